@@ -122,13 +122,13 @@ class Reader:
         """Start the process of a machine; return when it serves."""
         machine.ports_file.unlink(missing_ok=True)
         log = self._directory / f"{machine.name}.log"
-        with log.open("a") as said:
+        with log.open("a") as log_file:
             process = subprocess.Popen(
                 shlex.split(command),
                 cwd=self._directory,
                 env={**self._environment, **machine.environment},
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=log_file,
             )
         self._running[machine.name] = process
         deadline = time.monotonic() + _LONGEST_SECONDS
@@ -146,9 +146,9 @@ class Reader:
     def _run(self, command: str, wanted: int) -> str:
         """Return what a command prints, which must end with a status."""
         status, out, errors = self._ended(command)
-        said = f"$ {command}\n{out}{errors}"
-        assert status == wanted, said
-        assert "Traceback" not in errors, said
+        shown = f"$ {command}\n{out}{errors}"
+        assert status == wanted, shown
+        assert "Traceback" not in errors, shown
         return out + errors
 
     def _ended(self, command: str) -> tuple[int, str, str]:

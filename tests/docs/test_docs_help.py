@@ -246,7 +246,7 @@ def test_examples_with_local_cluster_work(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.slow
-def test_help_examples_run(tmp_path: Path, zookeeper: str) -> None:
+def test_help_examples_on_one_cluster_work(tmp_path: Path, zookeeper: str) -> None:
     machines = hosts(tmp_path, zookeeper, choose_ports(PORTS))
     for number in range(STORAGES):
         (tmp_path / f"storage-{number}").mkdir()

@@ -69,8 +69,8 @@ def test_messages_on_faults_page_are_in_the_code() -> None:
     code = _code("waltz", "services")
     shown = _CODE.findall((HERE / "faults.md").read_text())
     messages = [text for text in shown if not text.startswith(_NOT_A_MESSAGE)]
-    said = {part.strip(" :,;") for text in messages for part in _VARYING.split(text)}
-    long = {part for part in said if len(part) >= _SHORTEST_MESSAGE}
+    parts = {part.strip(" :,;") for text in messages for part in _VARYING.split(text)}
+    long = {part for part in parts if len(part) >= _SHORTEST_MESSAGE}
     assert len(long) > 15
     assert {part for part in long if part not in code} == set()
 

@@ -37,7 +37,7 @@ def test_programs_are_type_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_all_of_it_is_python(name: str) -> None:
+def test_python_blocks_compile(name: str) -> None:
     for block in blocks(PAGES[name]):
         if block.language == "python":
             compile(block.text, f"{name}: {block.title}", "exec")

@@ -107,6 +107,6 @@ def test_audit_finds_a_wrong_balance(cluster: SyncCluster, tmp_path: Path) -> No
     engine.dispose()
 
 
-def test_bank_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bank_program_in_process_prints_its_audit(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--in-process", "--transfers", "20", "--accounts", "3", "--tellers", "2"])
     assert "which is the amount paid in" in capsys.readouterr().out

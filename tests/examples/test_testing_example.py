@@ -9,7 +9,7 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_testing_example_runs() -> None:
+def test_testing_example_prints_its_results() -> None:
     ended = subprocess.run(
         [sys.executable, EXAMPLES / "07_testing.py"],
         capture_output=True,

@@ -36,7 +36,9 @@ _PARTITIONS = 3
 _MOST_MESSAGES = 12
 
 
-def converse(random: Random, spec: ProtocolSpec, messages: Any, *, requests: bool) -> bytes:
+def make_conversation(
+    random: Random, spec: ProtocolSpec, messages: Any, *, requests: bool
+) -> bytes:
     """Return a conversation; with ``requests``, mostly messages that the dialing side may send."""
     offered = tuple(sorted({*random.sample(spec.versions, 1), max(spec.versions)}))
     version = max(offered) if random.random() < 0.7 else random.choice(spec.versions)
@@ -102,7 +104,7 @@ def split(stream: bytes) -> list[bytes]:
     return frames
 
 
-def offence(spec: ProtocolSpec, messages: Any, stream: bytes) -> str | None:
+def expected_violation(spec: ProtocolSpec, messages: Any, stream: bytes) -> str | None:
     """Return why a listener must close a connection that sends this, None if it need not.
 
     An incomplete frame at the end counts: the listener must log it.

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.fuzz.conversation import change, converse, offence
-from tests.fuzz.live_scene import HOST, Door, Scene
+from tests.fuzz.conversation import change, expected_violation, make_conversation
+from tests.fuzz.live_scene import HOST, Scene, TargetPort
 from tests.fuzz.mutation import mutate, pieces
 from tests.fuzz.runner import Finding
 from tests.fuzz.target import Broken, hold, pack
@@ -45,7 +45,7 @@ _HTTP = (
 class Session:
     """The data of one connection; ``outer``: sent below TLS, not through it."""
 
-    door: Door
+    door: TargetPort
     data: bytes
     cuts: int
     outer: bool = False
@@ -78,7 +78,9 @@ async def _attack(folder: Path, seed: str, tls: bool, seconds: float, tally: Tal
         number = 0
         while time.monotonic() < deadline and len(tally.findings) < _MOST_FINDINGS:
             random = Random(f"{seed}/live/{tls}/{number}")
-            sessions = [_session(random, random.choice(scene.doors)) for _ in range(_SESSIONS)]
+            sessions = [
+                _session(random, random.choice(scene.target_ports)) for _ in range(_SESSIONS)
+            ]
             try:
                 await _burst(scene, sessions, number, tally)
             except (Exception, ExceptionGroup):
@@ -97,7 +99,7 @@ async def _burst(scene: Scene, sessions: list[Session], number: int, tally: Tall
     """Run several sessions and the honest client at the same time."""
     for log in scene.logs:
         log.forget()
-    *ports, _ = await asyncio.gather(*map(_send, sessions), scene.be_honest(number))
+    *ports, _ = await asyncio.gather(*map(_send, sessions), scene.append_as_valid_client(number))
     for session, port in zip(sessions, ports, strict=True):
         assert isinstance(port, int)
         name = f"{session.door.name}{', TLS' if session.door.tls else ''}"
@@ -109,7 +111,7 @@ async def _burst(scene: Scene, sessions: list[Session], number: int, tally: Tall
         await scene.check_spare()
 
 
-def _session(random: Random, door: Door) -> Session:
+def _session(random: Random, door: TargetPort) -> Session:
     cuts = random.randrange(1 << 30)
     if door.tls is not None and random.random() < 0.3:
         data = mutate(random, _client_hello(), _HTTP[0])
@@ -119,7 +121,9 @@ def _session(random: Random, door: Door) -> Session:
         for _ in range(random.randrange(3)):
             data = mutate(random, data, random.choice(_HTTP))
         return Session(door, data, cuts)
-    data, other = (converse(random, door.spec, door.messages, requests=True) for _ in range(2))
+    data, other = (
+        make_conversation(random, door.spec, door.messages, requests=True) for _ in range(2)
+    )
     for _ in range(random.choice((0, 1, 1, 2))):
         data = change(random, door.spec, door.messages, data, other)
     return Session(door, data, cuts)
@@ -175,7 +179,7 @@ async def _check_line(session: Session, port: int) -> bool:
     door, spec = session.door, session.door.spec
     if spec is None:
         return False
-    why = "no handshake" if session.outer else offence(spec, door.messages, session.data)
+    why = "no handshake" if session.outer else expected_violation(spec, door.messages, session.data)
     if door.tls is not None and not session.outer:
         # TLS cannot close only one direction: data unread at the peer's close are never read.
         why = None

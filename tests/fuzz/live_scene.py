@@ -59,7 +59,7 @@ class Log:
     offset: int = 0
     lines: list[str] = field(default_factory=list)
 
-    def read_on(self) -> list[str]:
+    def read_new_lines(self) -> list[str]:
         """Return the lines since `forget`."""
         with self.path.open("rb") as file:
             file.seek(self.offset)
@@ -72,16 +72,16 @@ class Log:
     def of_peer(self, spec: ProtocolSpec, port: int) -> list[str]:
         """Return the lines about the peer with this port; another listener may have one too."""
         peer = re.compile(rf" (the|{spec.name}) connection of {re.escape(HOST)}:{port}\b")
-        return [line for line in self.read_on() if peer.search(line)]
+        return [line for line in self.read_new_lines() if peer.search(line)]
 
     def forget(self) -> None:
         """Drop the lines so far."""
-        self.read_on()
+        self.read_new_lines()
         self.lines.clear()
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class TargetPort:
     """A port to attack. ``spec`` is None for HTTP; ``tls`` is how a client connects."""
 
     name: str
@@ -100,7 +100,7 @@ class Scene:
         self._tls = TlsConfig(enabled=tls)
         shape = Shape(partitions=1, storages=1, servers=1, tls=tls)
         self.cluster = LocalCluster(folder / "cluster", shape, server_settings=_SMALL_CACHES)
-        self.doors: list[Door] = []
+        self.target_ports: list[TargetPort] = []
         self.logs: list[Log] = []
         self._stack = contextlib.AsyncExitStack()
         self._params = StoreParams(uuid.UUID(int=7), _SPARE_PARTITIONS)
@@ -115,7 +115,7 @@ class Scene:
             await self._reserve_client_id()
             self.client: waltz.Client = await stack.enter_async_context(client_of(self.cluster))
             self._stack = stack.pop_all()
-        self._find_doors()
+        self._find_target_ports()
         return self
 
     async def __aexit__(
@@ -145,13 +145,13 @@ class Scene:
             first = self._sizes.setdefault(name, size)
             hold(size < first + _GROWTH_LIMIT_BYTES, f"{name} grew from {first} to {size} bytes")
         for log in self.logs:
-            said = log.read_on()
-            bad = [n for n, line in enumerate(said) if _UNFORESEEN.search(line)]
+            new_lines = log.read_new_lines()
+            bad = [n for n, line in enumerate(new_lines) if _UNFORESEEN.search(line)]
             if bad:
-                shown = "\n".join(said[bad[0] : bad[0] + _SHOWN_LINES])
+                shown = "\n".join(new_lines[bad[0] : bad[0] + _SHOWN_LINES])
                 raise Broken(f"{log.path.name} says\n{shown}")
 
-    async def be_honest(self, number: int) -> None:
+    async def append_as_valid_client(self, number: int) -> None:
         """Append as a well-behaved client, beside the sessions."""
         data = b"honest %d" % number
         async with asyncio.timeout(_SECONDS):
@@ -274,7 +274,7 @@ class Scene:
         finally:
             await self._child.stop()
 
-    def _find_doors(self) -> None:
+    def _find_target_ports(self) -> None:
         server, layout = self.cluster.plan.servers[0], self.cluster.layout
         server_log = Log(layout.log("server/0"))
         own_storage, spare = Log(layout.log("storage/0")), self._spare_log
@@ -282,10 +282,10 @@ class Scene:
         context = self._tls.dialing_context()
         ports = self._ports
         own_http = self.cluster.plan.storages[0].http
-        self.doors = [
-            Door("client", server.port, server_log, CLIENT_SERVER, client_server, context),
-            Door("storage", ports["port"], spare, STORAGE, storage, context),
-            Door("admin", ports["admin"], spare, ADMIN, admin_messages, context),
-            Door("http of the server", server.http, server_log, None, None, None),
-            Door("http of a storage", own_http, own_storage, None, None, None),
+        self.target_ports = [
+            TargetPort("client", server.port, server_log, CLIENT_SERVER, client_server, context),
+            TargetPort("storage", ports["port"], spare, STORAGE, storage, context),
+            TargetPort("admin", ports["admin"], spare, ADMIN, admin_messages, context),
+            TargetPort("http of the server", server.http, server_log, None, None, None),
+            TargetPort("http of a storage", own_http, own_storage, None, None, None),
         ]

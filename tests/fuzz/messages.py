@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import values
-from tests.fuzz.conversation import change, converse
+from tests.fuzz.conversation import change, make_conversation
 from tests.fuzz.mutation import mutate, pieces
 from tests.fuzz.target import Broken, hold
 from waltz.client.core import codec
@@ -61,7 +61,7 @@ class Frames:
         prefix = bytes((choice, random.randrange(256)))
         if random.random() < 0.02:
             return prefix + random.choice(_STRANGERS)
-        return prefix + converse(random, spec, messages, requests=False)
+        return prefix + make_conversation(random, spec, messages, requests=False)
 
     def change(self, random: Random, data: bytes, other: bytes) -> bytes:
         """Change the conversation, sometimes the protocol or the cuts."""

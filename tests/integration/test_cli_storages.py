@@ -88,8 +88,8 @@ def test_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster) -
     done(changed, "storage", "availability", destination, "0", "off")
     assert not held(changed, destination, 0)["available"]
     assert refused(changed, "storage", "max-transaction-id", destination, "0")
-    asked = ["storage", "max-transaction-id", destination, "0", "--offline"]
-    assert value(changed, *asked)["max_transaction_id"] >= MANY - 1
+    command_line = ["storage", "max-transaction-id", destination, "0", "--offline"]
+    assert value(changed, *command_line)["max_transaction_id"] >= MANY - 1
     done(changed, "storage", "recover-partition", source, destination, "0", "--dry-run")
     same = done(changed, "storage", "recover-partition", source, destination, "0")
     assert "0 transactions copied" in same.stderr
@@ -111,8 +111,8 @@ def test_reading_and_writing_are_switched_separately(changed: LocalCluster) -> N
     done(changed, *switch, "--write", "on", "--read", "on")
     assert held(changed, storage, 1)["available"]
     assert "does not hold partition 5" in refused(changed, *switch[:3], "5", "--read", "on")
-    asked = ["storage", "max-transaction-id", storage, "5"]
-    assert "does not hold partition 5; it holds partitions 0-1" in refused(changed, *asked)
+    command_line = ["storage", "max-transaction-id", storage, "5"]
+    assert "does not hold partition 5; it holds partitions 0-1" in refused(changed, *command_line)
     append(changed, 1)
     wait_until(lambda: healthy(changed))
 
@@ -143,8 +143,8 @@ def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     done(changed, "storage", "availability", destination, "1", "off")
     copied = done(changed, "storage", "recover-partition", source, destination, "1", "-b", "7")
     assert f"{mark + 1} transactions copied" in copied.stderr
-    asked = ["storage", "max-transaction-id", destination, "1", "--offline"]
-    assert value(changed, *asked)["max_transaction_id"] == mark
+    command_line = ["storage", "max-transaction-id", destination, "1", "--offline"]
+    assert value(changed, *command_line)["max_transaction_id"] == mark
     done(changed, "storage", "availability", destination, "1", "on")
     append(changed, 1)
     # The append follows the copied records: the storage accepts it, but is in no session yet.

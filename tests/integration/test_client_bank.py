@@ -81,7 +81,7 @@ class OtherOffice:
         self._said.close()
 
 
-async def goes_on(cluster: LocalCluster) -> None:
+async def await_bookings(cluster: LocalCluster) -> None:
     """Return when both branches have more bookings."""
     async with asyncio.timeout(GOES_ON_WITHIN_S), client_of(cluster) as client:
         begun = [await client.high_water_mark(branch) for branch in range(BRANCHES)]
@@ -95,23 +95,23 @@ async def goes_on(cluster: LocalCluster) -> None:
 async def test_bank_total_is_right_after_every_process_was_killed(
     running: LocalCluster, database: str, tmp_path: Path
 ) -> None:
-    elsewhere, said = f"sqlite:///{tmp_path / 'elsewhere.db'}", tmp_path / "office.log"
+    elsewhere, log_file = f"sqlite:///{tmp_path / 'elsewhere.db'}", tmp_path / "office.log"
     engine = create_engine(database)
     bank, stop = Bank(engine), threading.Event()
     here = await asyncio.to_thread(lambda: Office(bank, log_of(running), tellers=2, pause=PAUSE_S))
     await asyncio.to_thread(here.open_accounts, ACCOUNTS)
     working = asyncio.create_task(asyncio.to_thread(here.work_until, ACCOUNTS, stop))
-    other = OtherOffice(running, elsewhere, said)
+    other = OtherOffice(running, elsewhere, log_file)
     try:
-        await goes_on(running)
+        await await_bookings(running)
         for victim in running.plan.names:
             running.kill(victim)
             if victim != "zookeeper":
-                await goes_on(running)
+                await await_bookings(running)
             await running.start_one(victim)
             other.kill()
-            other = OtherOffice(running, elsewhere, said)
-        await goes_on(running)
+            other = OtherOffice(running, elsewhere, log_file)
+        await await_bookings(running)
     finally:
         stop.set()
         other.kill()

@@ -188,7 +188,7 @@ ADMIN_BUGS = (
         "",
         "The partition stays closed until another storage returns.",
         nodes(
-            "unit/admin/test_operations_plans.py::test_source_is_assigned_again_when_rest_cannot_open"
+            "unit/admin/test_operations_plans.py::test_move_source_is_assigned_again_when_other_replicas_cannot_open"
         ),
     ),
     Planted(

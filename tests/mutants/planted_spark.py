@@ -35,7 +35,9 @@ SPARK_BUGS = (
         "(at.task == own.task or (has_row_ids and at.run != own.run))",
         "at.task == own.task",
         "A restarted driver appends rows again that it distributes over other tasks.",
-        nodes("unit/spark/test_spark_ledger.py::test_ledger_competing_attempts_share_task_or_run"),
+        nodes(
+            "unit/spark/test_spark_ledger.py::test_ledger_competing_attempts_are_those_of_the_same_task_or_run"
+        ),
     ),
     Planted(
         "a run does not lock out the run before it",
@@ -59,7 +61,9 @@ SPARK_BUGS = (
         "selected.add(row.fingerprint)\n",
         "pass\n",
         "The sink appends duplicates of a row.",
-        nodes("unit/spark/test_spark_ledger.py::test_missing_rows_with_ids_are_one_row"),
+        nodes(
+            "unit/spark/test_spark_ledger.py::test_missing_rows_with_equal_ids_are_appended_once"
+        ),
     ),
     Planted(
         "a log that lost one transaction is not noticed",
@@ -93,7 +97,9 @@ SPARK_BUGS = (
         "return admit_rows(starts, ends, max(1, sum(backlog.values()) * limit // size))\n",
         "return admit_rows(starts, ends, sum(backlog.values()) * limit // size)\n",
         "The stream stops.",
-        nodes("unit/spark/test_spark_offsets.py::test_admit_bytes_weighs_by_row_size"),
+        nodes(
+            "unit/spark/test_spark_offsets.py::test_admit_bytes_converts_the_limit_by_mean_row_size"
+        ),
     ),
     Planted(
         "a filter on the last id leaves it out",
@@ -101,7 +107,9 @@ SPARK_BUGS = (
         "first, end = max(first, ids.low), min(end, ids.high + 1)\n",
         "first, end = max(first, ids.low), min(end, ids.high)\n",
         "A query misses a row.",
-        nodes("unit/spark/test_spark_slices.py::test_slices_filtered_ids_narrow_ranges"),
+        nodes(
+            "unit/spark/test_spark_slices.py::test_slices_filter_on_transaction_ids_narrows_ranges"
+        ),
     ),
     Planted(
         "slices overlap by one transaction",
@@ -109,7 +117,7 @@ SPARK_BUGS = (
         "first + count * (part + 1) // parts - 1",
         "first + count * (part + 1) // parts",
         "A query has rows twice.",
-        nodes("unit/spark/test_spark_slices.py::test_slices_every_partition_is_read_to_its_mark"),
+        nodes("unit/spark/test_spark_slices.py::test_slices_read_every_partition_to_its_mark"),
     ),
     Planted(
         "the end of a log is a missing position",
@@ -117,7 +125,7 @@ SPARK_BUGS = (
         "if position <= mark + 1:\n",
         "if position <= mark:\n",
         "A stream that has read everything cannot be continued.",
-        nodes("unit/spark/test_spark_slices.py::test_slices_every_partition_is_read_to_its_mark"),
+        nodes("unit/spark/test_spark_slices.py::test_slices_read_every_partition_to_its_mark"),
     ),
     Planted(
         "a filter with a strict bound includes the bound",
@@ -141,7 +149,9 @@ SPARK_BUGS = (
         "if narrower is None:\n    left.append(pushed)\n",
         "if narrower is None:\n    continue\n",
         "Spark does not apply the filter.",
-        nodes("unit/spark/test_spark_filters.py::test_filters_unsupported_ones_are_left_to_spark"),
+        nodes(
+            "unit/spark/test_spark_filters.py::test_filters_that_are_not_supported_are_left_to_spark"
+        ),
     ),
     Planted(
         "a malformed row is reported under another id",
@@ -165,7 +175,9 @@ SPARK_BUGS = (
         "crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))\n",
         "crcs = crcs ^ _of_zeros(sizes)\n",
         "Intact records of different lengths count as damaged.",
-        nodes("unit/spark/test_spark_checksums.py::test_checksums_match_only_their_pieces"),
+        nodes(
+            "unit/spark/test_spark_checksums.py::test_checksums_with_one_wrong_value_do_not_match"
+        ),
     ),
     Planted(
         "an attempt joins a write that has ended",

@@ -201,7 +201,7 @@ class OperatorNode:
         """Start a process without any state of an earlier one."""
         if self._work is None:
             self._work = self._carry_out()
-            self._go_on(self._waits, None)
+            self._continue(self._waits, None)
 
     def kill(self) -> None:
         """End the process at once; another one starts a little later."""
@@ -212,7 +212,7 @@ class OperatorNode:
             self._waits += 1
             self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
 
-    def _go_on(self, wait: int, outcome: object) -> None:
+    def _continue(self, wait: int, outcome: object) -> None:
         """Resume the coroutine, unless its process has ended."""
         if wait != self._waits or self._work is None:
             return
@@ -226,7 +226,7 @@ class OperatorNode:
         except StopIteration:
             self._work = None
             return
-        awaited.begin(lambda result: self._go_on(wait, result))
+        awaited.begin(lambda result: self._continue(wait, result))
 
     async def _carry_out(self) -> None:
         while self.orders:
@@ -287,9 +287,9 @@ class OperatorNode:
         view = observed.partitions[order.partition]
         comparison = comparison_of(observed, view, slice_ids=COMPARED_AT_ONCE)
         self.before_step()
-        while (asked := comparison.next_range) is not None:
+        while (wanted_range := comparison.next_range) is not None:
             answers = {
-                storage: await self._sum(storage, order.partition, *asked)
+                storage: await self._sum(storage, order.partition, *wanted_range)
                 for storage in comparison.storages
             }
             comparison.add_sums(answers)
@@ -311,12 +311,12 @@ class OperatorNode:
             return repr(problem)
 
     async def _observe(self) -> ReplicaObservation:
-        said = {name: await self._ask(name) for name in self._storages}
+        reports = {name: await self._ask(name) for name in self._storages}
         return ReplicaObservation(
             self._maps(),
             len(self._partitions),
             {p: self._view(p, run) for p, run in self._partitions.items()},
-            said,
+            reports,
             LAG_ALLOWED,
         )
 

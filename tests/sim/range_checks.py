@@ -104,7 +104,7 @@ class OpenReads:
         mark = self._mark()
         return any(mark is None or each.request.first_id <= mark for each in self._open.values())
 
-    def asked(self, peer: Peer, request: RangeRequest) -> None:
+    def record_request(self, peer: Peer, request: RangeRequest) -> None:
         """Record a request that has arrived."""
         mark = self._mark()
         key = (peer, request.req_id.seq)

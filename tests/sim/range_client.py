@@ -49,10 +49,10 @@ class RangeReader(Connected):
 
     def handle(self, message: Message) -> None:
         assert isinstance(message, RecordsResponse | HeadersResponse)
-        asked = self._asked.pop(message.req_id.seq, None)
-        if asked is None:
+        wanted = self._asked.pop(message.req_id.seq, None)
+        if wanted is None:
             raise Violation(Guarantee.RANGE, f"{self.name} receives an answer without a request")
-        self._checker.ranges.check_answer(self.name, *asked, message)
+        self._checker.ranges.check_answer(self.name, *wanted, message)
         if message.error is not None:
             why = _REASONS.get(message.error, "no replica could deliver")
             self._history.counters[f"client: range refused: {why}"] += 1

@@ -43,7 +43,7 @@ class Replica:
         opened = self._opened()
         return opened.info.session_id if opened is not None else -1
 
-    def asked(self, request: st.Request) -> None:
+    def record_request(self, request: st.Request) -> None:
         """Record a request that has arrived."""
         if isinstance(request, st.AppendRequest) and request.records.count:
             last_id = request.records.first_id() + request.records.count - 1

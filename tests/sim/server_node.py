@@ -185,7 +185,7 @@ class ServerNode:
 
     def _dispatch(self, end: ClientEnd, message: Any) -> None:
         if isinstance(message, cs.RecordsRequest | cs.HeadersRequest):
-            self.open_reads.asked(end.peer, message)
+            self.open_reads.record_request(end.peer, message)
         if self._core is None:
             self._answer_without_partition(end, message)
             return

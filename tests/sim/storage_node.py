@@ -188,7 +188,7 @@ class StorageNode:
         if self.up:
             self._history.detail(self.name, "gets {}", message)
             self._check_version(message)
-            self.replicas[message.partition].asked(message)
+            self.replicas[message.partition].record_request(message)
             self._news.append(
                 arrival(message, lambda a: self._answer(channel, message, a), self.version)
             )

@@ -45,7 +45,7 @@ def examine(spark: Any, rows: list[dict[str, Any]]) -> Findings:
     return delays.examine(spark.createDataFrame(rows, COLUMNS), order_minutes=120)
 
 
-def test_checks_correct_log_passes(spark: Any) -> None:
+def test_checks_of_a_correct_log_pass(spark: Any) -> None:
     assert examine(spark, GOOD) == Findings(TOTALS, 0, 0, 0, 0)
 
 
@@ -74,11 +74,11 @@ def test_checks_each_fault_is_found(
     assert examine(spark, rows) == expected
 
 
-def test_delays_too_few_flights_are_left_out(spark: Any) -> None:
+def test_delays_of_too_few_flights_have_no_answer(spark: Any) -> None:
     assert delays.answer(spark.createDataFrame(GOOD, COLUMNS)) is None
 
 
-def test_delays_answer_matches_the_input(spark: Any, tmp_path: Path) -> None:
+def test_delays_answer_equals_the_generated_propagation(spark: Any, tmp_path: Path) -> None:
     """Aircraft fly twice, 4.5 hours apart, an hour each way, and hand on twice their delay."""
     rows = []
     for aircraft in range(1, 1201):

@@ -130,7 +130,7 @@ def test_attempts_in_any_order_append_each_row_once(
         chance.shuffle(left)
         going.append((attempts.begin(run=run, task=task), left))
 
-    def go_on(attempt: Attempt, left: list[int], count: int) -> None:
+    def resume(attempt: Attempt, left: list[int], count: int) -> None:
         attempt.add(attempts.batch(left[:count]))
         attempt.flush()
         del left[:count]
@@ -139,14 +139,14 @@ def test_attempts_in_any_order_append_each_row_once(
         for cut in cuts:
             begin(*cut)
     for _ in range(20):
-        go_on(*chance.choice(going), chance.randint(1, 40))
+        resume(*chance.choice(going), chance.randint(1, 40))
     last_run = chance.choice(sorted({run for run, _ in cuts}))
     for run, task in cuts:
         if run == last_run:
             begin(run, task)
-            go_on(*going[-1], len(rows))
+            resume(*going[-1], len(rows))
     for attempt, left in going:
-        go_on(attempt, left, len(rows))
+        resume(attempt, left, len(rows))
     found = Counter(int(t.data) for t in written(cluster, attempts.partition))
     expected = rows if attempts.columns.has_row_ids else cuts["run", 0]
     assert found == Counter(expected)

@@ -17,7 +17,7 @@ from waltz.local import LocalCluster
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("has_row_ids", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_batch_tasks_killed_anywhere_append_each_row_once(
+def test_batch_with_tasks_killed_anywhere_appends_each_row_once(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, has_row_ids: bool
 ) -> None:
     """After a shuffle, each of 3 tasks dies up to twice, in the middle or after its last row."""
@@ -27,7 +27,7 @@ def test_batch_tasks_killed_anywhere_append_each_row_once(
         "CAST(id AS STRING) AS data",
         *(["id"] if has_row_ids else []),
     )
-    spark.dataSource.register(mortal_source(seed))
+    spark.dataSource.register(killed_source(seed))
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
     try:
         save(frame.repartition(3), cluster, "mortal")
@@ -37,7 +37,7 @@ def test_batch_tasks_killed_anywhere_append_each_row_once(
     assert sorted(found) == list(range(3000))
 
 
-def mortal_source(seed: int) -> type:
+def killed_source(seed: int) -> type:
     """Return a source whose tasks are killed at random points, as often as Spark tolerates."""
     import os
     import random
@@ -51,34 +51,34 @@ def mortal_source(seed: int) -> type:
     from waltz.spark.sink import WaltzWriter
     from waltz.spark.source import WaltzDataSource
 
-    class MortalWriter(WaltzWriter):
+    class KilledWriter(WaltzWriter):
         def write(self, iterator: Any) -> Any:
             waltz.spark.writer._BATCH_ROWS = 150
             context = TaskContext.get()
             chance = random.Random(f"{seed} {context.partitionId()} {context.attemptNumber()}")
             last = chance.randrange(10) if context.attemptNumber() < 2 else -1
 
-            def dying() -> Any:
+            def killed() -> Any:
                 for number, batch in enumerate(iterator):
                     if number == last:
                         os._exit(1)
                     yield batch
 
-            message = super().write(dying())
+            message = super().write(killed())
             if last >= 0:
                 os._exit(1)
             return message
 
-    class MortalSource(WaltzDataSource):
+    class KilledSource(WaltzDataSource):
         @classmethod
         def name(cls) -> str:
             return "mortal"
 
         def writer(self, schema: Any, overwrite: bool) -> Any:
             options = parse_write_options(self.options)
-            return MortalWriter(locate(options.cluster), options, columns_of(schema))
+            return KilledWriter(locate(options.cluster), options, columns_of(schema))
 
-    return MortalSource
+    return KilledSource
 
 
 def test_batch_failed_before_commit_can_be_repeated(

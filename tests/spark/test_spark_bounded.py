@@ -61,12 +61,12 @@ def test_batch_read_ends_at_the_planned_mark(
 ) -> None:
     partition = next(partitions)
     append(cluster, partition, [b"before"] * 9)
-    begun, go_on = tmp_path / "begun", tmp_path / "go-on"
+    begun, resume = tmp_path / "begun", tmp_path / "go-on"
 
     def waiting(batches: Any) -> Any:
         for batch in batches:
             begun.touch()
-            wait_until(go_on.exists, 60)
+            wait_until(resume.exists, 60)
             yield batch
 
     def appending() -> None:
@@ -74,7 +74,7 @@ def test_batch_read_ends_at_the_planned_mark(
             wait_until(begun.exists, 60)
             append(cluster, partition, [b"meanwhile"] * 9)
         finally:
-            go_on.touch()
+            resume.touch()
 
     reader = spark.read.format("waltz").option("cluster", str(cluster.layout.description))
     frame = reader.option("partitions", partition).option("rowsPerTask", 2).load()
@@ -90,7 +90,7 @@ def test_batch_read_ends_at_the_planned_mark(
 
 
 @pytest.mark.slow
-def test_read_of_200_partitions(
+def test_read_of_200_partitions_returns_all_rows(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     """Each partition has as many rows as its log, an empty one none."""

@@ -26,7 +26,7 @@ def load(spark: Any, cluster: LocalCluster, **options: object) -> Any:
 
 @pytest.mark.parametrize("source", ["servers", "replicas"])
 @pytest.mark.slow
-def test_read_record_of_50_mb(
+def test_read_of_a_record_of_50_mb_returns_its_data(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], source: str
 ) -> None:
     partition = next(partitions)
@@ -38,7 +38,7 @@ def test_read_record_of_50_mb(
     assert [tuple(row) for row in sizes] == [(0, 5), (1, 50 * MB), (2, 5)]
 
 
-def test_cluster_all_partitions_are_read(
+def test_read_without_partitions_option_reads_all_partitions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     partition = next(partitions)

@@ -54,7 +54,7 @@ def encoded(kind: str, number: int) -> bytes:
 @pytest.mark.parametrize(
     "kind", ["json", *(pytest.param(k, marks=pytest.mark.slow) for k in ("avro", "arrow"))]
 )
-def test_decoded_kinds_and_malformed_rows(
+def test_decoded_rows_of_each_format_follow_the_mode_if_malformed(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], kind: str
 ) -> None:
     partition = next(partitions)

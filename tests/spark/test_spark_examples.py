@@ -56,7 +56,9 @@ def test_example_flights_are_appended_once(
     assert capsys.readouterr().out == "3,000 flights are in the log\n" * 2
 
 
-def test_example_log_to_parquet(spark: Any, cluster_file: str, out: str) -> None:
+def test_example_to_parquet_prints_delays_by_airport(
+    spark: Any, cluster_file: str, out: str
+) -> None:
     example("to_parquet")(cluster_file, out)
     ids = spark.read.parquet(f"{out}/flights").select("id").collect()
     assert sorted(row[0] for row in ids) == list(range(ROWS))
@@ -77,7 +79,7 @@ def test_example_sessions_draws_a_picture(cluster_file: str, out: str) -> None:
     assert Path(out, "sessions.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_example_ledger_balances(
+def test_example_ledger_rebuilds_the_balances(
     spark: Any, cluster_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example("ledger")(cluster_file)

@@ -96,7 +96,7 @@ def query(cluster: LocalCluster, tmp_path: Path, master: str) -> Iterator[Query]
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("has_row_ids", [False, True], ids=["tasks", "ids"])
 @pytest.mark.slow
-def test_stream_kills_anywhere_append_each_row_once(
+def test_stream_with_kills_anywhere_appends_each_row_once(
     cluster: LocalCluster, partitions: Iterator[int], query: Query, has_row_ids: bool
 ) -> None:
     """Equal rows are among them, unless they have ids."""

@@ -25,5 +25,5 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow
-def test_spark_page_blocks_run(place: Path) -> None:
+def test_commands_of_spark_page_print_the_output_that_it_shows(place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / "docs/spark.md") > 10

@@ -30,7 +30,7 @@ def ids(frame: Any) -> list[tuple[int, int]]:
     return sorted((row[0], row[1]) for row in frame.select("partition", "transaction_id").collect())
 
 
-def test_read_returns_the_log(spark: Any, known_log: KnownLog) -> None:
+def test_read_returns_all_columns_of_all_transactions(spark: Any, known_log: KnownLog) -> None:
     rows = load(spark, known_log).collect()
     assert len(rows) == sum(COUNTS.values())
     for row in rows:
@@ -41,7 +41,9 @@ def test_read_returns_the_log(spark: Any, known_log: KnownLog) -> None:
         assert row.data == expected.data
 
 
-def test_read_by_zookeeper_and_root(spark: Any, known_log: KnownLog) -> None:
+def test_read_with_options_zookeeper_and_root_returns_all_rows(
+    spark: Any, known_log: KnownLog
+) -> None:
     cluster = known_log.cluster
     frame = (
         spark.read.format("waltz")
@@ -54,13 +56,13 @@ def test_read_by_zookeeper_and_root(spark: Any, known_log: KnownLog) -> None:
     assert frame.count() == sum(COUNTS.values())
 
 
-def test_read_partition_in_several_tasks(spark: Any, known_log: KnownLog) -> None:
+def test_read_with_rows_per_task_splits_a_partition(spark: Any, known_log: KnownLog) -> None:
     frame = load(spark, known_log, partitions="0", rowsPerTask=3500)
     assert frame.rdd.getNumPartitions() == 3
     assert ids(frame) == [(0, i) for i in range(COUNTS[0])]
 
 
-def test_read_bytes_per_task(spark: Any, known_log: KnownLog) -> None:
+def test_read_with_bytes_per_task_splits_a_partition(spark: Any, known_log: KnownLog) -> None:
     size = sum(len(t.data) + 36 for (p, _), t in known_log.transactions.items() if p == 0)
     frame = load(spark, known_log, partitions="0", bytesPerTask=size // 4)
     assert frame.rdd.getNumPartitions() in range(4, 7)
@@ -94,7 +96,7 @@ def test_read_returns_the_only_record(
     assert [(row.transaction_id, row.data) for row in frame.collect()] == [(0, b"alone")]
 
 
-def test_read_fewer_rows_than_one_task(spark: Any, known_log: KnownLog) -> None:
+def test_read_with_limit_returns_only_that_many_rows(spark: Any, known_log: KnownLog) -> None:
     assert len(load(spark, known_log, partitions="0").limit(3).collect()) == 3
 
 

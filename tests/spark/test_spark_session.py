@@ -94,5 +94,5 @@ def test_session_uses_master_of_spark_submit(tmp_path: Path) -> None:
         check=False,
         cwd=tmp_path,
     )
-    said = done.stdout.splitlines()[-1:]
-    assert said == ["local[1] True"], done.stdout + done.stderr[-2000:]
+    printed = done.stdout.splitlines()[-1:]
+    assert printed == ["local[1] True"], done.stdout + done.stderr[-2000:]

@@ -17,7 +17,7 @@ from waltz.local import LocalCluster
 from waltz.spark.core.rows import partition_of
 
 
-def test_write_columns_become_transactions(
+def test_write_appends_a_transaction_with_the_columns_of_each_row(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     partition = next(partitions)
@@ -50,7 +50,7 @@ def test_write_without_id_leaves_no_ledger(
     assert not [name for name in names if name.startswith("batch-")]
 
 
-def test_write_keys_choose_partitions(spark: Any, cluster: LocalCluster) -> None:
+def test_write_rows_with_equal_keys_go_to_one_partition(spark: Any, cluster: LocalCluster) -> None:
     """Text and its bytes are the same key."""
     partition = partition_of(b"a key", 200)
     save(spark.sql("SELECT 'a key' AS key, 'one' AS data"), cluster)
@@ -91,7 +91,7 @@ def test_write_row_ids_are_independent_of_tasks(
     assert sorted(found) == list(range(500))
 
 
-def test_write_from_log_to_log(
+def test_write_of_a_stream_from_log_to_log_appends_each_row_once(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
     source, sink = next(partitions), next(partitions)
@@ -167,7 +167,9 @@ def test_write_invalid_rows_are_refused(spark: Any, cluster: LocalCluster) -> No
         save(spark.sql("SELECT 'x' AS data, 200 AS partition"), cluster)
 
 
-def test_write_row_of_50_mb(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_write_of_a_row_of_50_mb_appends_it(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     partition = next(partitions)
     frame = spark.sql(
         f"SELECT {partition} AS partition, repeat('x', {50 << 20}) AS data "

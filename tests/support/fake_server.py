@@ -58,7 +58,7 @@ class FakeServer:
 
     def own(self, partition: int, log: FakeLog, generation: int) -> None:
         """Have a partition at a generation."""
-        self.partitions[partition] = FakePartition(log, generation, _Connection.say)
+        self.partitions[partition] = FakePartition(log, generation, _Connection.send_message)
 
     def disown(self, partition: int) -> None:
         """No longer have it; what was not decided never will be."""
@@ -95,18 +95,20 @@ class _Connection(FrameHandler):
         match message:
             case client_server.MountRequest(req_id):
                 state = client_server.MountState.NOT_READY
-                self.say(client_server.MountResponse(req_id, state))
+                self.send_message(client_server.MountResponse(req_id, state))
             case client_server.TransactionDataRequest(req_id, wanted):
                 error = "partition not ready"
-                self.say(client_server.TransactionDataResponse(req_id, wanted, None, error=error))
+                self.send_message(
+                    client_server.TransactionDataResponse(req_id, wanted, None, error=error)
+                )
             case client_server.RecordsRequest(req_id):
                 error, empty = "partition not here", RecordBatch.of([])
-                self.say(client_server.RecordsResponse(req_id, error, -(2**63), empty))
+                self.send_message(client_server.RecordsResponse(req_id, error, -(2**63), empty))
             case client_server.AppendBatchRequest(req_id, _, appends):
                 outcomes = (BatchedOutcome(OutcomeKind.ABSENT),) * len(appends)
-                self.say(client_server.AppendBatchResponse(req_id, outcomes))
+                self.send_message(client_server.AppendBatchResponse(req_id, outcomes))
 
-    def say(self, message: Any) -> None:
+    def send_message(self, message: Any) -> None:
         assert self._frames is not None
         if not self._frames.closed:
             self._frames.send(client_server.encode(message, self._frames.version))

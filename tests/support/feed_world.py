@@ -28,7 +28,7 @@ class Client:
     version: int = 4
     congested: InitVar[bool] = False
     got: list[int] = field(default_factory=list)
-    said: list[Any] = field(default_factory=list)
+    messages: list[Any] = field(default_factory=list)
 
     def __post_init__(self, congested: bool) -> None:
         self.peer = Peer(self.version)
@@ -58,7 +58,7 @@ class Client:
             if isinstance(message, cs.FeedData):
                 self.got.append(message.transaction_id)
             else:
-                self.said.append(message)
+                self.messages.append(message)
 
 
 def world_with(last: int, shape: PartitionSettings = SMALL) -> World:

@@ -44,7 +44,7 @@ def opened(
     return world
 
 
-def said(world: World, peer: Peer) -> list[Any]:
+def take_messages(world: World, peer: Peer) -> list[Any]:
     """Take what was sent to ``peer``, as messages."""
     spec = CLIENT_SERVER.limited_to(peer.version)
     decoder = FrameDecoder(spec)
@@ -72,7 +72,7 @@ def mount(
 
 def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
     peer = mount(world, client, mark, generation=generation)
-    assert said(world, peer)[-1].state is cs.MountState.READY
+    assert take_messages(world, peer)[-1].state is cs.MountState.READY
     return peer
 
 

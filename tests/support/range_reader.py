@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from tests.support.partition_world import mounted, opened, put, said
+from tests.support.partition_world import mounted, opened, put, take_messages
 from tests.support.scripted_storages import World, append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
@@ -44,8 +44,8 @@ class Reader:
         world.core.writable(self.peer)
         world.settle()
 
-    def heard(self, world: World) -> list[Any]:
-        return said(world, self.peer)
+    def take_answers(self, world: World) -> list[Any]:
+        return take_messages(world, self.peer)
 
 
 def ids(answer: cs.RecordsResponse) -> list[int]:
@@ -65,5 +65,5 @@ def written(count: int, settings: PartitionSettings | None = None) -> World:
     return world
 
 
-def asked(world: World) -> list[Any]:
+def storage_requests(world: World) -> list[Any]:
     return [request for _, request, _ in world.calls]

@@ -118,7 +118,7 @@ class Client(FrameHandler):
     def lost(self, reason: str) -> None:
         self.lost_because = reason
 
-    def say(self, *messages: cs.Message) -> None:
+    def send_messages(self, *messages: cs.Message) -> None:
         """Send some messages in one chunk."""
         assert self.connection is not None
         version = self.connection.version
@@ -157,7 +157,7 @@ def new_append(
 
 
 async def mount(client: Client, partition: int = 0, number: int = 1) -> None:
-    client.say(cs.MountRequest(req_id(0, partition, number), -1, 0))
+    client.send_messages(cs.MountRequest(req_id(0, partition, number), -1, 0))
     (answer,) = await client.take()
     assert answer == cs.MountResponse(req_id(0, partition, number), cs.MountState.READY)
 

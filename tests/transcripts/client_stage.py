@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.partition_world import NAMES, opened, said
+from tests.support.partition_world import NAMES, opened, take_messages
 from tests.support.scripted_storages import append
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
@@ -174,30 +174,32 @@ class ClientStage:
     # ---- output
 
     def _messages_of(self, name: str, client: _Client) -> list[str]:
-        messages = said(self._world, client.peer)
+        messages = take_messages(self._world, client.peer)
         return [f"{name}  {_described(client, message)}" for message in messages]
 
 
 def _described(client: _Client, message: Any) -> str:
-    asked = client.names[message.req_id.seq]
+    request_name = client.names[message.req_id.seq]
     match message:
         case cs.MountResponse(state=state):
-            return f"{asked}: {state.name.lower().replace('_', ' ')}"
+            return f"{request_name}: {state.name.lower().replace('_', ' ')}"
         case cs.LockFailure(transaction_id=taken):
-            return f"{asked}: refused, {taken} took the lock"
+            return f"{request_name}: refused, {taken} took the lock"
         case cs.FlushResponse(transaction_id=mark):
-            return f"{asked}: everything up to {mark} is decided"
+            return f"{request_name}: everything up to {mark} is decided"
         case cs.AppendBatchResponse(outcomes=outcomes):
             names = [client.names[message.req_id.seq + i] for i in range(len(outcomes))]
             return "batch: " + ", ".join(map(_outcome, names, outcomes))
         case cs.RecordsResponse(error=None, records=records):
-            return f"{asked}: {_contents(records)}; the log ends at {message.high_water_mark}"
+            return (
+                f"{request_name}: {_contents(records)}; the log ends at {message.high_water_mark}"
+            )
         case cs.HeadersResponse(error=None, headers=headers):
             ids = [str(h.transaction_id) for h in headers]
-            return f"{asked}: {_list(ids)}; the log ends at {message.high_water_mark}"
+            return f"{request_name}: {_list(ids)}; the log ends at {message.high_water_mark}"
         case cs.RecordsResponse() | cs.HeadersResponse():
             assert message.high_water_mark == UNRESOLVED or message.error is not None
-            return f"{asked}: {message.error}"
+            return f"{request_name}: {message.error}"
         case _:
             raise AssertionError(message)
 

@@ -179,9 +179,9 @@ def compare(step: Step, answer: bytes, run: Run, where: str) -> None:
     assert answer[:1] == recorded[:1], where
     if recorded[:1] == b"H":
         versions, text = decode_hello(recorded[HEAD_BYTES:])
-        offered, said = decode_hello(answer[HEAD_BYTES:])
+        offered, peer_text = decode_hello(answer[HEAD_BYTES:])
         assert set(offered) >= set(versions), where
-        assert said == text, where
+        assert peer_text == text, where
         return
     assert answer[1:3] == recorded[1:3], where
     found = decode(answer)
@@ -203,8 +203,8 @@ def comparable(message: Any) -> tuple[Any, Any]:
         case client_server.TransactionDataResponse(error=str() as error):
             return replace(message, error=None), error.partition(":")[0]
         case storage.FailureResponse() | admin.AdminFailureResponse():
-            said = message.failure.message or ""
-            return replace(message, failure=RpcFailure(None)), said.partition(":")[0]
+            peer_text = message.failure.message or ""
+            return replace(message, failure=RpcFailure(None)), peer_text.partition(":")[0]
         case client_server.CheckStorageConnectivityResponse():
             return replace(message, storages={}), sorted(message.storages.values())
         case client_server.ServerPartitionsAssignmentResponse():

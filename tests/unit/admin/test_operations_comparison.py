@@ -36,12 +36,12 @@ def compare(
     limits: dict[str, int | str] = dict.fromkeys(replicas, last_id)
     comparison = Comparison(limits, last_id, first_id=first_id, slice_ids=slice_ids)
     questions = 0
-    while (asked := comparison.next_range) is not None:
+    while (wanted_range := comparison.next_range) is not None:
         questions += 1
         assert questions < 1000
-        assert asked[0] <= asked[1] <= last_id
-        assert asked[1] - asked[0] < slice_ids
-        comparison.add_sums({s: replicas[s].sum(*asked) for s in comparison.storages})
+        assert wanted_range[0] <= wanted_range[1] <= last_id
+        assert wanted_range[1] - wanted_range[0] < slice_ids
+        comparison.add_sums({s: replicas[s].sum(*wanted_range) for s in comparison.storages})
     return comparison.result, questions
 
 
@@ -129,9 +129,9 @@ def test_comparison_continues_after_differing_replica_becomes_unreadable() -> No
     comparison.add_sums({"a": same, "b": same, "c": other})
     assert comparison.next_range == (0, 2)
     comparison.add_sums({"a": RangeSum(2, 5, 5), "b": RangeSum(2, 5, 5), "c": "damaged"})
-    while (asked := comparison.next_range) is not None:
-        last_asked = asked[1]
-        comparison.add_sums({storage: RangeSum(asked[1], 1, 1) for storage in "ab"})
+    while (wanted_range := comparison.next_range) is not None:
+        last_asked = wanted_range[1]
+        comparison.add_sums({storage: RangeSum(wanted_range[1], 1, 1) for storage in "ab"})
     assert last_asked == 9
     assert comparison.result.difference is None
     assert comparison.result.problems == {"c": "damaged"}
@@ -142,7 +142,7 @@ def test_comparison_of_empty_log_or_single_replica_queries_nothing() -> None:
     assert Comparison({"a": 9}, 9).next_range is None
 
 
-def test_range_sum_is_of_records_as_on_disk() -> None:
+def test_range_checksum_equals_crc_of_records_in_disk_form() -> None:
     records = [record(i, b"d" * i) for i in range(5)]
     whole = RangeSum(-1).plus(RecordBatch.of(records))
     assert whole == RangeSum(-1).plus(RecordBatch.of(records[:2])).plus(RecordBatch.of(records[2:]))

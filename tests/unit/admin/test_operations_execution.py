@@ -82,8 +82,10 @@ async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
 
     executor = OrderExecutor(cast(Cluster, None), PLAINTEXT, step_seconds=0.01)
     monkeypatch.setattr(executor, "_admin", never)
-    said = r"storage a:1 has not answered within 0.01 s; the storage may still complete the step"
-    with pytest.raises(TimeoutError, match=said):
+    expected = (
+        r"storage a:1 has not answered within 0.01 s; the storage may still complete the step"
+    )
+    with pytest.raises(TimeoutError, match=expected):
         await executor.perform(SwitchOn(A, (0,)))
 
 
@@ -106,7 +108,7 @@ async def test_order_with_stall_limit_of_zero_fails_at_first_wait(cluster: Model
     assert executor.performed == []
 
 
-async def test_final_step_ends_order_although_nothing_shows_its_effect(cluster: Model) -> None:
+async def test_final_step_without_visible_effect_ends_order(cluster: Model) -> None:
     cluster.assigned[0] = frozenset({B, C})
     executor = ModelExecutor(cluster)
     order = Unassignment(A, (0,), only=AssignmentSide.STORAGE, force=True)

@@ -81,7 +81,7 @@ def test_assignment_creates_replicas_then_changes_zookeeper(cluster: Model) -> N
     ]
 
 
-def test_assignment_at_one_side_leaves_the_other(cluster: Model) -> None:
+def test_assignment_only_at_storage_or_in_zookeeper_changes_only_that_side(cluster: Model) -> None:
     at_storage = steps_of(Assignment(D, (0, 1), AssignmentSide.STORAGE), cluster)
     assert at_storage == [CreateReplicas(D, (0, 1))]
     cluster.down = {D}
@@ -150,7 +150,7 @@ def test_synchronization_of_correct_storage_does_nothing(cluster: Model) -> None
     assert "Storage e:1 is not in the cluster" in refusal_of(Synchronization("e:1"), cluster)
 
 
-def test_switching_together_uses_one_request(cluster: Model) -> None:
+def test_switching_read_and_write_together_uses_one_request(cluster: Model) -> None:
     off = Switching(A, (0, 1), read=False, write=False, together=True)
     assert steps_of(off, cluster) == [SwitchOff(A, (0, 1))]
     cluster.update(A, 1, readable=False)
@@ -158,7 +158,7 @@ def test_switching_together_uses_one_request(cluster: Model) -> None:
     assert steps_of(on, cluster) == [SwitchOn(A, (1,))]
 
 
-def test_switching_separately_leaves_the_other_switch(cluster: Model) -> None:
+def test_switching_read_or_write_leaves_the_other_switch_unchanged(cluster: Model) -> None:
     writing = Switching(A, (0, 1), read=None, write=False)
     assert steps_of(writing, cluster) == [SetSwitch(A, (0, 1), SwitchKind.WRITE, on=False)]
     cluster.update(A, 0, readable=False, writable=False)
@@ -218,7 +218,7 @@ def test_unassignment_of_only_replica_in_group_is_refused(cluster: Model) -> Non
         assert "holds the only replica of partition 0 in group 2" in reason
 
 
-def test_registration_and_deregistration_change_the_maps(cluster: Model) -> None:
+def test_registration_and_deregistration_change_the_storage_maps(cluster: Model) -> None:
     assert steps_of(Registration("e:1", 5, 2), cluster) == [RegisterStorage("e:1", 5, 2)]
     assert "already in the cluster, in group 0" in refusal_of(Registration(A, 5, 2), cluster)
     assert steps_of(Deregistration(D), cluster) == [UnregisterStorage(D)]
@@ -232,7 +232,7 @@ def test_dry_run_of_move_ends_where_servers_must_act(cluster: Model) -> None:
     assert "replica of partition 0 on storage d:1 takes no part in session" in foreseen.end.reason
 
 
-def test_step_applied_to_observation_leaves_other_storages(cluster: Model) -> None:
+def test_step_applied_to_observation_changes_only_its_storage(cluster: Model) -> None:
     before = observe(cluster)
     after = after_step(before, DropReplicas(A, (0,), delete_files=True))
     assert after.storages == {

@@ -45,13 +45,13 @@ def model(others: int, partitions: int = 1) -> Model:
 def follow_to_end(
     cluster: Model,
     plan: Order,
-    disturb: Callable[[int], None] = lambda _: None,
+    inject_failure: Callable[[int], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> list[Next]:
     """Follow the plan to its end; return the steps."""
     taken: list[Next] = []
     for round_number in range(MANY_STEPS):
-        disturb(round_number)
+        inject_failure(round_number)
         found = plan.next_step(cluster.observed())
         match found:
             case Done():
@@ -77,7 +77,7 @@ def stays_open(cluster: Model) -> None:
 
 
 @dataclass(frozen=True)
-class Leftover:
+class OldReplica:
     """The state that an earlier assignment or an interrupted attempt left at the destination."""
 
     end: int
@@ -86,11 +86,11 @@ class Leftover:
 
 
 leftovers = st.none() | st.builds(
-    Leftover, st.integers(-1, 120), st.integers(-1, 90), st.booleans()
+    OldReplica, st.integers(-1, 120), st.integers(-1, 90), st.booleans()
 )
 
 
-def leave(cluster: Model, left: Leftover | None) -> None:
+def put_old_replica(cluster: Model, left: OldReplica | None) -> None:
     if left is not None:
         end = max(left.end, left.mark)
         cluster.disks[D][0] = HeldPartition(
@@ -100,11 +100,11 @@ def leave(cluster: Model, left: Leftover | None) -> None:
 
 @given(st.integers(1, 5), leftovers, st.integers(0, 3 * LAG_ALLOWED))
 def test_move_completes_and_partition_stays_open(
-    others: int, left: Leftover | None, more: int
+    others: int, left: OldReplica | None, more: int
 ) -> None:
     cluster = model(others)
     cluster.append(more)
-    leave(cluster, left)
+    put_old_replica(cluster, left)
     follow_to_end(cluster, MOVE, check=partial(stays_open, cluster))
     assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
     assert 0 not in cluster.disks[S]
@@ -112,20 +112,20 @@ def test_move_completes_and_partition_stays_open(
 
 @given(st.integers(2, 4), leftovers, st.integers(0, 12), st.integers(1, 6), st.data())
 def test_move_completes_despite_one_failure_at_any_time(
-    others: int, left: Leftover | None, when: int, rounds: int, data: st.DataObject
+    others: int, left: OldReplica | None, when: int, rounds: int, data: st.DataObject
 ) -> None:
     cluster = model(others)
-    leave(cluster, left)
+    put_old_replica(cluster, left)
     victim = data.draw(st.sampled_from(sorted(cluster.groups)))
     late = data.draw(st.booleans(), "the server is slower than the failure")
 
-    def disturb(round_number: int) -> None:
+    def inject_failure(round_number: int) -> None:
         cluster.down = {victim} if when <= round_number < when + rounds else set()
         if not late:
             cluster.serve()
 
     # One round after the failure the plan has assigned needed replicas again.
-    follow_to_end(cluster, MOVE, disturb)
+    follow_to_end(cluster, MOVE, inject_failure)
     assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
 
 
@@ -172,7 +172,7 @@ def test_move_of_distant_replica_takes_all_steps() -> None:
     ]
 
 
-def test_source_is_assigned_again_when_rest_cannot_open() -> None:
+def test_move_source_is_assigned_again_when_other_replicas_cannot_open() -> None:
     cluster = model(2)
     plan = MOVE
     while S in cluster.assigned[0]:
@@ -231,12 +231,12 @@ def test_retirement_completes_despite_one_failure(
     cluster = model(copies - 1, partitions)
     victim = data.draw(st.sampled_from(sorted(cluster.groups)))
 
-    def disturb(round_number: int) -> None:
+    def inject_failure(round_number: int) -> None:
         cluster.down = {victim} if when <= round_number < when + rounds else set()
 
     group = data.draw(st.integers(0, copies - 1))
     check = (lambda: None) if rounds else partial(stays_open, cluster)
-    follow_to_end(cluster, Retirement(group), disturb, check)
+    follow_to_end(cluster, Retirement(group), inject_failure, check)
     retired = {storage for storage, g in cluster.groups.items() if g == group}
     assert not any(replicas & retired for replicas in cluster.assigned.values())
     assert not any(cluster.disks[storage] for storage in retired)
@@ -258,7 +258,7 @@ def test_retirement_of_group_needed_for_quorum_is_refused() -> None:
 
 
 @given(st.integers(2, 4), st.integers(0, 3 * LAG_ALLOWED), st.booleans(), st.booleans())
-def test_wiped_replica_is_recovered(
+def test_emptied_replica_is_recovered_by_its_order(
     others: int, more: int, switched_off: bool, served: bool
 ) -> None:
     cluster = model(others)

@@ -16,7 +16,7 @@ class LateServer(FrameHandler):
     """Delays its answer to the first request until the second request has arrived."""
 
     def __init__(self) -> None:
-        self.asked: list[messages.HighWaterMarkRequest] = []
+        self.requests: list[messages.HighWaterMarkRequest] = []
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
@@ -27,9 +27,9 @@ class LateServer(FrameHandler):
         for body in bodies:
             request = messages.decode(body, self._connection.version)
             assert isinstance(request, messages.HighWaterMarkRequest)
-            self.asked.append(request)
-        if len(self.asked) > 1:
-            for request in self.asked:
+            self.requests.append(request)
+        if len(self.requests) > 1:
+            for request in self.requests:
                 answer = messages.HighWaterMarkResponse(
                     request.req_id, 10 * request.req_id.partition
                 )

@@ -23,7 +23,7 @@ class AdminPort(FrameHandler):
     """A storage that holds partitions 1, switched on, and 2, switched off; it records requests."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
@@ -35,7 +35,7 @@ class AdminPort(FrameHandler):
         for body in bodies:
             request = admin.decode(body, version)
             if not isinstance(request, admin.AdminOpenRequest):
-                self.asked.append(request)
+                self.requests.append(request)
             self._connection.send(admin.encode(self._answer(request), version))
 
     def lost(self, reason: str) -> None:
@@ -74,7 +74,7 @@ async def test_states_are_read_by_one_request() -> None:
         (state,) = await opened.states()
         assert state == HeldPartition(1, 7, 5, 4, 12, 99, readable=True, writable=False)
         assert not state.available
-        assert len(port.asked) == 1
+        assert len(port.requests) == 1
 
 
 async def test_states_of_old_storage_are_read_by_one_request_each() -> None:
@@ -89,7 +89,7 @@ async def test_switch_requests_have_their_partitions() -> None:
     async with storage(0, 1) as (port, opened):
         await opened.switch((2, 1, 2), admin.Switch.WRITE, on=False)
         await opened.set_available((2, 1), available=True)
-        switched, available = port.asked
+        switched, available = port.requests
         assert (switched.partitions, switched.switch, switched.on) == (
             (1, 2),
             admin.Switch.WRITE,
@@ -103,4 +103,4 @@ async def test_old_storage_has_one_switch() -> None:
         with pytest.raises(UnsupportedByPeer):
             await opened.switch((1,), admin.Switch.READ, on=True)
         await opened.set_available((1,), available=False)
-        assert len(port.asked) == 1
+        assert len(port.requests) == 1

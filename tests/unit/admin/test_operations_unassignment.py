@@ -84,7 +84,7 @@ def test_unassignment_without_remaining_quorum_is_refused() -> None:
         assert "no quorum" in found.reason
 
 
-def test_healthy_quorum_of_five_lets_storage_drop_its_replica() -> None:
+def test_replica_is_dropped_if_others_of_five_are_a_healthy_quorum() -> None:
     groups = {f"s{n}:1": n for n in range(5)}
     cluster = Model(groups, {0: frozenset(groups)})
     cluster.append(5)
@@ -95,7 +95,7 @@ def test_healthy_quorum_of_five_lets_storage_drop_its_replica() -> None:
     assert isinstance(next_of(cluster, AssignmentSide.STORAGE, "s0:1"), Wait)
 
 
-def test_replica_of_unserved_partition_is_kept(cluster: Model) -> None:
+def test_replica_of_partition_without_server_is_kept(cluster: Model) -> None:
     seen = cluster.observed()
     view = replace(seen.partitions[0], server_problem="server 1 is gone")
     order = Unassignment(A, (0,), only=AssignmentSide.STORAGE)
@@ -103,7 +103,7 @@ def test_replica_of_unserved_partition_is_kept(cluster: Model) -> None:
     assert found == Wait("server 1 is gone")
 
 
-def test_replica_that_no_vote_counts_is_dropped(cluster: Model) -> None:
+def test_replica_without_state_in_the_metadata_is_dropped(cluster: Model) -> None:
     """The files of a storage that lost the partition earlier."""
     cluster.assigned[0] = frozenset({B, C})
     session = cluster.metadata[0]

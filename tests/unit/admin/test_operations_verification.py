@@ -66,23 +66,25 @@ def test_healthy_cluster_passes_all_checks() -> None:
     assert len(verify(SOUND)) == 2 * len(Check)
 
 
-def test_unknown_partition_fails() -> None:
+def test_unknown_partition_fails_the_checks() -> None:
     assert "partitions 0 to 1 only" in failed(SOUND, 2)[Check.ONE_SERVER]
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "expected"),
     [
         (owned_by({2: (OwnedPartition(1, 1),)}), "no server"),
         (owned_by({1: (OwnedPartition(0, 5),), 2: (OwnedPartition(0, 1),)}), "servers 1, 2"),
         (owned_by({9: (OwnedPartition(0, 5),)}), "server 9"),
     ],
 )
-def test_partition_must_have_exactly_one_server(found: ClusterFacts, said: str) -> None:
-    assert said in failed(found)[Check.ONE_SERVER]
+def test_partition_with_no_or_two_servers_fails_assignment_check(
+    found: ClusterFacts, expected: str
+) -> None:
+    assert expected in failed(found)[Check.ONE_SERVER]
 
 
-def test_server_must_agree_with_assignment() -> None:
+def test_server_that_disagrees_with_assignment_fails_consistency_check() -> None:
     forgot = failed(server_says(replace(SOUND.servers[1], partitions=frozenset())))
     assert forgot.keys() == {Check.SERVER_AGREES}
     other = replace(SOUND.servers[2], partitions=frozenset({0, 1}))
@@ -90,12 +92,12 @@ def test_server_must_agree_with_assignment() -> None:
     assert both == {Check.SERVER_AGREES: "server 2 has it without an assignment"}
 
 
-def test_server_must_reach_its_storages() -> None:
+def test_server_that_cannot_reach_storages_fails_connectivity_check() -> None:
     cut_off = failed(server_says(replace(SOUND.servers[1], storages={"a:1": True, "b:1": False})))
     assert cut_off == {Check.STORAGES_REACHED: "server 1 does not reach storage b:1"}
 
 
-def test_storages_must_agree_with_assignment() -> None:
+def test_storages_that_disagree_with_assignment_fail_consistency_check() -> None:
     forgot = failed(storages_say({"b:1": StorageReport()}))
     assert forgot == {Check.STORAGES_AGREE: "it is assigned to storage b:1, which does not hold it"}
     kept = failed(storages_say({"d:1": StorageReport({0: True, 1: True})}))
@@ -114,7 +116,7 @@ def test_quorum_check_ignores_replicas_that_are_not_assigned() -> None:
 @pytest.mark.parametrize(
     "state", [ReplicaState(3, UNRESOLVED), ReplicaState(4, 17), ReplicaState(-1, 17), None]
 )
-def test_every_replica_must_be_in_the_session(state: ReplicaState | None) -> None:
+def test_replica_outside_the_session_fails_recovery_check(state: ReplicaState | None) -> None:
     replicas = {storage: IN_SESSION for storage in HOLDING if storage != "b:1"}
     if state is not None:
         replicas["b:1"] = state
@@ -129,35 +131,35 @@ def test_replica_being_filled_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "expected"),
     [
         (StorageReport({0: True}, {0: -1}), "reports that it is in no session, not in 4"),
         (StorageReport({0: True}, {0: 3}), "reports that it is in session 3, not in 4"),
     ],
 )
-def test_replica_replaced_within_session_is_reported(answers: StorageReport, said: str) -> None:
+def test_replica_replaced_within_session_is_reported(answers: StorageReport, expected: str) -> None:
     """The state after an unassignment at the storage only, followed by an assignment."""
     problem = failed(storages_say({"b:1": answers}))[Check.REPLICAS_RECOVERED]
-    assert problem == f"the replica on b:1 {said}"
+    assert problem == f"the replica on b:1 {expected}"
 
 
-def test_silent_storage_contradicts_no_session() -> None:
+def test_storage_without_answer_does_not_fail_recovery_check() -> None:
     silent = failed(storages_say({"b:1": StorageReport(problem="no answer")}))
     assert Check.REPLICAS_RECOVERED not in silent
 
 
-def test_partition_never_opened_has_not_recovered() -> None:
+def test_partition_that_never_opened_fails_recovery_check() -> None:
     found = replace(SOUND, metadata={})
     assert failed(found) == {Check.REPLICAS_RECOVERED: "no server has ever opened it"}
 
 
-def test_server_must_report_partition_healthy() -> None:
+def test_partition_reported_unhealthy_by_server_fails_health_check() -> None:
     for health in ({0: False}, {}):
         sick = failed(server_says(replace(SOUND.servers[1], health=health)))
         assert sick == {Check.SERVER_HEALTHY: "server 1 could not open a store session"}
 
 
-def test_silent_server_fails_its_checks() -> None:
+def test_server_without_answer_fails_its_checks() -> None:
     silent = failed(server_says(ServerReport(problem="no answer")))
-    asked = {Check.SERVER_AGREES, Check.STORAGES_REACHED, Check.SERVER_HEALTHY}
-    assert silent == dict.fromkeys(asked, "no answer")
+    unanswered = {Check.SERVER_AGREES, Check.STORAGES_REACHED, Check.SERVER_HEALTHY}
+    assert silent == dict.fromkeys(unanswered, "no answer")

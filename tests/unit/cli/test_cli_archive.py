@@ -92,7 +92,7 @@ def test_truncated_piece_is_detected(tmp_path: Path) -> None:
         list(read_piece(tmp_path, piece))
 
 
-def test_piece_names_record_progress() -> None:
+def test_archive_piece_names_show_exported_range() -> None:
     later = Piece(0, 10, 14, Form.PARQUET)
     paths = [later.path, Piece(0, 0, 9, Form.JSONL).path, "partition-0/0.partial", "x", "y/z"]
     found = pieces(paths)
@@ -109,7 +109,7 @@ def test_gaps_and_overlaps_of_pieces_are_refused(first_id: int) -> None:
         pieces(paths)
 
 
-def test_import_record_round_trip_keeps_runs(tmp_path: Path) -> None:
+def test_import_record_round_trip_keeps_partitions(tmp_path: Path) -> None:
     file, key = tmp_path / "record.json", uuid.UUID(int=5)
     assert ImportRecord.read(file, key).partitions == {}
     known = ImportRecord(key, {3: Begun(41, [7, 9])})

@@ -218,10 +218,10 @@ def test_stat_and_dump_show_sizes_and_content(storage: Path) -> None:
 def test_dump_shows_data_decoded_by_serializer(storage: Path) -> None:
     segment = str(storage / "1" / f"{FIRST}.seg")
     dump = ("dump", segment, "-t", "0-1", "--serializer")
-    made = value(*dump, f"{__name__}:Shouting")["records"]
-    assert [each["data"] for each in made] == ["unreadable: nothing to shout", "RECORD 1 !"]
-    assert "RECORD 1 !" in run(*dump, f"{__name__}:Shouting").stdout
-    for name, said in (
+    made = value(*dump, f"{__name__}:UppercaseText")["records"]
+    assert [each["data"] for each in made] == ["unreadable: no data", "RECORD 1 !"]
+    assert "RECORD 1 !" in run(*dump, f"{__name__}:UppercaseText").stdout
+    for name, expected in (
         ("waltz", "not of the form MODULE:NAME"),
         ("nowhere:X", "PYTHONPATH"),
         ("waltz:Nothing", "cannot be loaded"),
@@ -229,15 +229,15 @@ def test_dump_shows_data_decoded_by_serializer(storage: Path) -> None:
     ):
         refused = run(*dump, name)
         assert refused.exit_code == 2
-        assert said in " ".join(refused.stderr.replace("│", " ").split())
+        assert expected in " ".join(refused.stderr.replace("│", " ").split())
 
 
-class Shouting:
+class UppercaseText:
     """Decodes data as text in capitals; refuses empty data."""
 
     def deserialize(self, data: bytes) -> str:
         if not data:
-            raise ValueError("nothing to shout")
+            raise ValueError("no data")
         return data.decode().upper() + "!"
 
 

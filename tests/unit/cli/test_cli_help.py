@@ -104,6 +104,10 @@ def test_version_option_prints_version() -> None:
 
 
 def test_shell_completes_nouns_and_verbs() -> None:
-    asked = {"_WALTZ_COMPLETE": "complete_bash", "COMP_WORDS": "waltz disk ", "COMP_CWORD": "2"}
-    completed = CliRunner().invoke(app, [], env=asked, prog_name="waltz")
+    completion = {
+        "_WALTZ_COMPLETE": "complete_bash",
+        "COMP_WORDS": "waltz disk ",
+        "COMP_CWORD": "2",
+    }
+    completed = CliRunner().invoke(app, [], env=completion, prog_name="waltz")
     assert completed.stdout.split() == ["verify", "stat", "dump", "control", "export"]

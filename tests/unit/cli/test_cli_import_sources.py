@@ -49,7 +49,7 @@ def test_gap_of_ids_is_detected_before_append(
     check_ids(sources, known(sources, 17))
 
 
-def test_directory_without_first_piece_displaces_ids(tmp_path: Path) -> None:
+def test_import_of_directory_without_first_piece_is_refused(tmp_path: Path) -> None:
     write_piece(tmp_path, Form.JSONL, [Transaction(4, n, WHO, 0, b"") for n in (2, 3)])
     sources = find_sources(tmp_path, None, 7)
     assert [(s.target, s.displaced) for s in sources] == [(7, (2, 0))]
@@ -57,7 +57,7 @@ def test_directory_without_first_piece_displaces_ids(tmp_path: Path) -> None:
         check_ids(sources, known(sources, -1))
 
 
-def test_merged_partitions_get_new_ids(tmp_path: Path) -> None:
+def test_merged_partitions_are_imported_with_new_ids(tmp_path: Path) -> None:
     file = lines(tmp_path, [(0, 0), (1, 0), (1, 5)])
     (merged,) = find_sources(file, None, 3)
     assert (merged.target, merged.count, merged.displaced) == (3, 3, None)

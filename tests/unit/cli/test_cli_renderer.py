@@ -98,5 +98,5 @@ def test_empty_listing_keeps_its_columns() -> None:
         (UUID(int=1), UUID(int=1)),
     ],
 )
-def test_word_formats_values_for_reading(value: object, cell: object) -> None:
+def test_table_cell_formats_values_for_reading(value: object, cell: object) -> None:
     assert word(value) == cell

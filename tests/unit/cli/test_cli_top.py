@@ -79,7 +79,7 @@ def test_top_shows_rates_lag_and_recoveries() -> None:
     assert storages.cells[0][-2] == "1.5"
 
 
-def test_top_shows_silent_processes() -> None:
+def test_top_shows_processes_that_do_not_answer() -> None:
     silent = {"a:1": StorageSample({0: held(0, None, on=False)}), "b:1": StorageSample(problem="x")}
     now = replace(sample(1.0, 5), storages=silent, servers={3: ServerSample(problem="y")})
     shown = top(now, None, now)

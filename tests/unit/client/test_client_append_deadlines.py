@@ -42,7 +42,7 @@ def data(text: bytes, locks: tuple[int, ...] = (), mark: int | None = None) -> A
 class Wire:
     """An appender without a network: requests arrive immediately, and so do the answers.
 
-    ``say`` may hold answers back until `deliver`.
+    ``send_message`` may hold answers back until `deliver`.
     """
 
     appender: Appender
@@ -53,14 +53,14 @@ class Wire:
     held: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.partition = FakePartition(self.log, 1, self.say)
+        self.partition = FakePartition(self.log, 1, self.send_message)
 
     def send(self, messages: list[Any]) -> None:
         loop = asyncio.get_running_loop()
         for message in messages:
             loop.call_soon(self.partition.handle, "connection", message)
 
-    def say(self, _: Any, message: Any) -> None:
+    def send_message(self, _: Any, message: Any) -> None:
         body = client_server.encode(message, VERSION)[HEAD_BYTES:]
         if self.holding(message):
             self.held.append(body)

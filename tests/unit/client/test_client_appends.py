@@ -435,7 +435,7 @@ def test_messages_of_other_sessions_are_ignored() -> None:
     assert [type(m) for m in parse(wire.upward, 4)] == [MountRequest]
 
 
-def test_withdraw_returns_what_is_known() -> None:
+def test_withdraw_returns_the_known_outcomes() -> None:
     wire = Wire()
     wire.client.append("unsent", draft())
     assert wire.client.withdraw(["unsent"]) == [Settled("unsent", Outcome.UNSENT)]

@@ -30,7 +30,7 @@ OLD = (0, 1, 2, 3, 4)
 LOCK = Lock("account", 1)
 
 
-def asked(cluster: FakeCluster, kind: type) -> list[Any]:
+def requests_of(cluster: FakeCluster, kind: type) -> list[Any]:
     return [m for m in cluster.partition(0).handled if isinstance(m, kind)]
 
 
@@ -138,7 +138,7 @@ async def test_each_append_of_a_batch_has_its_outcome() -> None:
         ]
         mine = [Draft(b"%d" % i, write_locks=[LOCK]) for i in range(3)]
         assert await client.bulk.append(0, mine) == [Appended(3), Appended(4), Appended(5)]
-        assert len(asked(cluster, AppendBatchRequest)) == 2
+        assert len(requests_of(cluster, AppendBatchRequest)) == 2
 
 
 async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
@@ -149,7 +149,7 @@ async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
         await client.append(0, b"first")
         cluster.partition(0).auto = False
         batch = asyncio.ensure_future(client.bulk.append(0, [Draft(b"a"), Draft(b"b")]))
-        await eventually(lambda: bool(asked(cluster, AppendBatchRequest)))
+        await eventually(lambda: bool(requests_of(cluster, AppendBatchRequest)))
         cluster.partition(0).resolve(lose=True)
         cluster.partition(0).pump()
         assert await batch == [Appended(1), Absent()]
@@ -166,7 +166,7 @@ async def test_batch_lost_with_its_connection_is_looked_up_and_not_sent_again() 
         cluster.partition(0).auto = False
         server.on_message = None
         batch = asyncio.ensure_future(client.bulk.append(0, [Draft(b"c"), Draft(b"d")]))
-        await eventually(lambda: bool(asked(cluster, AppendBatchRequest)))
+        await eventually(lambda: bool(requests_of(cluster, AppendBatchRequest)))
         server.cut()
         cluster.partition(0).auto = True
         cluster.partition(0).resolve()
@@ -181,7 +181,7 @@ async def test_batch_without_outcome_in_time_is_uncertain() -> None:
         cluster.partition(0).auto = False
         with pytest.raises(AppendUncertain) as caught:
             await client.bulk.append(0, [Draft(b"a"), Draft(b"b")], timeout=0.2)
-        assert caught.value.req_id == asked(cluster, AppendBatchRequest)[0].req_id
+        assert caught.value.req_id == requests_of(cluster, AppendBatchRequest)[0].req_id
 
 
 async def test_batches_and_single_appends_share_the_in_flight_limit() -> None:
@@ -206,7 +206,10 @@ async def test_stream_has_data_with_every_protocol_version(versions: tuple[int, 
         cluster.logs[0].fill(2500)
         client = await cluster.client()
         assert await read(client, until=2444, after=4) == filled(5, 2444)
-        ranges, singles = asked(cluster, RecordsRequest), asked(cluster, TransactionDataRequest)
+        ranges, singles = (
+            requests_of(cluster, RecordsRequest),
+            requests_of(cluster, TransactionDataRequest),
+        )
         assert bool(ranges) is (versions is not OLD)
         assert bool(singles) is (versions is OLD)
 
@@ -252,7 +255,7 @@ async def test_stream_without_reader_holds_two_ranges() -> None:
         client = await cluster.client()
         stream = client.stream(0, data=True)
         assert len(await anext(stream.batches())) == 1000
-        await eventually(lambda: len(asked(cluster, RecordsRequest)) >= 3)
+        await eventually(lambda: len(requests_of(cluster, RecordsRequest)) >= 3)
         await client.high_water_mark(0)
-        assert len(asked(cluster, RecordsRequest)) <= 4
+        assert len(requests_of(cluster, RecordsRequest)) <= 4
         await stream.aclose()

@@ -73,7 +73,7 @@ async def test_waiter_cancelled_on_entry_returns_its_room() -> None:
     assert room.count == 1
 
 
-async def test_unbound_lets_all_waiters_enter() -> None:
+async def test_removed_limit_lets_all_waiters_enter() -> None:
     room = InFlightLimit(1, 1000)
     await room.enter(1, 0)
     waiting = [entering(room, 1) for _ in range(3)]

@@ -92,8 +92,8 @@ async def test_connection_attempts_back_off(caplog: pytest.LogCaptureFixture) ->
         attempts = [r.getMessage() for r in caplog.records if "cannot reach" in r.getMessage()]
         assert 1 <= len(attempts) <= 4
         assert "retrying in 0.1 s" in attempts[0]
-        said = [r for r in caplog.records if r.levelno >= logging.WARNING]
-        assert len(said) <= 2, "once per connection that is wanted"
+        warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(warnings) <= 2, "once per connection that is wanted"
         server.start()
         assert await client.append(0, b"x") == 0
 
@@ -128,18 +128,18 @@ def test_configuration_file_of_0_13_2_is_read(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ("cluster.rot: /x", r"unknown setting cluster\.rot; did you mean cluster\.root\?"),
         ("client.longWaitThreshold: never", r"longWaitThreshold is 'never'"),
     ],
 )
-def test_invalid_configuration_file_is_refused(tmp_path: Path, change: str, said: str) -> None:
+def test_invalid_configuration_file_is_refused(tmp_path: Path, change: str, expected: str) -> None:
     path = tmp_path / "client.yml"
     path.write_text(
         f"zookeeper.connectString: z\nzookeeper.sessionTimeout: 1\ncluster.root: /r\n{change}\n"
     )
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         waltz.connect_as_configured(path)
 
 
@@ -229,11 +229,11 @@ class HoldingCluster(Cluster):
     """Metadata that assign no more client ids once ``held`` is set; callers wait."""
 
     held: asyncio.Event | None = None
-    asked = 0
+    waiting_calls = 0
 
     async def next_client_id(self) -> int:
         if self.held is not None:
-            self.asked += 1
+            self.waiting_calls += 1
             await self.held.wait()
             raise StoreClosed("the connection to ZooKeeper was closed")
         return await super().next_client_id()
@@ -245,7 +245,7 @@ async def test_stream_without_client_id_ends_with_its_client() -> None:
         client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
         metadata.held = asyncio.Event()
         starting = asyncio.ensure_future(anext(aiter(client.stream(0))))
-        await eventually(lambda: metadata.asked)
+        await eventually(lambda: metadata.waiting_calls)
         await client.close()
         metadata.held.set()
         with pytest.raises(waltz.ClientClosed):

@@ -97,9 +97,9 @@ def test_backoff_ends_at_its_longest_delay() -> None:
     wire.requests.attach(1, 4)
     wire.requests.add("data", ReadData(0))
     wire.wait(60.0)
-    asked = len(wire.server.handled)
+    handled_before = len(wire.server.handled)
     wire.wait(10 * ERROR_BACKOFF.longest_seconds)
-    assert 9 <= len(wire.server.handled) - asked <= 11
+    assert 9 <= len(wire.server.handled) - handled_before <= 11
 
 
 def test_checksum_failure_is_retried_a_bounded_number_of_times() -> None:

@@ -33,7 +33,7 @@ class Deposit:
 
 
 @given(json_values)
-def test_json_round_trip(value: Any) -> None:
+def test_json_serializer_round_trip_keeps_values(value: Any) -> None:
     json = JsonSerializer()
     assert json.deserialize(json.serialize(value)) == value
 
@@ -45,18 +45,18 @@ def test_equal_json_values_have_equal_bytes() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_json_refuses_values_it_cannot_represent(value: float) -> None:
+def test_json_serializer_refuses_values_without_json_form(value: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
         JsonSerializer().serialize(value)
 
 
 @given(st.text(st.characters(codec="utf-8")), st.binary())
-def test_text_and_bytes_round_trip(text: str, data: bytes) -> None:
+def test_text_and_bytes_serializers_round_trip_keeps_values(text: str, data: bytes) -> None:
     assert TextSerializer().deserialize(TextSerializer().serialize(text)) == text
     assert BytesSerializer().deserialize(BytesSerializer().serialize(data)) == data
 
 
-def test_dataclass_round_trip() -> None:
+def test_dataclass_serializer_round_trip_keeps_values() -> None:
     deposits = DataclassSerializer(Deposit)
     deposit = Deposit(1, 50, ["cash"])
     assert deposits.deserialize(deposits.serialize(deposit)) == deposit
@@ -67,7 +67,7 @@ def test_dataclass_field_added_later_has_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
         (b'{"account":1,"amount":2,"currency":"EUR"}', "currency"),
         (b'{"account":1}', "amount"),
@@ -75,8 +75,8 @@ def test_dataclass_field_added_later_has_its_default() -> None:
         (b"{", "Expecting"),
     ],
 )
-def test_dataclass_refuses_other_json_objects(data: bytes, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_dataclass_refuses_other_json_objects(data: bytes, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         DataclassSerializer(Deposit).deserialize(data)
 
 

@@ -308,7 +308,7 @@ async def test_read_survives_lost_connections_and_errors() -> None:
         ]
 
 
-async def test_high_water_mark_of_each_partition() -> None:
+async def test_high_water_mark_is_returned_for_each_partition() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0, 1)
         client = await cluster.client()

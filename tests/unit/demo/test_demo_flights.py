@@ -32,13 +32,13 @@ def test_flights_whole_year_is_in_order(year: flights.Flights) -> None:
     assert max(flight.aircraft for flight in year.flights) == year.totals.aircraft
 
 
-def test_flights_totals_match(year: flights.Flights) -> None:
+def test_flights_totals_equal_the_sums_over_all_flights(year: flights.Flights) -> None:
     assert year.totals.distance == sum(flight.distance for flight in year.flights)
     assert year.totals.dep_delay == sum(flight.dep_delay or 0 for flight in year.flights)
     assert year.totals.arr_delay == sum(flight.arr_delay or 0 for flight in year.flights)
 
 
-def test_flights_cancelled_flight_may_lack_aircraft(year: flights.Flights) -> None:
+def test_flights_cancelled_flight_without_aircraft_has_number_0(year: flights.Flights) -> None:
     without = [flight for flight in year.flights if flight.aircraft == NO_AIRCRAFT]
     assert without
     for flight in without:
@@ -47,7 +47,7 @@ def test_flights_cancelled_flight_may_lack_aircraft(year: flights.Flights) -> No
         assert flight.locks() == ()
 
 
-def test_flights_short_demo_takes_the_first(year: flights.Flights) -> None:
+def test_flights_loaded_with_a_limit_are_the_first_of_the_year(year: flights.Flights) -> None:
     few = flights.load(100)
     assert few.totals.flights == 100
     assert [f[2:] for f in few.flights] == [f[2:] for f in year.flights[:100]]
@@ -108,6 +108,6 @@ def test_checks_logged_flights_pass() -> None:
         Findings(TOTALS, 0, 0, 0, 1),
     ],
 )
-def test_checks_other_data_fails_one_check(findings: Findings) -> None:
+def test_checks_one_wrong_value_fails_one_check(findings: Findings) -> None:
     checks = compare(TOTALS, findings)
     assert [check.holds for check in checks].count(False) == 1

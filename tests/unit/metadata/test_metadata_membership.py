@@ -63,7 +63,7 @@ class World:
         self.clients.append(client)
         return seen
 
-    async def settled(self, *sizes: int) -> None:
+    async def await_settled(self, *sizes: int) -> None:
         """Wait until the servers own ``sizes`` partitions each, and together all."""
 
         def done() -> bool:
@@ -93,27 +93,27 @@ async def world() -> AsyncIterator[World]:
 
 async def test_servers_that_join_share_the_partitions(world: World) -> None:
     first = await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     assert first.membership.server_id == 1
     assert set(first.partitions.values()) == {1}
     second = await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     assert set(first.partitions.values()) == {1}
     assert set(second.partitions.values()) == {2}
 
 
 async def test_one_membership_change_writes_one_assignment(world: World) -> None:
     await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     membership = await world.admin.membership()
     assert (membership.version, membership.cversion, membership.consistent) == (2, 2, True)
 
 
 async def test_server_that_leaves_hands_over_at_once(world: World) -> None:
     first, second = await world.server(), await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     moving = dict(first.partitions)
     await first.membership.leave()
     await eventually(lambda: len(second.partitions) == 4)
@@ -123,7 +123,7 @@ async def test_server_that_leaves_hands_over_at_once(world: World) -> None:
 
 async def test_suspended_server_keeps_its_partitions(world: World) -> None:
     first, second = await world.server(), await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     kept = dict(second.partitions)
     world.zookeeper.suspend(second.store)
     third = await world.server()
@@ -141,7 +141,7 @@ async def test_suspended_first_server_blocks_assignments_until_its_session_expir
 ) -> None:
     """The server may still run; the next server writes assignments only after its session ends."""
     first, second = await world.server(), await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     world.zookeeper.suspend(first.store)
     third = await world.server()
     await eventually(lambda: third.membership.server_id == 3)
@@ -151,13 +151,13 @@ async def test_suspended_first_server_blocks_assignments_until_its_session_expir
 
 async def test_server_whose_session_expires_rejoins_with_the_same_id(world: World) -> None:
     first, second = await world.server(), await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     world.zookeeper.suspend(first.store)
     world.zookeeper.expire(first.store)
     await eventually(lambda: len(second.partitions) == 4)
     world.zookeeper.resume(first.store)
     await eventually(lambda: len(second.partitions) == 2)
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     membership = await world.admin.membership()
     assert sorted(m.descriptor.server_id for m in membership.members) == [1, 2]
 
@@ -182,17 +182,17 @@ async def test_join_whose_answer_was_lost_creates_one_node(world: World) -> None
 
     server.store.create = create_and_lose  # type: ignore[method-assign]
     await server.membership.join()
-    await world.settled(4)
+    await world.await_settled(4)
     assert len((await world.admin.membership()).members) == 1
 
 
 async def test_prefer_moves_a_partition(world: World) -> None:
     first, second = await world.server(), await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     wanted, generation = next(iter(first.partitions.items()))
     await second.membership.prefer([wanted])
     await eventually(lambda: second.partitions.get(wanted) == generation + 1)
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     membership = await world.admin.membership()
     assert membership.servers()[second.membership.server_id].preferred == (wanted,)
     assert membership.consistent
@@ -201,16 +201,16 @@ async def test_prefer_moves_a_partition(world: World) -> None:
 async def test_concurrent_preferences_both_succeed(world: World) -> None:
     """Two servers prefer the same partition: both calls return, the lower id owns it."""
     first, second = await world.server(), await world.server()
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
     async with asyncio.timeout(5):
         await asyncio.gather(first.membership.prefer([3]), second.membership.prefer([3]))
     await eventually(lambda: 3 in first.partitions)
-    await world.settled(2, 2)
+    await world.await_settled(2, 2)
 
 
 async def test_preference_survives_a_lost_session(world: World) -> None:
     server = await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     world.zookeeper.expire(server.store)
     preferring = asyncio.create_task(server.membership.prefer([2]))
     world.zookeeper.resume(server.store)
@@ -223,7 +223,7 @@ async def test_preference_survives_a_lost_session(world: World) -> None:
 async def test_damaged_assignment_fails_the_change_and_keeps_the_membership(world: World) -> None:
     """0.13.2 retries without end. Here the call fails, and the server continues after a repair."""
     server = await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     membership = await world.admin.membership()
     lossy = PartitionAssignment(membership.cversion, PARTITIONS, {1: (OwnedPartition(0, 1),)})
     version = await world.admin.write_partition_assignment(lossy, membership.version)
@@ -231,7 +231,7 @@ async def test_damaged_assignment_fails_the_change_and_keeps_the_membership(worl
         await server.membership.prefer([2])
     await eventually(lambda: server.partitions == {0: 1})
     await world.admin.write_partition_assignment(membership.assignment, version)
-    await world.settled(4)
+    await world.await_settled(4)
 
 
 async def test_client_follows_joining_and_leaving_servers(world: World) -> None:
@@ -251,17 +251,17 @@ async def test_client_follows_joining_and_leaving_servers(world: World) -> None:
 
 async def test_server_whose_node_is_deleted_creates_it_again(world: World) -> None:
     server = await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     paths = world.admin.paths
     await world.admin.store.delete(paths.server_descriptor("s_0000000000"))
     await eventually(lambda: paths.server_descriptor("s_0000000001") in world.zookeeper.dump())
-    await world.settled(4)
+    await world.await_settled(4)
     assert server.membership.server_id == 1
 
 
 async def test_membership_of_a_deleted_cluster_ends(world: World) -> None:
     server = await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     world.zookeeper.clear()
     with pytest.raises(NoCluster, match="there is no Waltz cluster"):
         await server.membership.finished()
@@ -274,7 +274,7 @@ async def test_leave_without_zookeeper_times_out(
 ) -> None:
     monkeypatch.setattr("waltz.metadata.membership._LEAVE_TIMEOUT_S", 0.05)
     server = await world.server()
-    await world.settled(4)
+    await world.await_settled(4)
     world.zookeeper.suspend(server.store)
     await server.membership.leave()
     assert len((await world.admin.membership()).members) == 1
@@ -299,7 +299,7 @@ class Faults:
             if server.store.health.state is not SessionState.CONNECTED:
                 self._world.zookeeper.resume(server.store)
 
-    def settled(self) -> bool:
+    def await_settled(self) -> bool:
         """Whether every present server owns its part of a consistent assignment."""
         node = self._world.zookeeper.dump()[self._world.admin.paths.server_descriptors]
         assert node.data is not None
@@ -348,4 +348,4 @@ async def test_random_faults_never_give_one_generation_to_two_servers(
     await world.server()
     await world.server()
     await faults.run(40)
-    await eventually(faults.settled)
+    await eventually(faults.await_settled)

@@ -151,11 +151,11 @@ async def test_rpc_open_at_a_port_of_another_protocol_fails() -> None:
 async def test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once() -> None:
     """The Hello and the frame that ends the connection arrive in one chunk."""
 
-    async def greet_and_babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def send_hello_and_garbage(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STORAGE.hello(dialer=False) + encode_frame(STORAGE.magic, 0, b"\xff"))
         await writer.drain()
 
-    server = await asyncio.start_server(greet_and_babble, "127.0.0.1", 0)
+    server = await asyncio.start_server(send_hello_and_garbage, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(5):
             with pytest.raises(DialFailed):

@@ -156,11 +156,11 @@ def test_certificate_of_the_cluster_name_is_accepted_by_client_and_server(tmp_pa
         context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
         context.load_verify_locations(tmp_path / "ca.crt")
         context.verify_mode = ssl.CERT_REQUIRED
-    shake_hands(listening, dialing, "log.logs.waltz")
+    complete_handshake(listening, dialing, "log.logs.waltz")
     assert 360 < days_left(issued.certificate) < 366
 
 
-def shake_hands(listening: ssl.SSLContext, dialing: ssl.SSLContext, name: str) -> None:
+def complete_handshake(listening: ssl.SSLContext, dialing: ssl.SSLContext, name: str) -> None:
     """Complete a TLS handshake in memory; raises ssl.SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = listening.wrap_bio(to_server, to_client, server_side=True)

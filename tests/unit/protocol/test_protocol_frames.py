@@ -111,7 +111,9 @@ def test_decoder_of_mutated_streams_raises_only_protocol_violation(
 
 @settings(max_examples=500)
 @given(st.binary(max_size=200), st.booleans())
-def test_decoder_of_garbage_raises_only_its_two_errors(junk: bytes, shaken: bool) -> None:
+def test_decoder_of_garbage_raises_only_protocol_violation_or_malformed_message(
+    junk: bytes, shaken: bool
+) -> None:
     decoder = agreed() if shaken else FrameDecoder(CLIENT_SERVER)
     with suppress(ProtocolViolation, MalformedMessage):
         for body in decoder.feed(junk):

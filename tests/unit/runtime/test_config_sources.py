@@ -140,7 +140,7 @@ def test_yaml_merge_key_merges_a_map_into_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("WALTZ_SERVER_PROT", "did you mean WALTZ_SERVER_PORT?"),
         ("WALTZ_CLUSTER_ROOOT", "did you mean WALTZ_CLUSTER_ROOT?"),
@@ -148,12 +148,12 @@ def test_yaml_merge_key_merges_a_map_into_another(tmp_path: Path) -> None:
     ],
 )
 def test_variable_similar_to_a_setting_logs_a_warning(
-    name: str, said: str, caplog: pytest.LogCaptureFixture
+    name: str, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         read(ServerConfig, None, REQUIRED_VARIABLES | {name: "1"})
     assert f"${name} has no effect: " in caplog.text
-    assert said in caplog.text
+    assert expected in caplog.text
 
 
 def test_variables_of_other_programs_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -231,7 +231,7 @@ def test_look_up_accepts_any_environment(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tls", "said"),
+    ("tls", "expected"),
     [
         ({"certificate": "/c"}, "server.tls.certificate and server.tls.key go together"),
         ({"key": "/k"}, "server.tls.certificate and server.tls.key go together"),
@@ -239,9 +239,9 @@ def test_look_up_accepts_any_environment(environment: dict[str, str]) -> None:
     ],
 )
 def test_tls_settings_that_do_not_fit_together_are_named(
-    tmp_path: Path, tls: dict[str, str], said: str
+    tmp_path: Path, tls: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         read(ServerConfig, write(tmp_path, {"server.tls": tls}), REQUIRED_VARIABLES)
     read(
         ServerConfig, write(tmp_path, {"server.tls": tls | {"enabled": False}}), REQUIRED_VARIABLES
@@ -254,10 +254,10 @@ def test_key_store_without_pem_file_is_an_error_with_the_conversion_commands(
     file = write(tmp_path, {"server.ssl.keyStore.location": "/etc/waltz/my server.jks"})
     with pytest.raises(ConfigError) as caught:
         read(ServerConfig, file, REQUIRED_VARIABLES)
-    said = str(caught.value)
-    assert "keytool -importkeystore -srckeystore '/etc/waltz/my server.jks'" in said
-    assert "openssl pkcs12 -in '/etc/waltz/my server-converted.p12'" in said
-    assert said.endswith("then set server.tls.certificate and server.tls.key")
+    expected = str(caught.value)
+    assert "keytool -importkeystore -srckeystore '/etc/waltz/my server.jks'" in expected
+    assert "openssl pkcs12 -in '/etc/waltz/my server-converted.p12'" in expected
+    assert expected.endswith("then set server.tls.certificate and server.tls.key")
 
 
 def test_pkcs12_trust_store_is_converted_by_openssl_alone(tmp_path: Path) -> None:
@@ -265,10 +265,10 @@ def test_pkcs12_trust_store_is_converted_by_openssl_alone(tmp_path: Path) -> Non
     file = write(tmp_path, {"server.ssl.trustStore": store})
     with pytest.raises(ConfigError) as caught:
         read(ServerConfig, file, REQUIRED_VARIABLES)
-    said = str(caught.value)
-    assert "keytool" not in said
-    assert "-nokeys -out /trust.pem; then set server.tls.ca" in said
-    assert "secret" not in said
+    expected = str(caught.value)
+    assert "keytool" not in expected
+    assert "-nokeys -out /trust.pem; then set server.tls.ca" in expected
+    assert "secret" not in expected
 
 
 def test_key_store_with_tls_off_is_only_a_warning(

@@ -44,13 +44,13 @@ def test_version_option_prints_installed_version(process: str) -> None:
 
 @pytest.mark.parametrize("process", ["server", "storage"])
 def test_service_with_unusable_settings_exits_with_one_line(process: str, tmp_path: Path) -> None:
-    for arguments, said in (
+    for arguments, expected in (
         ((), "without a settings file, $WALTZ_ZOOKEEPER_CONNECT_STRING"),
         ((str(tmp_path),), f"cannot read {tmp_path}: Is a directory"),
     ):
         ended = run(process, *arguments)
         assert ended.returncode == 1
-        assert ended.stderr.startswith(f"waltz-{process}: {said}")
+        assert ended.stderr.startswith(f"waltz-{process}: {expected}")
         assert ended.stderr.count("\n") == 1
 
 

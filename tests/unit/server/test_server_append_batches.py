@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.partition_world import NAMES, flush, log_of, mount, new_world, opened, put, said
+from tests.support.partition_world import (
+    NAMES,
+    flush,
+    log_of,
+    mount,
+    new_world,
+    opened,
+    put,
+    take_messages,
+)
 from tests.support.scripted_storages import World, append, record
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
@@ -27,7 +36,7 @@ def refused(transaction_id: int) -> BatchedOutcome:
 
 def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
     peer = mount(world, client, mark, generation=generation, peer=Peer(5))
-    assert said(world, peer)[-1].state is cs.MountState.READY
+    assert take_messages(world, peer)[-1].state is cs.MountState.READY
     return peer
 
 
@@ -38,14 +47,14 @@ def put_batch(world: World, peer: Peer, *appends: Append, generation: int = 1) -
 
 
 def answers(world: World, peer: Peer) -> list[tuple[BatchedOutcome, ...]]:
-    return [m.outcomes for m in said(world, peer) if isinstance(m, cs.AppendBatchResponse)]
+    return [m.outcomes for m in take_messages(world, peer) if isinstance(m, cs.AppendBatchResponse)]
 
 
 def test_batch_is_logged_in_order_and_answered_once() -> None:
     world = opened()
     peer = mounted(world, 1)
     put_batch(world, peer, append("0"), append("1"), append("2"))
-    (answer,) = (m for m in said(world, peer) if isinstance(m, cs.AppendBatchResponse))
+    (answer,) = (m for m in take_messages(world, peer) if isinstance(m, cs.AppendBatchResponse))
     assert answer == cs.AppendBatchResponse(
         ReqId(1, 1, 0, 7), (committed(0), committed(1), committed(2))
     )
@@ -152,9 +161,9 @@ def test_flush_behind_a_waiting_batch_waits_for_it() -> None:
     put_batch(world, peer, append("0", write=(7,)))
     put_batch(world, peer, append("1", lock_only=(7,)))
     flush(world, peer, 1)
-    assert said(world, peer) == []
+    assert take_messages(world, peer) == []
     world.release(*NAMES)
-    kinds = [type(m).__name__ for m in said(world, peer)]
+    kinds = [type(m).__name__ for m in take_messages(world, peer)]
     assert kinds == ["AppendBatchResponse", "AppendBatchResponse", "FlushResponse"]
 
 

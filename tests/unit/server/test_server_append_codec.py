@@ -79,7 +79,7 @@ def shown(found: tuple[int, Append] | None) -> object:
     return partition, *head, a.write_locks, a.read_locks, a.append_locks
 
 
-def test_append_type_matches_the_codec() -> None:
+def test_append_type_constant_equals_the_encoded_type() -> None:
     body = body_of(cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (), (), (), 0, b"", 0), 4)
     assert body[0] == APPEND_TYPE
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.partition_world import NAMES, mount, opened, put, said
+from tests.support.partition_world import NAMES, mount, opened, put, take_messages
 from tests.support.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
@@ -42,7 +42,7 @@ _STEPS = st.lists(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """A batch, or a single append as a batch of one whose answer does not come back as one."""
 
     number: int
@@ -56,7 +56,7 @@ class Asked:
 class History:
     """A partition, its clients, and their requests."""
 
-    asked: list[Asked] = field(default_factory=list)
+    requested: list[Requested] = field(default_factory=list)
     generation: int = 1
     changed: bool = False
 
@@ -76,7 +76,7 @@ class History:
         behind: int,
         shapes: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]],
     ) -> None:
-        new = self._ask(client, behind, shapes, single=False)
+        new = self._request(client, behind, shapes, single=False)
         req_id = ReqId(client, self.generation, 0, new.number)
         self.world.core.append_batch(AppendBatch(new.peer, req_id, new.appends))
         self.world.settle()
@@ -87,7 +87,7 @@ class History:
         behind: int,
         shape: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     ) -> None:
-        new = self._ask(client, behind, [shape], single=True)
+        new = self._request(client, behind, [shape], single=True)
         put(self.world, new.peer, *new.appends)
 
     def hold(self, name: str) -> None:
@@ -126,19 +126,19 @@ class History:
                 )
             )
         for peer in self.peers.values():
-            for message in said(world, peer):
+            for message in take_messages(world, peer):
                 if isinstance(message, cs.AppendBatchResponse):
                     self.answers.setdefault(message.req_id.seq, []).append(message.outcomes)
 
-    def _ask(
+    def _request(
         self,
         client: int,
         behind: int,
         shapes: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]],
         *,
         single: bool,
-    ) -> Asked:
-        number = len(self.asked)
+    ) -> Requested:
+        number = len(self.requested)
         mark = max(-1, self.world.core.high_water_mark - behind)
         appends = [
             append(
@@ -153,8 +153,8 @@ class History:
             )
             for i, (write, read, lock_only) in enumerate(shapes)
         ]
-        new = Asked(number, self.peers[client], self.generation, appends, single)
-        self.asked.append(new)
+        new = Requested(number, self.peers[client], self.generation, appends, single)
+        self.requested.append(new)
         return new
 
 
@@ -164,44 +164,48 @@ def check(history: History) -> None:
     log = world.storages[active].texts[: world.core.high_water_mark + 1]
     assert len(set(log)) == len(log), "something is in the log twice"
     where = {text: transaction_id for transaction_id, text in enumerate(log)}
-    by_text = {f"{a.number}.{i}": (a, x) for a in history.asked for i, x in enumerate(a.appends)}
+    by_text = {
+        f"{a.number}.{i}": (a, x) for a in history.requested for i, x in enumerate(a.appends)
+    }
     takers = [(by_text[text][0], by_text[text][1]) for text in log]
     for client in CLIENTS:
-        order = [asked.number for asked, each in takers if each.client_id == client]
+        order = [requested.number for requested, each in takers if each.client_id == client]
         assert order == sorted(order), "appends of one client were reordered"
-    for asked in history.asked:
-        for i, each in enumerate(asked.appends):
-            at = where.get(f"{asked.number}.{i}")
+    for requested in history.requested:
+        for i, each in enumerate(requested.appends):
+            at = where.get(f"{requested.number}.{i}")
             if at is not None and not history.changed:
-                rivals = _rivals(takers, asked, each, at)
-                assert rivals == [], f"{asked.number}.{i} did not see {rivals}"
-        if not asked.single:
-            (outcomes,) = history.answers[asked.number]
-            assert len(outcomes) == len(asked.appends)
-            _check_outcomes(history, takers, asked, outcomes, where)
+                rivals = _rivals(takers, requested, each, at)
+                assert rivals == [], f"{requested.number}.{i} did not see {rivals}"
+        if not requested.single:
+            (outcomes,) = history.answers[requested.number]
+            assert len(outcomes) == len(requested.appends)
+            _check_outcomes(history, takers, requested, outcomes, where)
 
 
-def _rivals(takers: list[tuple[Asked, Append]], asked: Asked, each: Append, at: int) -> list[int]:
+def _rivals(
+    takers: list[tuple[Requested, Append]], requested: Requested, each: Append, at: int
+) -> list[int]:
     """Transactions of others before ``at`` that took a lock behind the client's mark."""
     checked = {*each.write_locks, *each.read_locks}
     return [
         t
         for t in range(max(0, each.client_mark + 1), at)
-        if takers[t][0] is not asked
+        if takers[t][0] is not requested
         and checked & {*takers[t][1].write_locks, *takers[t][1].append_locks}
     ]
 
 
 def _check_outcomes(
     history: History,
-    takers: list[tuple[Asked, Append]],
-    asked: Asked,
+    takers: list[tuple[Requested, Append]],
+    requested: Requested,
     outcomes: tuple[BatchedOutcome, ...],
     where: dict[str, int],
 ) -> None:
     ids = []
-    for i, (each, outcome) in enumerate(zip(asked.appends, outcomes, strict=True)):
-        at = where.get(f"{asked.number}.{i}")
+    for i, (each, outcome) in enumerate(zip(requested.appends, outcomes, strict=True)):
+        at = where.get(f"{requested.number}.{i}")
         match outcome.kind:
             case OutcomeKind.COMMITTED:
                 assert outcome.transaction_id == at
@@ -211,7 +215,7 @@ def _check_outcomes(
                 assert outcome.transaction_id > each.client_mark
                 if not history.changed:
                     taker, taken = takers[outcome.transaction_id]
-                    assert taker is not asked, "refused by its own batch"
+                    assert taker is not requested, "refused by its own batch"
                     locks = {*taken.write_locks, *taken.append_locks}
                     assert locks & {*each.write_locks, *each.read_locks}, "refused for nothing"
             case OutcomeKind.ABSENT:

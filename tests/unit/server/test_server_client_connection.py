@@ -51,13 +51,15 @@ async def client(host: Host) -> AsyncIterator[Client]:
 async def test_append_feed_and_read_work_in_every_version(host: Host, version: int) -> None:
     client = await connect(host, version)
     await mount(client)
-    client.say(cs.FeedRequest(req_id(), -1))
-    client.say(new_append("first", 1), new_append("second", 2))
+    client.send_messages(cs.FeedRequest(req_id(), -1))
+    client.send_messages(new_append("first", 1), new_append("second", 2))
     assert await client.take(2) == [
         cs.FeedData(req_id(1), 0, 5),
         cs.FeedData(req_id(2), 1, 5),
     ]
-    client.say(cs.TransactionDataRequest(req_id(3), 1), cs.HighWaterMarkRequest(req_id(4)))
+    client.send_messages(
+        cs.TransactionDataRequest(req_id(3), 1), cs.HighWaterMarkRequest(req_id(4))
+    )
     assert await client.take(2) == [
         cs.TransactionDataResponse(req_id(3), 1, b"second", checksum(b"second")),
         cs.HighWaterMarkResponse(req_id(4), 1),
@@ -70,7 +72,7 @@ async def test_appends_and_a_flush_in_one_chunk_keep_their_order(
 ) -> None:
     await mount(client)
     await mount(client, 1)
-    client.say(
+    client.send_messages(
         new_append("a", 1),
         new_append("b", 2, partition=1),
         cs.FlushRequest(req_id(3)),
@@ -85,15 +87,15 @@ async def test_appends_and_a_flush_in_one_chunk_keep_their_order(
 
 async def test_append_with_a_taken_lock_gets_lock_failure(client: Client) -> None:
     await mount(client)
-    client.say(new_append("a", 1, locks=(7,)), cs.FlushRequest(req_id(2)))
+    client.send_messages(new_append("a", 1, locks=(7,)), cs.FlushRequest(req_id(2)))
     await client.take()
-    client.say(new_append("b", 3, locks=(7,)))
+    client.send_messages(new_append("b", 3, locks=(7,)))
     assert await client.take() == [cs.LockFailure(req_id(3), 0)]
 
 
 async def test_requests_to_a_partition_not_on_this_server_are_refused(client: Client) -> None:
     there = 2
-    client.say(
+    client.send_messages(
         new_append("lost", 1, there),
         cs.FeedRequest(req_id(2, there), -1),
         cs.FlushRequest(req_id(3, there)),
@@ -111,7 +113,7 @@ async def test_requests_to_a_partition_not_on_this_server_are_refused(client: Cl
 async def test_requests_about_the_server_are_answered(client: Client, storage: FakeStorage) -> None:
     await mount(client)
     await mount(client, 1)
-    client.say(
+    client.send_messages(
         cs.ServerPartitionsAssignmentRequest(req_id(1)),
         cs.ServerPartitionsHealthStatRequest(req_id(2)),
         cs.CheckStorageConnectivityRequest(req_id(3)),
@@ -126,23 +128,23 @@ async def test_requests_about_the_server_are_answered(client: Client, storage: F
 async def test_preferred_partitions_are_changed_by_request(client: Client, host: Host) -> None:
     add, remove = cs.AddPreferredPartitionRequest, cs.RemovePreferredPartitionRequest
     added, removed = cs.AddPreferredPartitionResponse, cs.RemovePreferredPartitionResponse
-    client.say(add(req_id(1), (0, 2)))
+    client.send_messages(add(req_id(1), (0, 2)))
     assert await client.take() == [added(req_id(1), True)]
-    client.say(remove(req_id(2), (0,)))
+    client.send_messages(remove(req_id(2), (0,)))
     assert await client.take() == [removed(req_id(2), True)]
     assert host.preferred == {2}
-    client.say(add(req_id(3), (0, PARTITIONS)), remove(req_id(4), (-1,)))
+    client.send_messages(add(req_id(3), (0, PARTITIONS)), remove(req_id(4), (-1,)))
     assert await client.take(2) == [added(req_id(3), False), removed(req_id(4), False)]
     assert host.preferred == {2}
     host.policy_error = "two servers prefer 0"
-    client.say(add(req_id(5), (0,)))
+    client.send_messages(add(req_id(5), (0,)))
     assert await client.take() == [added(req_id(5), True)]
-    client.say(add(req_id(6), ()))
+    client.send_messages(add(req_id(6), ()))
     await eventually(lambda: client.lost_because is not None)
 
 
 async def test_closed_connection_releases_its_client_id(host: Host, client: Client) -> None:
-    client.say(cs.MountRequest(req_id(), -1, 9))
+    client.send_messages(cs.MountRequest(req_id(), -1, 9))
     await client.take()
     client.connection.close()  # type: ignore[union-attr]
     await eventually(lambda: not host.connections)
@@ -192,7 +194,7 @@ async def test_decoder_error_closes_only_its_own_connection(
 
     with monkeypatch.context() as broken:
         broken.setattr(f"waltz_server.shell.client_connection.{decoder}", fail)
-        client.say(new_append("a", 1), cs.HighWaterMarkRequest(req_id(2)))
+        client.send_messages(new_append("a", 1), cs.HighWaterMarkRequest(req_id(2)))
         await eventually(lambda: client.lost_because is not None)
     assert unexpected == []
     assert "IndexError" in caplog.text
@@ -203,14 +205,14 @@ async def test_decoder_error_closes_only_its_own_connection(
 
 async def test_feed_request_beyond_the_log_closes_the_connection(client: Client) -> None:
     await mount(client)
-    client.say(cs.FeedRequest(req_id(), 7))
+    client.send_messages(cs.FeedRequest(req_id(), 7))
     await eventually(lambda: client.lost_because is not None)
 
 
 async def test_client_that_does_not_read_does_not_delay_others(host: Host, client: Client) -> None:
     await mount(client)
     text = "x" * 100_000
-    client.say(*(new_append(text, seq) for seq in range(50)), cs.FlushRequest(req_id(99)))
+    client.send_messages(*(new_append(text, seq) for seq in range(50)), cs.FlushRequest(req_id(99)))
     await client.take()
     slow = socket.create_connection(("127.0.0.1", host.listener.port))
     slow.setblocking(False)
@@ -220,14 +222,14 @@ async def test_client_that_does_not_read_does_not_delay_others(host: Host, clien
     wanted = [cs.TransactionDataRequest(req_id(n, client=2), n % 50) for n in range(500)]
     await loop.sock_sendall(slow, b"".join(cs.encode(m, 4) for m in wanted))
     await eventually(lambda: any(c.congested for c in host.connections.values()))
-    client.say(new_append("quick", 100), cs.FlushRequest(req_id(101)))
+    client.send_messages(new_append("quick", 100), cs.FlushRequest(req_id(101)))
     assert await client.take() == [cs.FlushResponse(req_id(101), 50)]
     slow.close()
 
 
 async def test_latency_is_measured_from_arrival_to_commit(host: Host, client: Client) -> None:
     await mount(client)
-    client.say(*(new_append("x", seq) for seq in range(10)), cs.FlushRequest(req_id(99)))
+    client.send_messages(*(new_append("x", seq) for seq in range(10)), cs.FlushRequest(req_id(99)))
     await client.take()
     latency = host.hosted[0].latency
     assert latency.count == 10

@@ -24,7 +24,7 @@ LAST = 40
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """A read that was requested from the store."""
 
     first_id: int
@@ -60,10 +60,10 @@ class RecordingStore(ReplicaReads):
 
     def __init__(self) -> None:
         super().__init__(0, Ready(), StoreReports())
-        self.asked: list[Asked] = []
+        self.requested: list[Requested] = []
 
     def records(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
-        self.asked.append(Asked(first_id, count, purpose))
+        self.requested.append(Requested(first_id, count, purpose))
 
 
 def answers(sent: list[Effect]) -> list[cs.TransactionDataResponse]:
@@ -95,13 +95,13 @@ def test_every_data_read_gets_one_answer(steps: list[tuple[str, int]], cache_byt
     got: list[cs.TransactionDataResponse] = []
 
     def answer(position: int, limit: int | None) -> None:
-        asked = store.asked.pop(position % len(store.asked))
+        requested = store.requested.pop(position % len(store.requested))
         if limit is None:
-            fetched = ReadDone(asked.purpose, error="no replica could deliver")
+            fetched = ReadDone(requested.purpose, error="no replica could deliver")
         else:
-            count = min(asked.count, limit)
-            found = [record(i) for i in range(asked.first_id, asked.first_id + count)]
-            fetched = ReadDone(asked.purpose, records=RecordBatch.of(found))
+            count = min(requested.count, limit)
+            found = [record(i) for i in range(requested.first_id, requested.first_id + count)]
+            fetched = ReadDone(requested.purpose, records=RecordBatch.of(found))
         got.extend(answers(reads.done(fetched)))
 
     for number, (what, argument) in enumerate(steps):
@@ -110,11 +110,11 @@ def test_every_data_read_gets_one_answer(steps: list[tuple[str, int]], cache_byt
                 request = cs.TransactionDataRequest(ReqId(1, 1, 0, number), argument)
                 questions[number] = argument
                 got += answers(reads.read(peer, request))
-            case "deliver" if store.asked:
+            case "deliver" if store.requested:
                 answer(number, argument)
-            case "fail" if store.asked:
+            case "fail" if store.requested:
                 answer(number, None)
-    while store.asked:
+    while store.requested:
         answer(0, 1)
     assert sorted(m.req_id.seq for m in got) == sorted(questions)
     for message in got:
@@ -131,21 +131,21 @@ def test_short_read_does_not_disturb_a_later_read_under_way() -> None:
         request = cs.TransactionDataRequest(ReqId(1, 1, 0, wanted), wanted)
         assert reads.read(peer, request) == []
 
-    def deliver(asked: Asked, count: int) -> list[int]:
-        found = RecordBatch.of(record(asked.first_id + i) for i in range(count))
-        sent = reads.done(ReadDone(asked.purpose, records=found))
+    def deliver(requested: Requested, count: int) -> list[int]:
+        found = RecordBatch.of(record(requested.first_id + i) for i in range(count))
+        sent = reads.done(ReadDone(requested.purpose, records=found))
         return [m.transaction_id for m in answers(sent)]
 
     ask(39)
-    assert deliver(store.asked.pop(), 1) == [39]
+    assert deliver(store.requested.pop(), 1) == [39]
     ask(20)
     ask(10)
-    later, earlier = store.asked
+    later, earlier = store.requested
     assert (later.first_id, earlier.first_id) == (20, 10)
     assert earlier.count > 10, "reading ahead covers what the other read began with"
-    store.asked.clear()
+    store.requested.clear()
     assert deliver(earlier, 1) == [10]
-    assert store.asked == [], "the read that began there is still under way"
+    assert store.requested == [], "the read that began there is still under way"
     assert deliver(later, 1) == [20]
 
 
@@ -162,7 +162,7 @@ def test_recent_records_are_not_read_from_replicas() -> None:
     uncached = Requests(0, recent)
     request = cs.TransactionDataRequest(ReqId(1, 1, 0, 9), 3)
     assert [a.data for a in answers(uncached.read(peer, request))] == [b"3"]
-    assert reads.store.asked == uncached.store.asked == []
+    assert reads.store.requested == uncached.store.requested == []
 
 
 def test_repeated_data_reads_are_bounded_while_no_replica_answers() -> None:
@@ -173,7 +173,7 @@ def test_repeated_data_reads_are_bounded_while_no_replica_answers() -> None:
         for peer in (patient, gone):
             request = cs.TransactionDataRequest(ReqId(1, 1, 0, number), 7)
             assert reads.read(peer, request) == []
-    assert len(store.asked) == 1
+    assert len(store.requested) == 1
     reads.reads.lost(gone)
     assert reads.read(left, cs.TransactionDataRequest(ReqId(2, 1, 0, 0), 9)) == []
     sent = [effect for effect in reads.close() if isinstance(effect, SendToClient)]
@@ -182,5 +182,5 @@ def test_repeated_data_reads_are_bounded_while_no_replica_answers() -> None:
     last = [a.req_id.seq for a in answers([s for s in sent if s.peer is patient])]
     assert last == list(range(1000 - len(last), 1000))
     assert 0 < len(last) <= 20
-    fetched = ReadDone(store.asked[0].purpose, records=RecordBatch.of([record(7)]))
+    fetched = ReadDone(store.requested[0].purpose, records=RecordBatch.of([record(7)]))
     assert reads.done(fetched) == []

@@ -23,7 +23,7 @@ _STEPS = st.lists(
 )
 
 
-class Crowd:
+class ClientGroup:
     """Three clients that stream, a writer, and a storage that may let reads wait."""
 
     def __init__(self, last: int, behind: list[int]) -> None:
@@ -41,13 +41,13 @@ class Crowd:
 
     def remount(self, n: int) -> None:
         mark = self.mark(n)
-        self.answered[n] = len(self.clients[n].said)
+        self.answered[n] = len(self.clients[n].messages)
         mount(self.world, self.clients[n], mark)
 
     def feed(self, n: int) -> None:
-        mark, said = self.mark(n), len(self.clients[n].said)
-        if said > self.answered[n]:
-            self.answered[n] = said
+        mark, count = self.mark(n), len(self.clients[n].messages)
+        if count > self.answered[n]:
+            self.answered[n] = count
             feed(self.world, self.clients[n], mark)
 
     def put(self, count: int) -> None:
@@ -87,7 +87,7 @@ class Crowd:
 def test_feeds_have_no_gap_and_no_repetition_in_any_history(
     last: int, behind: list[int], steps: list[tuple[str, int]]
 ) -> None:
-    crowd = Crowd(last, behind)
+    crowd = ClientGroup(last, behind)
     for name, argument in steps:
         getattr(crowd, name)(argument)
     crowd.finish()

@@ -20,8 +20,8 @@ def test_mount_behind_the_mark_feeds_up_to_it_before_ready(version: int) -> None
     mount(world, client, 12)
     run(world, client)
     assert client.got == list(range(13, 31))
-    assert len(client.said) == 1
-    assert is_ready(client.said[0])
+    assert len(client.messages) == 1
+    assert is_ready(client.messages[0])
     put(world, client, 3)
     run(world, client)
     assert client.got[-1] == 30, "no feed until the client asks"
@@ -34,7 +34,7 @@ def test_mount_at_the_mark_is_ready_at_once_and_ends_the_former_feed() -> None:
     mount(world, client, 5)
     put(world, client, 1)
     run(world, client)
-    assert [is_ready(m) for m in client.said] == [True, True]
+    assert [is_ready(m) for m in client.messages] == [True, True]
     assert client.got == []
 
 
@@ -47,14 +47,14 @@ def test_feed_is_suspended_after_its_distance_or_the_minimum_fetch(behind: int, 
     run(world, client)
     first = 41 - behind
     assert client.got == list(range(first, first + fed))
-    assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
+    assert [type(m) for m in client.messages] == [cs.MountResponse, cs.FeedSuspended]
 
 
 def test_feed_request_before_a_mount_is_ignored() -> None:
     world, client = world_with(40), Client(1)
     feed(world, client, 0)
     run(world, client)
-    assert client.got == client.said == []
+    assert client.got == client.messages == []
 
 
 def test_commits_reach_real_time_feeds_at_once() -> None:
@@ -109,7 +109,7 @@ def test_catch_up_feeds_take_turns() -> None:
         reach = [len(c.got) for c in clients]
         assert max(reach) - min(reach) <= TURN_TRANSACTIONS or max(reach) > 4800
     assert all(c.got == list(range(5001)) for c in clients)
-    assert all(len(c.said) == 1 and is_ready(c.said[0]) for c in clients)
+    assert all(len(c.messages) == 1 and is_ready(c.messages[0]) for c in clients)
 
 
 def test_catch_up_feed_does_not_delay_a_real_time_feed() -> None:
@@ -134,7 +134,7 @@ def test_catch_up_feed_of_a_congested_client_is_parked_until_it_drains() -> None
     slow.drain(world)
     run(world, slow)
     assert slow.got == list(range(2001))
-    assert len(slow.said) == 1
+    assert len(slow.messages) == 1
 
 
 def test_real_time_feed_of_a_congested_client_resumes_when_it_drains() -> None:
@@ -157,25 +157,25 @@ def test_drain_during_a_read_of_headers_does_not_duplicate_the_feed() -> None:
     world.hold(*NAMES)
     mount(world, client, 400)
     world.turn()
-    (asked,) = (name for name in NAMES if world.waiting(name))
+    (reading_from,) = (name for name in NAMES if world.waiting(name))
     for _ in range(3):
         world.core.writable(client.peer)
         world.settle()
         world.turn()
-    world.held = {asked}
+    world.held = {reading_from}
     world.settle()
     put(world, writer, 1500)
-    world.release(asked)
+    world.release(reading_from)
     for _ in range(100):
         world.turn()
         client.take(world)
-        if client.said:
+        if client.messages:
             break
     assert client.got == list(range(401, 1001))
     feed(world, client, 1000)
     run(world, client)
     assert client.got == list(range(401, 2501))
-    assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
+    assert [type(m) for m in client.messages] == [cs.MountResponse, cs.FeedSuspended]
 
 
 def test_failed_read_of_headers_is_retried_after_a_pause() -> None:

@@ -13,7 +13,7 @@ from tests.support.partition_world import (
     new_world,
     opened,
     put,
-    said,
+    take_messages,
 )
 from tests.support.scripted_storages import append, record
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
@@ -37,15 +37,15 @@ def test_newer_connection_replaces_the_stale_one() -> None:
     world = opened()
     old = mounted(world, 1)
     new = mount(world, 1, seq=1)
-    assert said(world, new)[-1].state is cs.MountState.READY
+    assert take_messages(world, new)[-1].state is cs.MountState.READY
     put(world, old, append("stale"))
     put(world, new, append("current"))
     assert log_of(world) == ["current"]
     mount(world, 1, seq=0, peer=old)
-    assert said(world, old) == [], "a mount that lost the race gets no answer"
+    assert take_messages(world, old) == [], "a mount that lost the race gets no answer"
     world.core.feed(old, cs.FeedRequest(ReqId(1, 1, 0, 0), -1))
     world.settle()
-    assert said(world, old) == []
+    assert take_messages(world, old) == []
 
 
 def test_mount_of_a_larger_generation_wins_over_a_larger_sequence_number() -> None:
@@ -64,7 +64,7 @@ def test_any_connection_may_mount_after_the_former_is_lost() -> None:
     first = mount(world, 1, seq=5)
     world.core.lost(first)
     second = mount(world, 1, seq=0)
-    assert said(world, second)[-1].state is cs.MountState.READY
+    assert take_messages(world, second)[-1].state is cs.MountState.READY
     put(world, first, append("ghost"))
     put(world, second, append("real"))
     assert log_of(world) == ["real"]
@@ -80,7 +80,7 @@ def test_appends_of_another_generation_are_dropped() -> None:
 def test_mount_of_a_future_generation_is_not_ready() -> None:
     world = opened()
     peer = mount(world, 1, generation=2)
-    assert [m.state for m in said(world, peer)] == [cs.MountState.NOT_READY]
+    assert [m.state for m in take_messages(world, peer)] == [cs.MountState.NOT_READY]
 
 
 def test_mount_ahead_of_the_log_is_answered_client_ahead() -> None:
@@ -89,7 +89,7 @@ def test_mount_ahead_of_the_log_is_answered_client_ahead() -> None:
     states = []
     for client, peer in enumerate(peers, 2):
         mount(world, client, 5, peer=peer)
-        states.append(said(world, peer)[-1].state)
+        states.append(take_messages(world, peer)[-1].state)
     ahead = cs.MountState.CLIENT_AHEAD
     assert states == [cs.MountState.NOT_READY, cs.MountState.NOT_READY, ahead, ahead]
 
@@ -101,10 +101,10 @@ def test_lock_failure_names_the_transaction_that_took_the_lock() -> None:
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     put(world, one, append("0"), append("1", write=(7,)), append("2"))
-    said(world, two)
+    take_messages(world, two)
     put(world, two, append("late", client=2, mark=0, write=(7,), seq=5))
     put(world, two, append("reader", client=2, mark=0, read=(7,), seq=6))
-    failures = [m for m in said(world, two) if isinstance(m, cs.LockFailure)]
+    failures = [m for m in take_messages(world, two) if isinstance(m, cs.LockFailure)]
     assert [(m.req_id.seq, m.transaction_id) for m in failures] == [(5, 1), (6, 1)]
     put(world, two, append("equal passes", client=2, mark=1, write=(7,)))
     put(world, two, append("unchecked", client=2, mark=-1, lock_only=(7,)))
@@ -118,9 +118,9 @@ def test_second_append_under_an_open_lock_waits_for_the_first() -> None:
     world.hold(*NAMES)
     put(world, one, append("1", write=(7,)))
     put(world, two, append("2", client=2, write=(7,)), append("3", client=2))
-    assert said(world, two) == []
+    assert take_messages(world, two) == []
     world.release(*NAMES)
-    (failure,) = (m for m in said(world, two) if isinstance(m, cs.LockFailure))
+    (failure,) = (m for m in take_messages(world, two) if isinstance(m, cs.LockFailure))
     assert failure.transaction_id == 0
     assert log_of(world) == ["1", "3"]
 
@@ -129,7 +129,7 @@ def test_new_owner_treats_every_lock_as_taken_at_its_mark() -> None:
     world = opened(last=4)
     peer = mounted(world, 1, 4)
     put(world, peer, append("late", mark=3, write=(9,)))
-    (failure,) = (m for m in said(world, peer) if isinstance(m, cs.LockFailure))
+    (failure,) = (m for m in take_messages(world, peer) if isinstance(m, cs.LockFailure))
     assert failure.transaction_id == 4
 
 
@@ -149,7 +149,7 @@ def test_returning_owner_treats_every_lock_as_taken_at_the_new_mark() -> None:
     world.settle()
     peer = mounted(world, 1, generation=3)
     put(world, peer, append("late", generation=3, mark=-1, write=(7,)))
-    failures = [m for m in said(world, peer) if isinstance(m, cs.LockFailure)]
+    failures = [m for m in take_messages(world, peer) if isinstance(m, cs.LockFailure)]
     assert [m.transaction_id for m in failures] == [0]
     assert log_of(world) == ["others took lock 7"]
 
@@ -170,7 +170,7 @@ def test_append_before_the_session_keeps_its_lock_through_a_new_generation() -> 
     world.core.writable(one)
     world.settle()
     assert "second" not in log_of(world)
-    assert [m.transaction_id for m in said(world, two) if isinstance(m, cs.LockFailure)]
+    assert [m.transaction_id for m in take_messages(world, two) if isinstance(m, cs.LockFailure)]
 
 
 def test_append_before_the_session_is_refused_by_locks_of_another_owner() -> None:
@@ -187,7 +187,7 @@ def test_append_before_the_session_is_refused_by_locks_of_another_owner() -> Non
     peer = mount(world, 1, generation=3)
     put(world, peer, append("eager", generation=3, mark=-1, write=(7,)))
     world.release(*NAMES)
-    failures = [m for m in said(world, peer) if isinstance(m, cs.LockFailure)]
+    failures = [m for m in take_messages(world, peer) if isinstance(m, cs.LockFailure)]
     assert [m.transaction_id for m in failures] == [0]
     assert log_of(world) == ["others took lock 7"]
 
@@ -198,9 +198,9 @@ def test_append_before_the_session_is_refused_by_locks_of_another_owner() -> Non
 def test_mounts_wait_for_the_first_session() -> None:
     world = new_world(last=2)
     peer = mount(world, 1, 2)
-    assert said(world, peer) == []
+    assert take_messages(world, peer) == []
     world.connect()
-    assert [m.state for m in said(world, peer)] == [cs.MountState.READY]
+    assert [m.state for m in take_messages(world, peer)] == [cs.MountState.READY]
 
 
 def test_flush_is_answered_when_earlier_appends_are_resolved() -> None:
@@ -211,11 +211,11 @@ def test_flush_is_answered_when_earlier_appends_are_resolved() -> None:
     flush(world, one, 1, seq=11)
     put(world, two, append("2", client=2))
     flush(world, two, 2, seq=12)
-    assert said(world, one) == said(world, two) == []
+    assert take_messages(world, one) == take_messages(world, two) == []
     world.release(*NAMES)
-    (answer,) = (m for m in said(world, one) if isinstance(m, cs.FlushResponse))
+    (answer,) = (m for m in take_messages(world, one) if isinstance(m, cs.FlushResponse))
     assert (answer.req_id.seq, answer.transaction_id >= 0) == (11, True)
-    (answer,) = (m for m in said(world, two) if isinstance(m, cs.FlushResponse))
+    (answer,) = (m for m in take_messages(world, two) if isinstance(m, cs.FlushResponse))
     assert answer.transaction_id == 1
 
 
@@ -224,7 +224,7 @@ def test_flush_behind_refused_appends_is_answered_at_once() -> None:
     peer = mounted(world, 1, 4)
     put(world, peer, append("late", mark=0, write=(1,)))
     flush(world, peer, 1)
-    assert [type(m) for m in said(world, peer)] == [cs.LockFailure, cs.FlushResponse]
+    assert [type(m) for m in take_messages(world, peer)] == [cs.LockFailure, cs.FlushResponse]
 
 
 def test_flush_is_not_answered_while_a_former_owner_may_still_write() -> None:
@@ -235,9 +235,9 @@ def test_flush_is_not_answered_while_a_former_owner_may_still_write() -> None:
     world.settle()
     flush(world, peer, 1, generation=1)
     flush(world, peer, 1, generation=2)
-    assert said(world, peer) == []
+    assert take_messages(world, peer) == []
     world.release(*NAMES)
-    assert len(said(world, peer)) == 2
+    assert len(take_messages(world, peer)) == 2
 
 
 def test_mark_is_unresolved_before_the_first_session() -> None:
@@ -245,11 +245,11 @@ def test_mark_is_unresolved_before_the_first_session() -> None:
     peer = Peer(4)
     world.core.read_mark(peer, cs.HighWaterMarkRequest(ReqId(-1, 0, 0, 1)))
     world.settle()
-    assert said(world, peer)[0].transaction_id == UNRESOLVED
+    assert take_messages(world, peer)[0].transaction_id == UNRESOLVED
     world.connect()
     world.core.read_mark(peer, cs.HighWaterMarkRequest(ReqId(-1, 0, 0, 1)))
     world.settle()
-    assert said(world, peer)[0].transaction_id == 2
+    assert take_messages(world, peer)[0].transaction_id == 2
 
 
 def test_overload_begins_and_ends_with_the_number_of_open_appends() -> None:
@@ -280,5 +280,5 @@ def test_close_ends_feeds_and_answers_nothing_more() -> None:
     world.core.close()
     world.release(*NAMES)
     assert not world.turn()
-    assert said(world, peer) == []
+    assert take_messages(world, peer) == []
     assert world.watched == frozenset()

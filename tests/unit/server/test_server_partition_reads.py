@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.partition_world import NAMES, mounted, new_world, opened, put, said
+from tests.support.partition_world import NAMES, mounted, new_world, opened, put, take_messages
 from tests.support.scripted_storages import World, append
 from waltz.protocol import ReqId, checksum
 from waltz.protocol import client_server as cs
@@ -17,7 +17,7 @@ def read(world: World, peer: Peer, wanted: int) -> None:
     world.settle()
 
 
-def reads_asked(world: World) -> list[tuple[int, int]]:
+def requested_reads(world: World) -> list[tuple[int, int]]:
     return [
         (r.first_id, r.max_records)
         for _, r, _ in world.calls
@@ -29,10 +29,10 @@ def test_data_just_committed_comes_from_memory() -> None:
     world = opened()
     peer = mounted(world, 1)
     put(world, peer, append("hello", header=3))
-    said(world, peer)
+    take_messages(world, peer)
     world.calls.clear()
     read(world, peer, 0)
-    (answer,) = said(world, peer)
+    (answer,) = take_messages(world, peer)
     assert (answer.data, answer.error) == (b"hello", None)
     assert checksum(answer.data) == answer.checksum
     assert world.calls == []
@@ -47,17 +47,21 @@ def test_concurrent_data_reads_share_one_read_ahead() -> None:
     read(world, other, 10)
     read(world, other, 10)
     world.release(*NAMES)
-    assert reads_asked(world) == [(10, 1)]
-    assert [m.data for m in said(world, peer)] == [b"10"]
-    assert [m.data for m in said(world, other)] == [b"10", b"10"]
+    assert requested_reads(world) == [(10, 1)]
+    assert [m.data for m in take_messages(world, peer)] == [b"10"]
+    assert [m.data for m in take_messages(world, other)] == [b"10", b"10"]
     read(world, peer, 11)
-    asked = reads_asked(world)
-    assert asked[1][0] == 11
-    assert asked[1][1] > 100, "small records: many in one read"
+    requested = requested_reads(world)
+    assert requested[1][0] == 11
+    assert requested[1][1] > 100, "small records: many in one read"
     read(world, peer, 12)
-    read(world, peer, 11 + asked[1][1] - 1)
-    assert len(reads_asked(world)) == 2
-    assert [m.data for m in said(world, peer)] == [b"11", b"12", b"%d" % (10 + asked[1][1])]
+    read(world, peer, 11 + requested[1][1] - 1)
+    assert len(requested_reads(world)) == 2
+    assert [m.data for m in take_messages(world, peer)] == [
+        b"11",
+        b"12",
+        b"%d" % (10 + requested[1][1]),
+    ]
     assert world.core.data_cache_misses == 4
 
 
@@ -66,7 +70,7 @@ def test_data_read_never_goes_beyond_the_mark() -> None:
     peer = Peer(4)
     read(world, peer, 5)
     read(world, peer, 15)
-    assert reads_asked(world) == [(5, 1), (15, 6)]
+    assert requested_reads(world) == [(5, 1), (15, 6)]
 
 
 @pytest.mark.parametrize("wanted", [-1, 3, 1000])
@@ -75,14 +79,14 @@ def test_data_read_of_an_absent_id_fails_until_it_is_committed(wanted: int) -> N
     world = opened(last=2)
     peer = mounted(world, 1, 2)
     read(world, peer, wanted)
-    (answer,) = said(world, peer)
+    (answer,) = take_messages(world, peer)
     assert answer.data is None
     assert answer.error.startswith("com.wepay.waltz.store.exception.TransactionNotFoundException: ")
     assert str(wanted) in answer.error
     put(world, peer, append("three"))
-    said(world, peer)
+    take_messages(world, peer)
     read(world, peer, 3)
-    assert said(world, peer)[0].data == b"three"
+    assert take_messages(world, peer)[0].data == b"three"
 
 
 def test_failed_data_read_can_be_repeated() -> None:
@@ -91,17 +95,17 @@ def test_failed_data_read_can_be_repeated() -> None:
     for storage in world.storages.values():
         storage.refusing[st.RecordListRequest] = "damaged"
     read(world, peer, 3)
-    (answer,) = said(world, peer)
+    (answer,) = take_messages(world, peer)
     assert answer.error.startswith("com.wepay.waltz.store.exception.StoreException: ")
     assert "a, b, c" in answer.error
     for storage in world.storages.values():
         storage.refusing.clear()
     read(world, peer, 3)
-    assert said(world, peer)[0].data == b"3"
+    assert take_messages(world, peer)[0].data == b"3"
 
 
 def test_data_read_before_the_partition_opens_is_refused() -> None:
     world = new_world(last=2)
     peer = Peer(4)
     read(world, peer, 1)
-    assert said(world, peer)[0].error is not None
+    assert take_messages(world, peer)[0].error is not None

@@ -53,7 +53,7 @@ async def five(host: Host) -> AsyncIterator[Client]:
 async def test_every_request_to_a_partition_not_on_this_server_is_answered(
     five: Client,
 ) -> None:
-    five.say(
+    five.send_messages(
         cs.HighWaterMarkRequest(req_id(1, THERE)),
         cs.RecordsRequest(req_id(2, THERE), 0, 10, 1000, 5000),
         cs.HeadersRequest(req_id(3, THERE), 0, 10),
@@ -72,15 +72,17 @@ async def test_every_request_to_a_partition_not_on_this_server_is_answered(
 
 async def test_batch_is_appended_read_and_fed(five: Client, storage: FakeStorage) -> None:
     await mount(five)
-    five.say(cs.FeedRequest(req_id(), -1))
-    five.say(cs.AppendBatchRequest(req_id(10), -1, tuple(batched(t) for t in "abc")))
+    five.send_messages(cs.FeedRequest(req_id(), -1))
+    five.send_messages(cs.AppendBatchRequest(req_id(10), -1, tuple(batched(t) for t in "abc")))
     messages = await five.take(4)
     assert messages[0] == cs.AppendBatchResponse(
         req_id(10), tuple(BatchedOutcome(OutcomeKind.COMMITTED, n) for n in range(3))
     )
     assert messages[1:] == [cs.FeedData(req_id(10 + n), n, 5) for n in range(3)]
     assert storage.partitions[0].texts == ["a", "b", "c"]
-    five.say(cs.RecordsRequest(req_id(20), 1, 10, 1000), cs.HeadersRequest(req_id(21), 0, 2))
+    five.send_messages(
+        cs.RecordsRequest(req_id(20), 1, 10, 1000), cs.HeadersRequest(req_id(21), 0, 2)
+    )
     records, headers = await five.take(2)
     assert [(r.req_id, r.data) for r in records.records] == [
         (req_id(11), b"b"),
@@ -97,7 +99,7 @@ async def test_batch_and_single_appends_in_one_chunk_keep_their_order(
     five: Client, storage: FakeStorage
 ) -> None:
     await mount(five)
-    five.say(
+    five.send_messages(
         new_append("first", 1),
         cs.AppendBatchRequest(req_id(2), -1, (batched("second"), batched("third"))),
         new_append("fourth", 9),
@@ -112,8 +114,8 @@ async def test_repeated_range_reads_with_a_wait_follow_the_log(five: Client, hos
     await mount(writer)
     got: list[bytes] = []
     for number in range(20):
-        five.say(cs.RecordsRequest(req_id(number), len(got), 100, 1 << 20, 10_000))
-        writer.say(new_append(f"{number}", number))
+        five.send_messages(cs.RecordsRequest(req_id(number), len(got), 100, 1 << 20, 10_000))
+        writer.send_messages(new_append(f"{number}", number))
         (answer,) = await five.take()
         got += [r.data for r in answer.records]
     await eventually(lambda: len(got) == 20)
@@ -124,7 +126,7 @@ async def test_repeated_range_reads_with_a_wait_follow_the_log(five: Client, hos
 
 async def test_range_read_with_a_wait_ends_with_an_empty_answer(five: Client, host: Host) -> None:
     await eventually(lambda: host.hosted[0].core.store.is_open)
-    five.say(cs.RecordsRequest(req_id(1), 0, 10, 1000, 30))
+    five.send_messages(cs.RecordsRequest(req_id(1), 0, 10, 1000, 30))
     (answer,) = await five.take()
     assert answer == cs.RecordsResponse(req_id(1), None, -1, EMPTY_BATCH)
 
@@ -136,9 +138,9 @@ async def test_records_not_in_memory_come_from_the_storage(
         client = await connect(host, 5)
         await mount(client)
         appends = tuple(batched(f"{n}") for n in range(50))
-        client.say(cs.AppendBatchRequest(req_id(1), -1, appends))
+        client.send_messages(cs.AppendBatchRequest(req_id(1), -1, appends))
         await client.take()
-        client.say(cs.RecordsRequest(req_id(60), 10, 5, 1 << 20))
+        client.send_messages(cs.RecordsRequest(req_id(60), 10, 5, 1 << 20))
         (answer,) = await client.take()
         assert client.connection is not None
         client.connection.close()
@@ -159,7 +161,9 @@ async def test_malformed_batch_closes_the_connection(five: Client) -> None:
 @pytest.mark.parametrize("version", range(5))
 async def test_batch_on_an_older_connection_is_malformed(host: Host, version: int) -> None:
     client = await connect(host, version)
-    client.say(cs.HighWaterMarkRequest(req_id(1, THERE)), cs.HighWaterMarkRequest(req_id(2)))
+    client.send_messages(
+        cs.HighWaterMarkRequest(req_id(1, THERE)), cs.HighWaterMarkRequest(req_id(2))
+    )
     (answer,) = await client.take()
     assert answer.req_id == req_id(2), "about what is elsewhere, 0.13.2 says nothing"
     assert client.connection is not None

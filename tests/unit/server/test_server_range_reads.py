@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put
-from tests.support.range_reader import FORGETFUL, Reader, asked, ids, texts, written
+from tests.support.range_reader import FORGETFUL, Reader, ids, storage_requests, texts, written
 from tests.support.scripted_storages import append
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import ReqId
@@ -26,7 +26,7 @@ from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES
 def test_range_at_the_end_of_the_log_comes_from_memory() -> None:
     world, reader = written(6), Reader()
     reader.records(world, 2, most=3)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert (answer.error, answer.high_water_mark) == (None, 5)
     assert texts(answer) == ["2", "3", "4"]
     assert [r.req_id for r in answer.records] == [ReqId(1, 1, 0, n) for n in (2, 3, 4)]
@@ -37,9 +37,9 @@ def test_older_range_comes_from_one_read_of_a_replica() -> None:
     world, reader = opened(FORGETFUL, last=300), Reader()
     world.calls.clear()
     reader.records(world, 10, most=50)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert ids(answer) == list(range(10, 60))
-    assert [type(r) for r in asked(world)] == [st.BoundedRecordListRequest]
+    assert [type(r) for r in storage_requests(world)] == [st.BoundedRecordListRequest]
 
 
 def test_range_never_goes_beyond_the_mark() -> None:
@@ -52,7 +52,7 @@ def test_range_never_goes_beyond_the_mark() -> None:
     world.held = {"b", "c"}
     reader.records(world, 8)
     world.release("b", "c")
-    answers = reader.heard(world)
+    answers = reader.take_answers(world)
     assert ids(answers[0]) == [8, 9]
     assert answers[0].high_water_mark in (9, 10)
 
@@ -64,10 +64,10 @@ def test_byte_bound_leaves_at_least_one_record(settings: PartitionSettings | Non
     put(world, peer, *(append("x" * 100) for _ in range(10)))
     for size, count in ((0, 1), (-5, 1), (139, 1), (280, 2), (1 << 20, 10)):
         reader.records(world, 0, size=size)
-        (answer,) = reader.heard(world)
+        (answer,) = reader.take_answers(world)
         assert len(answer.records) == count, size
     reader.records(world, 4, most=0)
-    assert ids(reader.heard(world)[0]) == [4]
+    assert ids(reader.take_answers(world)[0]) == [4]
 
 
 def test_surplus_records_of_an_older_storage_are_cut_off() -> None:
@@ -75,7 +75,7 @@ def test_surplus_records_of_an_older_storage_are_cut_off() -> None:
     for storage in world.storages.values():
         storage.ignores_bytes = True
     reader.records(world, 5, size=430)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert 1 < len(answer.records) < 12
     assert len(answer.records.wire) <= 430
 
@@ -85,7 +85,7 @@ def test_range_answers_are_bounded_by_the_server() -> None:
     peer = mounted(world, 1)
     put(world, peer, *(append("x" * (MAX_ANSWER_BYTES // 4)) for _ in range(6)))
     reader.records(world, 0, size=2**31 - 1)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert len(answer.records.wire) <= MAX_ANSWER_BYTES
 
 
@@ -95,10 +95,10 @@ def test_range_read_tries_all_replicas_before_it_fails() -> None:
         world.storages[name].refusing[st.BoundedRecordListRequest] = "damaged"
     del world.storages["c"].refusing[st.BoundedRecordListRequest]
     reader.records(world, 3, most=2)
-    assert ids(reader.heard(world)[0]) == [3, 4]
+    assert ids(reader.take_answers(world)[0]) == [3, 4]
     world.storages["c"].refusing[st.BoundedRecordListRequest] = "damaged"
     reader.records(world, 3, most=2)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert "a, b, c" in answer.error
     assert answer.high_water_mark == 20
 
@@ -109,7 +109,7 @@ def test_range_read_tries_all_replicas_before_it_fails() -> None:
 def test_headers_from_memory_equal_those_appended() -> None:
     world, reader = written(100), Reader()
     reader.headers(world, 40, most=30)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert [h.transaction_id for h in answer.headers] == list(range(40, 70))
     assert [(h.req_id.seq, h.header) for h in answer.headers[:2]] == [(40, 120), (41, 123)]
     assert (answer.error, answer.high_water_mark) == (None, 99)
@@ -120,11 +120,11 @@ def test_older_headers_come_from_a_replica() -> None:
     world, reader = opened(last=300), Reader()
     world.calls.clear()
     reader.headers(world, 7, most=200)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert [h.transaction_id for h in answer.headers] == list(range(7, 207))
-    assert [type(r) for r in asked(world)] == [st.RecordHeaderListRequest]
+    assert [type(r) for r in storage_requests(world)] == [st.RecordHeaderListRequest]
     reader.headers(world, 301)
-    assert reader.heard(world)[0].headers == ()
+    assert reader.take_answers(world)[0].headers == ()
 
 
 # ---- refused ranges
@@ -134,13 +134,13 @@ def test_impossible_ranges_are_refused() -> None:
     world, reader = new_world(last=5), Reader()
     reader.records(world, 0)
     reader.headers(world, 0)
-    answers = reader.heard(world)
+    answers = reader.take_answers(world)
     assert [a.high_water_mark for a in answers] == [UNRESOLVED, UNRESOLVED]
     assert all("is not open yet" in a.error for a in answers)
     world.connect()
     reader.records(world, -1)
     reader.headers(world, -7)
-    answers = reader.heard(world)
+    answers = reader.take_answers(world)
     assert [a.high_water_mark for a in answers] == [5, 5]
     assert "-1" in answers[0].error
     assert "-7" in answers[1].error
@@ -152,10 +152,10 @@ def test_impossible_ranges_are_refused() -> None:
 def test_range_beyond_the_mark_without_a_wait_is_empty_at_once() -> None:
     world, reader = written(3), Reader()
     reader.records(world, 3)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert (answer.error, answer.high_water_mark, len(answer.records)) == (None, 2, 0)
     reader.records(world, 3, wait_ms=1)
-    assert reader.heard(world) == []
+    assert reader.take_answers(world) == []
 
 
 def test_waiting_range_read_is_answered_by_the_next_commit() -> None:
@@ -165,20 +165,20 @@ def test_waiting_range_read_is_answered_by_the_next_commit() -> None:
     other.records(world, 4, wait_ms=10_000)
     world.hold(*NAMES)
     put(world, peer, append("3", client=2))
-    assert reader.heard(world) == []
+    assert reader.take_answers(world) == []
     world.release(*NAMES)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert (texts(answer), answer.high_water_mark) == (["3"], 3)
-    assert other.heard(world) == []
+    assert other.take_answers(world) == []
     put(world, peer, append("4", client=2), append("5", client=2))
-    assert texts(other.heard(world)[0]) == ["4", "5"]
+    assert texts(other.take_answers(world)[0]) == ["4", "5"]
 
 
 def test_waiting_range_read_is_answered_empty_when_its_time_is_over() -> None:
     world, reader = written(3), Reader()
     reader.records(world, 3, wait_ms=200)
     waited = 0.0
-    while not (answers := reader.heard(world)):
+    while not (answers := reader.take_answers(world)):
         waited += world.wake(RangeReadTick)
     assert 0.2 <= waited <= 0.2 + 3 * TICK_SECONDS
     assert (answers[0].error, len(answers[0].records)) == (None, 0)
@@ -200,7 +200,7 @@ def test_waiting_range_read_is_answered_by_a_session_that_opens_at_a_higher_mark
     world.connect()
     while not world.core.store.is_open:
         world.wake(type(next(w.timer for w in world.wakes)))
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert texts(answer) == ["3"]
 
 
@@ -212,10 +212,10 @@ def test_congested_reader_is_sent_nothing_until_it_drains() -> None:
     for first_id in (0, 2):
         slow.records(world, first_id)
     quick.records(world, 1)
-    assert len(quick.heard(world)) == 1
-    assert slow.heard(world) == []
+    assert len(quick.take_answers(world)) == 1
+    assert slow.take_answers(world) == []
     slow.drain(world)
-    assert [ids(a)[0] for a in slow.heard(world)] == [0, 2]
+    assert [ids(a)[0] for a in slow.take_answers(world)] == [0, 2]
 
 
 def test_answers_to_a_draining_reader_are_sent_in_bounded_portions() -> None:
@@ -226,14 +226,14 @@ def test_answers_to_a_draining_reader_are_sent_in_bounded_portions() -> None:
     for _ in range(10):
         slow.records(world, 0)
     slow.drain(world)
-    assert len(slow.heard(world)) == 2
+    assert len(slow.take_answers(world)) == 2
     slow.peer.congested = True
     assert world.turn()
-    assert slow.heard(world) == []
+    assert slow.take_answers(world) == []
     slow.drain(world)
-    portions = [len(slow.heard(world))]
+    portions = [len(slow.take_answers(world))]
     while world.turn():
-        portions.append(len(slow.heard(world)))
+        portions.append(len(slow.take_answers(world)))
     assert portions == [2, 2, 2, 2]
 
 
@@ -247,8 +247,8 @@ def test_reads_of_replicas_are_bounded_per_connection() -> None:
     assert len(waiting) == READS_PER_CONNECTION == reader.peer.reads
     other.records(world, 9, most=1)
     world.release(*NAMES)
-    assert len(other.heard(world)) == 1
-    assert sorted(ids(a)[0] for a in reader.heard(world)) == list(range(count))
+    assert len(other.take_answers(world)) == 1
+    assert sorted(ids(a)[0] for a in reader.take_answers(world)) == list(range(count))
     assert reader.peer.reads == 0
 
 
@@ -256,12 +256,12 @@ def test_reader_blocked_by_reads_of_other_partitions_continues_after_a_tick() ->
     world, reader = opened(FORGETFUL, last=30), Reader()
     reader.peer.reads = READS_PER_CONNECTION
     reader.records(world, 3, most=1)
-    assert reader.heard(world) == []
+    assert reader.take_answers(world) == []
     world.wake(RangeReadTick)
-    assert reader.heard(world) == []
+    assert reader.take_answers(world) == []
     reader.peer.reads = 0
     world.wake(RangeReadTick)
-    assert ids(reader.heard(world)[0]) == [3]
+    assert ids(reader.take_answers(world)[0]) == [3]
 
 
 def test_connection_with_too_many_open_range_reads_is_closed() -> None:
@@ -279,7 +279,7 @@ def test_answered_range_reads_allow_new_ones() -> None:
     for _ in range(REQUESTS_PER_CONNECTION + 50):
         reader.records(world, 0)
         reader.records(world, 7)
-    assert len(reader.heard(world)) == 2 * REQUESTS_PER_CONNECTION + 100
+    assert len(reader.take_answers(world)) == 2 * REQUESTS_PER_CONNECTION + 100
 
 
 # ---- ends
@@ -294,14 +294,14 @@ def test_close_refuses_all_open_range_reads() -> None:
     reader.headers(world, 0)
     world.core.close()
     world.settle()
-    answers = reader.heard(world)
+    answers = reader.take_answers(world)
     assert len(answers) == READS_PER_CONNECTION + 3
     assert all("not on this server" in a.error for a in answers)
     assert {a.high_water_mark for a in answers} == {UNRESOLVED}
     assert reader.peer.reads == 0
     world.release(*NAMES)
     reader.records(world, 3)
-    assert len(reader.heard(world)) == 1
+    assert len(reader.take_answers(world)) == 1
 
 
 def test_lost_reader_is_forgotten() -> None:
@@ -313,7 +313,7 @@ def test_lost_reader_is_forgotten() -> None:
     world.release(*NAMES)
     put(world, mounted(world, 1, 30), append("31"))
     world.wake(RangeReadTick)
-    assert reader.heard(world) == []
+    assert reader.take_answers(world) == []
 
 
 def test_empty_answer_is_refused_until_a_session_of_the_generation_opens() -> None:
@@ -321,7 +321,7 @@ def test_empty_answer_is_refused_until_a_session_of_the_generation_opens() -> No
     world, reader = written(4), Reader()
     world.core.read_range(reader.peer, cs.RecordsRequest(ReqId(-1, 2, 0, 0), 0, 9, 99, 0))
     world.settle()
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert answer.error is not None
     assert answer.high_water_mark == UNRESOLVED
 
@@ -333,11 +333,11 @@ def test_empty_answer_is_refused_until_a_session_of_the_generation_opens() -> No
     reader.records(world, 4, wait_ms=100)
     for _ in range(4):
         world.wake(RangeReadTick)
-    known, unknown, late = reader.heard(world)
+    known, unknown, late = reader.take_answers(world)
     world.release(*NAMES)
     assert ids(known) == [2, 3]
     assert (unknown.error, unknown.high_water_mark) == (late.error, UNRESOLVED)
     assert unknown.error is not None
     reader.records(world, 4)
-    (answer,) = reader.heard(world)
+    (answer,) = reader.take_answers(world)
     assert (answer.error, answer.high_water_mark, ids(answer)) == (None, 3, [])

@@ -109,11 +109,11 @@ async def answered(user: User, count: int) -> None:
 
 async def test_request_is_numbered_and_answered(storage: FakeStorage, links: StorageLinks) -> None:
     user = await up(links, storage)
-    asked = request()
-    user.send(storage.name, asked)
+    sent = request()
+    user.send(storage.name, sent)
     user.send(storage.name, request(partition=1))
     await eventually(lambda: len(user.answers) == 2)
-    assert user.events[1] == (asked, st.MaxTransactionIdResponse(1, 0, 0, -1))
+    assert user.events[1] == (sent, st.MaxTransactionIdResponse(1, 0, 0, -1))
     assert [r.seq_num for r in storage.requests] == [-1, 0, 1]
 
 
@@ -124,12 +124,12 @@ async def test_request_is_converted_for_an_older_storage_and_its_answer_is_match
     storage.start()
     user = await up(links, storage)
     storage.partitions[0] = ScriptedStorage(storage.name, last=5, session=1)
-    asked = st.BoundedRecordListRequest(1, -2, 0, 2, 3, 1 << 20)
-    user.send(storage.name, asked)
+    sent = st.BoundedRecordListRequest(1, -2, 0, 2, 3, 1 << 20)
+    user.send(storage.name, sent)
     await answered(user, 1)
     assert storage.requests[-1] == st.RecordListRequest(1, 0, 0, 2, 3)
     request, response = user.events[-1]
-    assert request is asked
+    assert request is sent
     assert [r.transaction_id for r in response.records] == [2, 3, 4]
     await storage.stop()
 
@@ -236,8 +236,8 @@ async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
 ) -> None:
     user = await up(links, storage)
     storage.silent = True
-    asked = request()
-    user.send(storage.name, asked)
+    sent = request()
+    user.send(storage.name, sent)
     await eventually(lambda: len(storage.requests) == 2)
     pass_time(9.0)
     user.send(storage.name, request(2))
@@ -245,7 +245,7 @@ async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
     assert user.events == ["up"]
     pass_time(1.5)
     await eventually(lambda: "down" in user.events)
-    assert user.events[1] == (asked, None)
+    assert user.events[1] == (sent, None)
     assert f"{storage.name}: no answer for" in caplog.text
     storage.silent = False
     await eventually(lambda: user.events[-1] == "up")
@@ -281,8 +281,8 @@ async def test_check_dials_every_storage_and_returns_which_answer(
     gone = FakeStorage()
     gone.start()
     await gone.stop()
-    asked = frozenset({storage.name, gone.name})
-    assert await links.check(asked) == {storage.name: True, gone.name: False}
+    sent = frozenset({storage.name, gone.name})
+    assert await links.check(sent) == {storage.name: True, gone.name: False}
     assert await links.check(frozenset()) == {}
     await eventually(lambda: not storage.connections)
 

@@ -17,7 +17,7 @@ def batch(size: int, count: int = 10) -> RecordBatch:
     return RecordBatch.of(record(i, "x" * (size - 40)) for i in range(count))
 
 
-def asked(sizes: RecordSizes) -> int:
+def requested_count(sizes: RecordSizes) -> int:
     request = sizes.in_version(BOUNDED, 0)
     assert isinstance(request, st.RecordListRequest)
     assert (request.session_id, request.partition, request.first_id) == (7, 3, 100)
@@ -36,22 +36,22 @@ def test_other_requests_are_sent_unchanged(version: int) -> None:
 
 def test_record_count_follows_the_mean_record_size_of_the_partition() -> None:
     sizes = RecordSizes()
-    assert 1 <= asked(sizes) <= 16, "the size of records is unknown, so few are requested"
+    assert 1 <= requested_count(sizes) <= 16, "the size of records is unknown, so few are requested"
     sizes.learn(3, batch(1024))
-    assert asked(sizes) == 64
+    assert requested_count(sizes) == 64
     sizes.learn(4, batch(10_000))
-    assert asked(sizes) == 64, "another partition's"
+    assert requested_count(sizes) == 64, "another partition's"
     for _ in range(50):
         sizes.learn(3, batch(128))
-    assert 500 <= asked(sizes) <= 550
+    assert 500 <= requested_count(sizes) <= 550
     sizes.learn(3, RecordBatch(0, b""))
-    assert asked(sizes) >= 500
+    assert requested_count(sizes) >= 500
 
 
 def test_record_count_is_at_least_one_and_at_most_the_requested_count() -> None:
     sizes = RecordSizes()
     sizes.learn(3, batch(1 << 20, count=1))
-    assert asked(sizes) == 1
+    assert requested_count(sizes) == 1
     for _ in range(200):
         sizes.learn(3, batch(40))
     few = st.BoundedRecordListRequest(7, -2, 3, 100, 20, 64 << 10)

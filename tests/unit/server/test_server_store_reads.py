@@ -197,9 +197,9 @@ def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
     world.hold("a", "b", "c")
     world.core.reads.records(0, 1, PURPOSE)
     world.settle()
-    (asked,) = [name for name in NAMES if world.waiting(name)]
+    (reading_from,) = [name for name in NAMES if world.waiting(name)]
     world.held.clear()
-    world.cut(asked)
+    world.cut(reading_from)
     (fetched,) = [e for e in world.events if isinstance(e, ReadDone)]
     assert fetched.records is not None
 
@@ -207,7 +207,7 @@ def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
 def test_slow_replica_is_read_from_less_often() -> None:
     world = opened()
     put(world, "1")
-    asked = []
+    reading_from = []
     for _ in range(60):
         world.hold(*NAMES)
         world.core.reads.records(0, 1, PURPOSE)
@@ -219,8 +219,8 @@ def test_slow_replica_is_read_from_less_often() -> None:
         answer = world.storages[name].handle(request)
         world.store.answered(name, request, answer, 500.0 if name == "a" else 1.0)
         world.settle()
-        asked.append(name)
-    assert asked.count("a") < 6 < asked.count("b")
+        reading_from.append(name)
+    assert reading_from.count("a") < 6 < reading_from.count("b")
 
 
 def test_read_goes_only_to_replicas_that_have_the_id() -> None:

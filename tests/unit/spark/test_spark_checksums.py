@@ -30,7 +30,9 @@ PIECES = st.lists(st.binary(max_size=9) | st.binary(min_size=30, max_size=40), m
 
 
 @given(PIECES, st.data())
-def test_checksums_match_only_their_pieces(pieces: list[bytes], data: st.DataObject) -> None:
+def test_checksums_with_one_wrong_value_do_not_match(
+    pieces: list[bytes], data: st.DataObject
+) -> None:
     crcs = np.array([crc32(piece) for piece in pieces], np.uint32)
     array = pa.array(pieces, pa.binary())
     assert match(array, crcs)

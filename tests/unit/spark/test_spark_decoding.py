@@ -28,7 +28,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=12))
-def test_decoding_each_record_is_one_row(records: list[Record]) -> None:
+def test_decoding_gives_one_row_for_each_record(records: list[Record]) -> None:
     batch = to_arrow(RecordBatch.of(records))
     assert batch.schema == ARROW_SCHEMA
     batch.validate(full=True)
@@ -46,7 +46,7 @@ def test_decoding_each_record_is_one_row(records: list[Record]) -> None:
     ]
 
 
-def test_decoding_sizes_equal_only_on_average() -> None:
+def test_decoding_records_of_different_sizes_with_a_round_mean_keeps_their_data() -> None:
     req_id = ReqId(1, 0, 0, 0)
     records = [record(i, req_id, 0, data) for i, data in enumerate([b"1234", b"", b"12"])]
     assert to_arrow(RecordBatch.of(records)).column("data").to_pylist() == [b"1234", b"", b"12"]

@@ -89,11 +89,11 @@ def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
         Not(EqualTo(("header",), 3)),
     ],
 )
-def test_filters_unsupported_ones_are_left_to_spark(pushed: Filter) -> None:
+def test_filters_that_are_not_supported_are_left_to_spark(pushed: Filter) -> None:
     assert push(RowFilter(), [pushed]) == (RowFilter(), [pushed])
 
 
-def test_filters_empty_list_allows_no_row() -> None:
+def test_filters_with_empty_list_of_values_allow_no_row() -> None:
     nothing = ColumnBounds().within(among=frozenset())
     assert nothing.low > nothing.high
     assert 0 not in nothing

@@ -24,7 +24,7 @@ def ledger(*attempts: NewAttempt) -> Ledger:
     return made
 
 
-def test_ledger_round_trip() -> None:
+def test_ledger_round_trip_keeps_all_fields() -> None:
     made = ledger(NewAttempt(3, "r", 7, 100), NewAttempt(3, "s", 8, 101))
     assert Ledger.decode(made.encode()) == made
 
@@ -51,7 +51,7 @@ def test_ledger_attempt_of_older_epoch_is_superseded() -> None:
         ledger(NewAttempt(4, "r", 7, 100)).joined(NewAttempt(3, "r", 7, 101), {})
 
 
-def test_ledger_competing_attempts_share_task_or_run() -> None:
+def test_ledger_competing_attempts_are_those_of_the_same_task_or_run() -> None:
     made = ledger(
         NewAttempt(0, "r", 7, 100),
         NewAttempt(0, "r", 8, 101),
@@ -94,7 +94,7 @@ def test_missing_rows_without_ids_are_counted() -> None:
     assert missing.select([B, C]) == [C]
 
 
-def test_missing_rows_with_ids_are_one_row() -> None:
+def test_missing_rows_with_equal_ids_are_appended_once() -> None:
     missing = MissingRows(5, has_row_ids=True)
     missing.record_found(9, [A.fingerprint])
     assert missing.select([A, B, A, B]) == [B]

@@ -22,7 +22,7 @@ BACKLOGS = st.dictionaries(
 )
 
 
-def test_offsets_round_trip_is_exact() -> None:
+def test_offsets_round_trip_keeps_all_positions() -> None:
     positions = {10: 2**63 - 1, 9: 0}
     offset = offset_of(positions)
     assert offset == {"9": "0", "10": "9223372036854775807"}
@@ -63,16 +63,16 @@ def test_admit_rows_uses_exactly_the_limit(
     assert taken == min(limit, sum(rows for _, rows in backlogs.values()))
 
 
-def test_admit_rows_shortened_log_gets_no_share() -> None:
+def test_admit_rows_partition_whose_log_is_shorter_than_its_offset_gets_no_rows() -> None:
     assert admit_rows({0: 10, 1: 0}, {0: 6, 1: 100}, 7) == {0: 6, 1: 7}
 
 
-def test_admit_bytes_weighs_by_row_size() -> None:
+def test_admit_bytes_converts_the_limit_by_mean_row_size() -> None:
     starts, ends = {0: 0, 1: 5}, {0: 100, 1: 5}
     assert admit_bytes(starts, ends, 500, {0: (4, 40)}) == {0: 50, 1: 5}
     assert admit_bytes(starts, ends, 1000, {0: (4, 40)}) == {0: 100, 1: 5}
     assert admit_bytes(starts, ends, 1, {0: (4, 40)}) == {0: 1, 1: 5}
 
 
-def test_spans_between_offsets_leave_out_empty_ranges() -> None:
+def test_spans_between_offsets_omit_empty_ranges() -> None:
     assert spans_between({0: 1, 1: 2, 2: 9}, {0: 4, 1: 2, 2: 7}) == {0: (1, 4)}

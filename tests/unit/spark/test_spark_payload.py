@@ -143,7 +143,7 @@ def test_payload_malformed_avro_row_is_null_or_dropped(mode: str) -> None:
     assert amounts == ([7, *[None] * len(bad), 7] if mode == "permissive" else [7, 7])
 
 
-def test_payload_avro_type_mismatch() -> None:
+def test_payload_avro_value_of_another_type_is_null() -> None:
     schema = StructType([StructField("amount", StringType())])
     assert decoded(avro_payload(schema), avro(amount=7)) == [(None,)]
 
@@ -154,14 +154,16 @@ MALFORMED = [b'{"amount": 1}', b"{", b'{"amount": "many"}', b"", b"[1]", b'{"amo
 @pytest.mark.parametrize(
     ("mode", "amounts"), [("permissive", [1, None, None, None, None, 2]), ("drop", [1, 2])]
 )
-def test_payload_malformed_json(mode: str, amounts: list[int | None]) -> None:
+def test_payload_malformed_json_row_is_null_or_dropped(
+    mode: str, amounts: list[int | None]
+) -> None:
     rows = decoded(payload(AMOUNTS, decode="json", mode=mode), *MALFORMED)
     assert [row[1] for row in rows] == amounts
     assert rows[-1][0] == 105
 
 
 @pytest.mark.parametrize("kind", ["json", "arrow"])
-def test_payload_malformed_row_is_named(kind: str) -> None:
+def test_payload_malformed_row_in_fail_mode_raises_error_that_names_it(kind: str) -> None:
     good = json.dumps({"amount": 1}).encode() if kind == "json" else ipc({"amount": 1, "who": "a"})
     made = payload(AMOUNTS, decode=kind, mode="fail")
     with pytest.raises(
@@ -170,11 +172,11 @@ def test_payload_malformed_row_is_named(kind: str) -> None:
         decoded(made, good, b"?", good)
 
 
-def test_payload_all_rows_dropped() -> None:
+def test_payload_with_only_malformed_rows_in_drop_mode_is_empty() -> None:
     assert decoded(payload(AMOUNTS, decode="json", mode="drop"), b"{", b"}") == []
 
 
-def test_payload_arrow_many_rows_per_transaction() -> None:
+def test_payload_arrow_transaction_with_many_rows_gives_all_of_them() -> None:
     rows = decoded(
         payload(AMOUNTS, decode="arrow"),
         ipc({"who": "a", "amount": 1}, {"who": "b", "amount": 2}),
@@ -195,7 +197,7 @@ def test_payload_empty_batch_has_no_rows() -> None:
     assert decoded(payload(AMOUNTS, decode="json")) == []
 
 
-def test_payload_raw_data_can_be_requested_too() -> None:
+def test_payload_with_column_data_keeps_the_raw_bytes() -> None:
     schema = StructType([StructField("a", DoubleType()), StructField("data", BinaryType())])
     made = payload(schema, decode="json")
     assert decoded(made, b'{"a": 1.5}', b"x") == [(1.5, b'{"a": 1.5}'), (None, b"x")]

@@ -28,7 +28,7 @@ def plan(chosen: ReadOptions, marks: dict[int, int]) -> list[Slice]:
     return cut(spans(chosen, marks), dict.fromkeys(marks, chosen.rows_per_task))
 
 
-def test_slices_every_partition_is_read_to_its_mark() -> None:
+def test_slices_read_every_partition_to_its_mark() -> None:
     assert plan(options(), {1: 4, 0: 0, 2: -1}) == [Slice(0, 0, 0), Slice(1, 0, 4)]
 
 
@@ -70,30 +70,30 @@ def test_slices_invalid_positions_are_refused(given: dict[str, str], text: str) 
         plan(options(**given), {0: 9})
 
 
-def test_slices_missing_position_can_be_skipped() -> None:
+def test_slices_missing_position_is_skipped_if_the_option_says_continue() -> None:
     chosen = options(startingPositions='{"0": 11}', missingPositions="continue")
     assert spans(chosen, {0: 9, 1: 0}) == {1: (0, 1)}
     assert starting_positions(chosen, {0: 9, 1: 0}) == {0: 10, 1: 0}
 
 
-def test_slices_missing_position_is_named() -> None:
+def test_slices_missing_position_raises_error_that_names_it() -> None:
     with pytest.raises(PositionMissing) as missing:
         starting_positions(options(startingPositions='{"0": 11}'), {0: 9})
     found = missing.value
     assert (found.partition, found.position, found.mark) == (0, 11, 9)
 
 
-def test_slices_filtered_ids_narrow_ranges() -> None:
+def test_slices_filter_on_transaction_ids_narrows_ranges() -> None:
     wanted = RowFilter({"transaction_id": ColumnBounds(3, 4)})
     assert spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
 
 
-def test_slices_rows_for_bytes() -> None:
+def test_slices_rows_of_a_task_follow_from_bytes_and_mean_row_size() -> None:
     assert rows_for(1000, 10, 100) == 100
     assert rows_for(1, 10, 100) == 1
 
 
-def test_slices_partitions_are_chosen() -> None:
+def test_slices_default_to_all_partitions_and_keep_to_the_option() -> None:
     assert choose_partitions(options(), 3) == (0, 1, 2)
     assert choose_partitions(options(partitions="2,0"), 3) == (0, 2)
 

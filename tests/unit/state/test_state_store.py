@@ -226,7 +226,7 @@ def test_locked_database_is_retried(tmp_path_factory: pytest.TempPathFactory) ->
     assert store.lines() == ["0/0"]
 
 
-def test_retries_end_after_the_retry_time(engine: Engine) -> None:
+def test_transient_errors_are_retried_for_the_retry_time(engine: Engine) -> None:
     class Away(Lines):
         def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
             self.applied += 1

@@ -74,7 +74,7 @@ def test_meta_directory_holds_only_the_control_file() -> None:
     assert storage.partition(1).log.next_id == 1
 
 
-def test_single_directory_has_no_mark() -> None:
+def test_storage_with_one_directory_writes_no_pair_files() -> None:
     disk = MemoryDisk()
     storage_on(disk, None).close()
     assert disk.names("") == [CONTROL_FILE]

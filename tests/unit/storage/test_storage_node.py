@@ -246,8 +246,8 @@ async def test_requests_of_peer_that_does_not_read_are_paused(
 ) -> None:
     records = batch(0, 8, bytes(1 << 17))
     await server.call(lambda seq: storage.AppendRequest(-1, seq, 0, records))
-    asked = 80
-    requests = (storage.RecordListRequest(-1, seq, 0, 0, 8) for seq in range(asked))
+    num_requests = 80
+    requests = (storage.RecordListRequest(-1, seq, 0, 0, 8) for seq in range(num_requests))
     reader, writer = await asyncio.open_connection(*address(node), limit=1 << 16)
     writer.write(OLD_STORAGE.hello(dialer=True))
     writer.write(b"".join(storage.encode(request, 0) for request in requests))
@@ -262,13 +262,13 @@ async def test_requests_of_peer_that_does_not_read_are_paused(
     # The answers fill only the socket's buffers; meanwhile the node serves other peers.
     for _ in range(50):
         await server.call(lambda seq: storage.MaxTransactionIdRequest(-1, seq, 0))
-    assert await lists_read() < asked / 2
+    assert await lists_read() < num_requests / 2
     answer = storage.encode(storage.RecordListResponse(-1, 0, 0, records), 0)
-    expected = len(STORAGE.hello(dialer=False)) + asked * len(answer)
+    expected = len(STORAGE.hello(dialer=False)) + num_requests * len(answer)
     async with asyncio.timeout(30):
         while expected:
             expected -= len(await reader.read(1 << 20))
-    assert await lists_read() == asked
+    assert await lists_read() == num_requests
     writer.close()
 
 
@@ -374,13 +374,13 @@ def test_command_with_bad_settings_fails_with_one_line(tmp_path: Path) -> None:
 
 
 async def test_admin_requests_of_one_chunk_are_all_answered(node: StorageNode) -> None:
-    asked = 3000
+    num_requests = 3000
     reader, writer = await asyncio.open_connection(*admin_address(node))
-    requests = b"".join(admin.encode(admin.MetricsRequest(n), 0) for n in range(asked))
+    requests = b"".join(admin.encode(admin.MetricsRequest(n), 0) for n in range(num_requests))
     writer.write(OLD_ADMIN.hello(dialer=True) + requests)
     decoder = FrameDecoder(OLD_ADMIN)
     answered = 0
     async with asyncio.timeout(30):
-        while answered < asked:
+        while answered < num_requests:
             answered += len(decoder.feed(await reader.read(1 << 20)))
     writer.close()

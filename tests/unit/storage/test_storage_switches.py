@@ -124,7 +124,7 @@ def test_switch_is_on_only_if_both_programs_agree(
         assert bool(flags_of(raw)[0] & 1) == found.available == (readable and writable)
 
 
-def test_new_session_keeps_switches() -> None:
+def test_update_of_session_keeps_switches() -> None:
     raw = updated_by_us(fresh_entry(0), WRITE_ONLY)
     raw = updated_by_us(raw, replace(decode_entry(raw).info, session_id=4))
     assert decode_entry(raw).info == replace(WRITE_ONLY, session_id=4)

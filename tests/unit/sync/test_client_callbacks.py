@@ -133,12 +133,12 @@ def test_lock_failure_executes_again_with_the_newer_state(
     client = open_client(app)
     seen: list[int] = []
 
-    def intrude() -> None:
+    def append_between() -> None:
         seen.append(len(app.applied))
         if len(seen) == 1:
             other.append(0, b"in between", write_locks=[waltz.Lock("row", 1)])
 
-    context = Say(app.record, "locked", lock="row", during=intrude)
+    context = Say(app.record, "locked", lock="row", during=append_between)
     client.submit(context)
     client.flush(10)
     assert seen == [0, 1]
@@ -158,12 +158,12 @@ def test_retry_returning_false_completes_with_false(
     client = open_client(app)
     context = Say(app.record, "once", lock="row")
 
-    def intrude() -> None:
+    def append_between() -> None:
         context.willing = context.executed == 1
         if context.willing:
             other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
 
-    context.during = intrude
+    context.during = append_between
     client.submit(context)
     client.flush(10)
     assert app.record.of("once") == [("lock failure",), ("completion", False)]
@@ -174,12 +174,12 @@ def test_error_in_retry_is_reported_once(open_client: Open, other: SyncClient[by
     client = open_client(app)
     context = Say(app.record, "broken", lock="row")
 
-    def intrude() -> None:
+    def append_between() -> None:
         if context.executed == 2:
             raise ZeroDivisionError
         other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
 
-    context.during = intrude
+    context.during = append_between
     client.submit(context)
     client.flush(10)
     assert app.record.of("broken") == [("lock failure",), ("exception", "ZeroDivisionError")]
@@ -222,7 +222,7 @@ def test_failing_partition_does_not_delay_others(open_client: Open) -> None:
 
 
 def test_error_in_a_callback_has_no_effect_on_the_log(open_client: Open) -> None:
-    class Rude(Say):
+    class FailingCallbacks(Say):
         def on_completion(self, result: bool) -> None:
             raise ValueError("completion")
 
@@ -231,7 +231,7 @@ def test_error_in_a_callback_has_no_effect_on_the_log(open_client: Open) -> None
 
     app = Recording()
     client = open_client(app)
-    client.submit(Rude(app.record, "rude"))
+    client.submit(FailingCallbacks(app.record, "rude"))
     client.flush(10)
     assert [str(error) for _, _, error in app.errors] == ["completion", "application"]
     assert [each.id for each in app.applied] == [0]
