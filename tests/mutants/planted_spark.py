@@ -156,8 +156,8 @@ SPARK_BUGS = (
     Planted(
         "a malformed row is reported under another id",
         Package.SPARK,
-        "yield from _pieces(data.slice(half), parse, parsed, first + half)\n",
-        "yield from _pieces(data.slice(half), parse, parsed, first)\n",
+        "yield from _parsed_runs(data.slice(half), parse, parsed, first + half)\n",
+        "yield from _parsed_runs(data.slice(half), parse, parsed, first)\n",
         "Columns of the log and decoded columns are of different rows.",
         nodes("unit/spark/test_spark_payload.py::test_payload_json_decodes_to_columns"),
     ),
