@@ -165,6 +165,7 @@ class HostedPartition:
         resolved = self._received - self.core.open_appends
         while arrivals and arrivals[0][0] <= resolved:
             count, begun = arrivals.popleft()
+            # The latency of the first ``latency.count`` appends was added before.
             latency.add(self._loop.time() - begun, max(0, count - latency.count))
 
     def _turn(self) -> None:

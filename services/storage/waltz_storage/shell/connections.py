@@ -29,6 +29,7 @@ T = TypeVar("T")
 _MOST_WEIGHT = 64 << 20
 """No further request of a connection begins while the requests under way have this weight."""
 _LIST_WEIGHT = 16 << 20
+# A request that is not listed has the size of its message as its weight.
 _WEIGHTS: dict[type, int] = {
     storage.RecordListRequest: _LIST_WEIGHT,
     storage.RecordHeaderListRequest: _LIST_WEIGHT,

@@ -52,6 +52,7 @@ class AppendQueue:
         self._size = lock_table_size
         self._locks: LockTable | None = None
         self._arrived: list[_Waiter | Barrier] = []
+        """Appends, batches and barriers that `take` has not looked at, in the order of arrival."""
         self._waiting: LockQueues[_Waiter] = LockQueues()
         self._held_up: deque[tuple[int, Barrier]] = deque()
         """Barriers that arrived after an append that still waits.
@@ -61,7 +62,9 @@ class AppendQueue:
         self._numbers = count()
         self._dropped: list[Append] = []
         self._submitted = 0
+        """Number of appends granted so far."""
         self._resolved = 0
+        """Number of granted appends resolved so far."""
         self.open_count = 0
         """Number of open appends."""
         self.open_bytes = 0

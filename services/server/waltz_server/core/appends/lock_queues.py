@@ -45,8 +45,11 @@ class LockQueues(Generic[Item]):
     def __init__(self) -> None:
         self._all: OrderedDict[int, Waiter[Item]] = OrderedDict()
         self._clients: dict[int, deque[Waiter[Item]]] = {}
+        """The queue of each client."""
         self._locks: dict[int, deque[Waiter[Item]]] = {}
+        """The queue of each lock."""
         self._due: list[Waiter[Item]] = []
+        """The waiters that are due, as a heap."""
         self._parked: defaultdict[int, set[Waiter[Item]]] = defaultdict(set)
         """The waiters parked at each slot."""
 

@@ -32,8 +32,8 @@ _REQUESTS_KEPT = 16
 A client repeats its request while the partition has no open session. Without this bound, the
 repeated requests would fill the memory."""
 
-_ANSWER_TAIL = struct.Struct(">q?")
-_HEADER_BYTES = 4
+_ANSWER_TAIL = struct.Struct(">q?")  # transaction id, whether data follow
+_HEADER_BYTES = 4  # the header in a record tail, which the answer does not have
 
 
 class DataReads:
@@ -55,7 +55,9 @@ class DataReads:
         self._windows: dict[int, int] = {}
         """For each read under way: its first transaction id, and its number of transactions."""
         self._waiting: dict[int, list[tuple[Peer, ReqId]]] = {}
+        """The requests that wait for each transaction."""
         self._mean_bytes: float | None = None
+        """Mean size of a record, None before any record is measured."""
         self.data_cache_misses = 0
 
     def committed(self, records: RecordBatch) -> None:

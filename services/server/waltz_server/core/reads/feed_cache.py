@@ -27,6 +27,7 @@ HEADER_BYTES = 28
 """Size of an encoded RecordHeader, which has the fields of FeedData in another order."""
 
 BLOCK_TRANSACTIONS = 64
+"""Transactions in one block of the cache. Block ``n`` begins with transaction 64 × ``n``."""
 
 
 def feed_frames(first_id: int, entries: Iterable[tuple[bytes, bytes]]) -> bytes:

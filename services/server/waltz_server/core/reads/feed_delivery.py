@@ -76,6 +76,7 @@ class FeedDelivery:
             if served or not self._fetching:
                 self.feeds.turned(feed, self._mark)
             else:
+                # The feed needs headers that are being read, or another read must end first.
                 self._waiting.append(feed)
         # The feed may be a real-time feed now. Without this call, it would wait for a commit.
         self.serve()
@@ -121,7 +122,10 @@ class FeedDelivery:
         self.serve()
 
     def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
-        """Serve ``feed`` from the cache, or read missing headers; return whether it was served."""
+        """Serve ``feed`` from the cache, or read missing headers; return whether it was served.
+
+        ``known`` has frames by their first id, so that feeds at the same position share a lookup.
+        """
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
             return False

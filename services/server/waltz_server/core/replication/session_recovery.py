@@ -78,9 +78,11 @@ class _Replica:
     entry_mark: int | None = None
     """The mark to write to the disk with the session id before copies count; None afterwards."""
     busy: bool = False
+    """Whether a step of the replica is not reported yet."""
     trimmed: bool = False
     """Whether the replica was sent the command to cut its log to the resolved mark."""
     marked: bool = False
+    """Whether the new session is on the replica's disk, with the resolved mark."""
     recovered: bool = False
     first_step: Step | None = None
     """The step before the replica is counted; None afterwards."""
@@ -278,6 +280,7 @@ class SessionRecovery:
         self._entries = dict(written.replicas)
 
     def _done(self, replica: str) -> _Replica:
+        """Return the state of ``replica``, whose step is reported."""
         r = self._replicas[replica]
         assert r.busy, "a report without a step"
         r.busy = False
@@ -375,6 +378,7 @@ class SessionRecovery:
                 return
 
     def _finish(self, r: _Replica) -> None:
+        """Note whether ``r`` has recovered."""
         r.recovered = r.marked and r.position == self.mark
 
     def _state_of(self, replica: str, mark: int) -> ReplicaState:

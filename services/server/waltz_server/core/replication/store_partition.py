@@ -71,10 +71,13 @@ class StorePartition:
         """The current store session, None between two sessions."""
         self._opened = False
         self._version = -1
+        """The version of the metadata in ZooKeeper, for the next compare-and-set."""
         self._awaited = AwaitedOperation(ready)
         self._begun: tuple[PartitionMetadata, PartitionMetadata] | None = None
+        """The metadata that are being written to begin a session, and those before."""
         self._failures = 0
         self._attempt = 0
+        """Number of the last attempt to begin a session; timers of earlier ones are ignored."""
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
         self._in_doubt = InDoubtAppends()

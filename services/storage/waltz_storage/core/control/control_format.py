@@ -26,6 +26,7 @@ HEADER_BYTES = 128
 ENTRY_BYTES = 76
 STRUCT_BYTES = 36
 
+# The bits of a partition's flags; `PartitionInfo` explains them.
 _AVAILABLE = 1
 _ASSIGNED = 4
 _READABLE = 8
