@@ -49,11 +49,11 @@ class InFlightLimit:
         try:
             await waiter.entered
         except asyncio.CancelledError:
+            # A waiter that is still in the queue is removed by `_admit`, which also admits those
+            # behind it. A waiter that was admitted just before the cancellation must leave.
             if waiter.entered.cancelled():
-                # The waiter is still in the queue: remove it, and admit those behind it.
                 self._admit()
             else:
-                # The waiter was admitted in the same turn of the event loop: undo its entry.
                 self.leave(count, size)
             raise
 
