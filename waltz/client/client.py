@@ -36,7 +36,7 @@ from waltz.protocol.records import NO_TRANSACTION
 
 
 class Client(LogClient[DataT]):
-    """The client of a real cluster, which `waltz.connect` opens."""
+    """The client of a cluster, which `waltz.connect` opens."""
 
     def __init__(
         self,

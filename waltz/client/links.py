@@ -99,6 +99,7 @@ class Links:
         self._user.received(link, bodies)
 
     def _at(self, link: ServerLink) -> list[tuple[int, int]]:
+        """Return the partitions whose present server is that of ``link``, with generations."""
         return [(p, generation) for p, (at, generation) in self._placed.items() if at is link]
 
     def _routes_changed(self) -> None:

@@ -20,6 +20,9 @@ from waltz.runtime.configuration.settings import Settings, group_of, keys
 from waltz.runtime.core.setting_names import VARIABLE_PREFIX, variable
 
 _SIMILAR = 0.85
+"""How similar an unknown variable must be to a known one, from 0 to 1, to suggest the known one."""
+
+# Kubernetes adds variables with such names and such values for every service.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_\w+$")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
@@ -95,6 +98,7 @@ def from_environment(
 
 
 def _unknown_variable(found: str, names: Iterable[str], process: str) -> list[str]:
+    """Return a warning about ``found``, or none if it seems to belong to another program."""
     name, separator, _ = found.removeprefix(VARIABLE_PREFIX).partition("_")
     if not separator or _SERVICE_LINK.search(found):
         return []
