@@ -85,7 +85,7 @@ RANGE_BUGS = (
     Planted(
         "an old storage's list is passed on without bounds",
         Package.SERVER,
-        "records = within(done.records, 0, read.bounds, at_least_one=True)\n",
+        "records = records_within(done.records, 0, read.bounds, at_least_one=True)\n",
         "records = done.records\n",
         "An answer has more records than requested.",
     ),

@@ -26,7 +26,7 @@ from waltz.protocol.client_numbers import (
 )
 from waltz.protocol.frames import HEAD_BYTES
 from waltz_server.core.appends.append import Append
-from waltz_server.core.appends.append_batches import AppendBatch, absent
+from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
 from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
@@ -179,7 +179,7 @@ class ServerNode:
     def _append_batch(self, end: ClientEnd, body: bytes) -> None:
         req_id, appends = decode_batch(body)
         if self._core is None:
-            self._reply(end, absent(end.peer, req_id, len(appends)).frames)
+            self._reply(end, absent_answer(end.peer, req_id, len(appends)).frames)
         else:
             self._core.append_batch(AppendBatch(end.peer, req_id, appends))
 

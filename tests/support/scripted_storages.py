@@ -30,7 +30,7 @@ from waltz_server.core.effects import (
 )
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import Partition
-from waltz_server.core.reads.recent_records import Bounds, within
+from waltz_server.core.reads.recent_records import Bounds, records_within
 from waltz_server.core.replication.store_partition import StorePartition
 from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
@@ -137,7 +137,9 @@ class ScriptedStorage:
             case st.BoundedRecordListRequest(first_id=first, max_records=count):
                 batch = RecordBatch.of(self._read(first, count))
                 bounds = Bounds(count, (1 << 30) if self.ignores_bytes else request.max_bytes)
-                return st.RecordListResponse(*context, within(batch, 0, bounds, at_least_one=True))
+                return st.RecordListResponse(
+                    *context, records_within(batch, 0, bounds, at_least_one=True)
+                )
             case st.RecordHeaderListRequest(first_id=first, max_records=count):
                 found = self._read(first, count)
                 headers = (RecordHeader(r.transaction_id, r.req_id, r.header) for r in found)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.scripted_storages import record
 from waltz.protocol import RecordBatch
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES
-from waltz_server.core.reads.recent_records import Bounds, RecentRecords, within
+from waltz_server.core.reads.recent_records import Bounds, RecentRecords, records_within
 
 PLENTY = Bounds(1 << 20, 1 << 30)
 
@@ -84,5 +84,5 @@ def test_thousands_of_batches_keep_within_the_bound() -> None:
 def test_record_longer_than_the_bound_is_returned_alone(
     at_least_one: bool, expected: list[int]
 ) -> None:
-    found = within(batch(6, 5, 500, 5), 1, Bounds(9, 100), at_least_one=at_least_one)
+    found = records_within(batch(6, 5, 500, 5), 1, Bounds(9, 100), at_least_one=at_least_one)
     assert ids(found) == expected

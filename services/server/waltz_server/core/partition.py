@@ -17,7 +17,7 @@ from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import OutcomeKind
 from waltz_server.core.appends.append import Append
-from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent
+from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent_answer
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.mounted_clients import MountedClients
 from waltz_server.core.effects import (
@@ -212,7 +212,7 @@ class Partition:
         if req_id.generation != self.generation or not self._clients.is_current(
             batch.peer, req_id.client_id
         ):
-            self._ready.add(absent(batch.peer, req_id, len(batch.appends)))
+            self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
         self.counters.transactions += len(batch.appends)
         self._batches.open(batch)

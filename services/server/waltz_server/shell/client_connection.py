@@ -20,7 +20,7 @@ from waltz.protocol.client_numbers import (
 )
 from waltz.runtime.process import watched
 from waltz_server.core.appends.append import Append
-from waltz_server.core.appends.append_batches import AppendBatch, absent
+from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
 from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
@@ -143,7 +143,7 @@ class ClientConnection(FrameHandler):
         req_id, appends = _decoded(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None:
-            self._connected().send(absent(self._peer, req_id, len(appends)).frames)
+            self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
             return
         hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
         hosted.perform_effects()

@@ -104,7 +104,9 @@ def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
     return Stored(record, offset, offset + len(raw))
 
 
-def content(data: ByteSource, index: ByteSource | None, first_id: int) -> Iterator[Stored | Flaw]:
+def records_and_flaws(
+    data: ByteSource, index: ByteSource | None, first_id: int
+) -> Iterator[Stored | Flaw]:
     """Yield the whole records of a segment in order, and a flaw at each damage between them.
 
     ``index`` helps to find the next record after damage; it is None if the file is missing. Nothing

@@ -22,7 +22,7 @@ from waltz_storage.inspect.segment_check import (
     Tail,
     Windowed,
     check_segment,
-    content,
+    records_and_flaws,
     whole_records,
 )
 
@@ -85,7 +85,7 @@ def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
             index_path = path.with_suffix(INDEX_SUFFIX)
             index = stack.enter_context(ReadOnlyFile(index_path)) if index_path.exists() else None
             expected = first_id
-            for found in content(data, index, first_id):
+            for found in records_and_flaws(data, index, first_id):
                 if isinstance(found, Flaw):
                     yield Gap(f"{found.what} ({path.name} at byte {found.offset})")
                 else:

@@ -93,7 +93,7 @@ class AppendBatches:
             self._ready.add(batch_answer(open_batch.batch.peer, open_batch.batch.req_id, outcomes))
 
 
-def absent(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
+def absent_answer(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
     """Return the answer to a batch that is not accepted: none of its appends is ever in the log."""
     return batch_answer(peer, req_id, (BatchedOutcome(OutcomeKind.ABSENT),) * count)
 

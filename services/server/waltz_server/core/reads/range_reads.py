@@ -26,7 +26,7 @@ from waltz_server.core.effects import (
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import HEADER_BYTES, FeedCache, headers_of_frames
 from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES, RangeRead, RangeRequest
-from waltz_server.core.reads.recent_records import RecentRecords, within
+from waltz_server.core.reads.recent_records import RecentRecords, records_within
 from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
@@ -122,7 +122,7 @@ class RangeReads:
         if done.error is not None:
             self._refuse(read, done.error)
         elif done.records is not None:
-            records = within(done.records, 0, read.bounds, at_least_one=True)
+            records = records_within(done.records, 0, read.bounds, at_least_one=True)
             self._answer(read, records=records)
         else:
             self._answer(read, headers=done.headers or ())

@@ -37,7 +37,9 @@ class Bounds:
         return self.max_records <= 0 or self.max_bytes <= 0
 
 
-def within(batch: RecordBatch, skip: int, bounds: Bounds, *, at_least_one: bool) -> RecordBatch:
+def records_within(
+    batch: RecordBatch, skip: int, bounds: Bounds, *, at_least_one: bool
+) -> RecordBatch:
     """Return the records of ``batch`` after the first ``skip``, as many as ``bounds`` allow.
 
     With ``at_least_one``, the first of these records may be larger than the bound in bytes.
@@ -105,11 +107,11 @@ class RecentRecords:
         if at < self._gone or self._next_id is None or first_id >= self._next_id:
             return None
         skip = first_id - self._first_ids[at]
-        found = [within(self._batches[at], skip, bounds, at_least_one=True)]
+        found = [records_within(self._batches[at], skip, bounds, at_least_one=True)]
         complete = found[0].count == self._batches[at].count - skip
         bounds = bounds.less(found[0])
         while complete and not bounds.used_up and (at := at + 1) < len(self._batches):
-            part = within(self._batches[at], 0, bounds, at_least_one=False)
+            part = records_within(self._batches[at], 0, bounds, at_least_one=False)
             complete = part.count == self._batches[at].count
             bounds = bounds.less(part)
             found.append(part)
