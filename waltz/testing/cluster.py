@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
@@ -96,6 +97,7 @@ class InProcessCluster:
         self.servers = [InProcessServer(number, self._world) for number in range(servers)]
         self.storages = [InProcessStorage(number, self._world) for number in range(storages)]
         self._marks = [NO_TRANSACTION] * partitions
+        self._handler_before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], Any] | None
         self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
         self._appends = AppendFaults(partitions, seed, self._give_up)
         for server in self.servers:
@@ -128,6 +130,9 @@ class InProcessCluster:
 
     async def start(self) -> None:
         """Create the cluster, start all nodes, and wait until every partition takes appends."""
+        loop = asyncio.get_running_loop()
+        self._handler_before = loop.get_exception_handler()
+        loop.set_exception_handler(self._note_exception)
         store = await self._world.open_store(SESSION_MS)
         groups = {storage.address: group for group, storage in enumerate(self.storages)}
         admin_ports = dict.fromkeys(groups, ADMIN_PORT)
@@ -156,6 +161,7 @@ class InProcessCluster:
             await server.stop()
         for storage in self.storages:
             await storage.stop()
+        asyncio.get_running_loop().set_exception_handler(self._handler_before)
 
     @overload
     def connect(
@@ -279,6 +285,16 @@ class InProcessCluster:
         client = self._clients.get(req_id.client_id)
         if client is not None:
             client.give_up(req_id)
+
+    def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Note an exception that would end the process of a node; see `waltz.runtime.process`."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, OSError):
+            self._world.failures.append(error)
+        if self._handler_before is None:
+            loop.default_exception_handler(context)
+        else:
+            self._handler_before(loop, context)
 
     def _mark(self, partition: int) -> int:
         """Return the last transaction that a server has counted as committed."""

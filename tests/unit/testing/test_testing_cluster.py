@@ -97,3 +97,24 @@ async def test_cluster_starts_in_less_than_the_bound() -> None:
             seconds.append(time.perf_counter() - begun)
     # The quickest of five: the others may have waited for another process on a busy machine.
     assert min(seconds) < 0.05
+
+
+async def test_error_that_would_end_a_process_is_raised_at_the_end() -> None:
+    def fail() -> None:
+        raise AssertionError("an invariant is broken")
+
+    reported: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    async def run_cluster() -> None:
+        async with InProcessCluster():
+            loop.call_soon(fail)
+            await asyncio.sleep(0.001)
+
+    with pytest.raises(AssertionError, match="an invariant is broken"):
+        await run_cluster()
+    assert len(reported) == 1
+    loop.call_soon(fail)
+    await asyncio.sleep(0.001)
+    assert len(reported) == 2

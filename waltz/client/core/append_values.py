@@ -53,3 +53,22 @@ class Settled(NamedTuple):
     outcome: Outcome
     number: int = -1
     req_id: ReqId | None = None
+
+
+class SentAppend(NamedTuple):
+    """An append that was sent and has no outcome yet.
+
+    ``order`` grows with each append that is sent. ``committed`` is the transaction id if the server
+    has answered that the append is committed, and the feed has not shown the transaction yet.
+    """
+
+    order: int
+    token: object
+    req_id: ReqId
+    committed: int | None = None
+
+    def outcome_without_feed(self) -> Settled:
+        """Return the outcome that is known now, for a caller that does not wait for the feed."""
+        if self.committed is not None:
+            return Settled(self.token, Outcome.COMMITTED, self.committed)
+        return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)

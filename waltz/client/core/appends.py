@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.append_values import Append, Outcome, SentAppend, Settled
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
@@ -50,25 +50,6 @@ class _Waiting(NamedTuple):
     batch: bool
 
 
-class _Sent(NamedTuple):
-    """An append without an outcome.
-
-    ``order`` grows with each append that is sent. ``committed`` is the transaction id if the server
-    has answered that the append is committed, and the feed has not shown the transaction yet.
-    """
-
-    order: int
-    token: object
-    req_id: ReqId
-    committed: int | None = None
-
-    def outcome_without_feed(self) -> Settled:
-        """Return the outcome that is known now, for a caller that does not wait for the feed."""
-        if self.committed is not None:
-            return Settled(self.token, Outcome.COMMITTED, self.committed)
-        return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
-
-
 class PartitionAppends:
     """One client's appends to one partition, and the feed that shows their outcomes.
 
@@ -82,11 +63,11 @@ class PartitionAppends:
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
         self._waiting: deque[_Waiting] = deque()
-        self._sent: dict[int, _Sent] = {}
+        self._sent: dict[int, SentAppend] = {}
         """The appends in doubt, by sequence number."""
         self._order: deque[int] = deque()
         """The sequence numbers of sent appends, oldest first. Some may have an outcome by now."""
-        self._refused: list[tuple[int, _Sent]] = []
+        self._refused: list[tuple[int, SentAppend]] = []
         """Refused appends, with the transaction that took the lock. They end when it is fed."""
         self._open_flushes: dict[int, int] = {}
         """The flushes without an answer: sequence number, and place in the order of sending."""
@@ -299,7 +280,7 @@ class PartitionAppends:
     def _register(self, token: object) -> ReqId:
         req_id = self._ids.next(self.mount.generation)
         assert req_id.seq not in self._sent, "request ids are unique among open appends"
-        self._sent[req_id.seq] = _Sent(self._ids.last, token, req_id)
+        self._sent[req_id.seq] = SentAppend(self._ids.last, token, req_id)
         self._order.append(req_id.seq)
         return req_id
 
@@ -386,7 +367,7 @@ class PartitionAppends:
         self._open_flushes[req_id.seq] = self._ids.last
         self.effects.messages.append(FlushRequest(req_id))
 
-    def _oldest(self) -> _Sent | None:
+    def _oldest(self) -> SentAppend | None:
         """Return the append in doubt that was sent first."""
         while self._order:
             sent = self._sent.get(self._order[0])
@@ -396,5 +377,5 @@ class PartitionAppends:
         return None
 
 
-def _lock_failed(conflict: int, sent: _Sent) -> Settled:
+def _lock_failed(conflict: int, sent: SentAppend) -> Settled:
     return Settled(sent.token, Outcome.LOCK_FAILED, conflict)
