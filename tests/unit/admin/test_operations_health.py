@@ -153,3 +153,35 @@ def test_moved_replica_is_filled_before_it_is_assigned() -> None:
 def test_move_waits_while_a_replica_that_stays_is_behind() -> None:
     behind = replace(COMPLETE, max_transaction_id=0)
     assert isinstance(Move(0, A, NEW).next_step(observed({B: behind, NEW: EMPTY})), Wait)
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "allowed"),
+    [
+        ({A, B, C}, {A, B, C, NEW}, True),
+        ({A, B, C}, {A, B}, True),
+        ({A, B, C}, {A, B, NEW}, True),
+        ({A, B, C}, {A}, False),
+        ({A, B, C}, {A, NEW}, False),
+        ({A, B}, {A}, False),
+        ({A}, {A, NEW}, False),
+        ({A, B}, {A, B, C, NEW}, False),
+    ],
+)
+def test_change_needs_a_quorum_of_both_sets_in_replicas_that_stay(
+    before: set[str], wanted: set[str], allowed: bool
+) -> None:
+    view = PartitionView(0, frozenset(before), metadata(*before))
+    obstacle = change_obstacle(observed({}, view), view, frozenset(wanted))
+    assert (obstacle is None) is allowed
+    if obstacle is not None:
+        assert "no quorum" in obstacle
+
+
+def test_change_waits_for_every_replica_that_stays_and_not_for_one_that_leaves() -> None:
+    behind = {C: replace(COMPLETE, max_transaction_id=100 - LAG - 1)}
+    wanted = frozenset({A, B, C, NEW})
+    assert "others at 100" in (change_obstacle(observed(behind), VIEW, wanted) or "")
+    assert change_obstacle(observed(behind), VIEW, frozenset({A, B})) is None
+    unserved = replace(VIEW, server_problem="no server has it open")
+    assert change_obstacle(observed({}, unserved), unserved, wanted) == "no server has it open"
