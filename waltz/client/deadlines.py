@@ -1,4 +1,4 @@
-"""Limit the time of a wait, and name in the error what was missing. Reads the clock."""
+"""Limit the time of a wait, and name the missing result in the error. Reads the clock."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class LogClient(abc.ABC, Generic[DataT]):
             LockFailed: The timeout passed after a conflict, before the next attempt was sent.
             TypeError: ``build`` returned neither a `Draft` nor None.
 
-        It also raises what `append` raises.
+        This method also raises the errors of `append`.
         """
         self._check(partition)
         seconds = self._options.append_timeout if timeout is None else timeout

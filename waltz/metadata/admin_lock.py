@@ -2,9 +2,8 @@
 
 With the lock, two changes at the same time do not make each other fail with a version conflict. The
 lock does not make changes safe: a process may lose its session, and with the session the lock,
-between reading and writing. What makes a change safe is its compare-and-set with the version that
-was read (test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md
-section 3.
+between reading and writing. The compare-and-set with the version that was read makes a change safe
+(test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md section 3.
 """
 
 from __future__ import annotations

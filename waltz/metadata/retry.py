@@ -91,7 +91,7 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
     counter (`Cluster.next_server_id`): two processes that write the same number would both use
     that number. Raises VersionConflict, NodeMissing.
     """
-    # ANY_VERSION (-1) would overwrite what another process has written since the read.
+    # ANY_VERSION (-1) would overwrite a write that another process has made since the read.
     assert version >= 0, "a compare-and-set needs the version that was read"
     try:
         return await store.set(path, data, version)

@@ -113,7 +113,7 @@ def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
 
 
 class FrameDecoder:
-    """Decodes what one connection receives: first the handshake, then the bodies of frames.
+    """Decodes the received bytes of one connection: first the handshake, then frames.
 
     Chunks may end anywhere in a frame. The chunks of a long frame are joined only once.
     """

@@ -86,13 +86,13 @@ def _end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
     os._exit(_SOFTWARE_ERROR)
 
 
-def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) -> None:
-    """Log that the process ``what`` is ready and its ports; also write the ports to ``file``.
+def report_ports(process: str, ports: Mapping[str, int | None], file: Path | None) -> None:
+    """Log that ``process`` is ready, with its ports, and write the ports to ``file``.
 
     ``file`` is replaced atomically, so that a reader never sees a part of its text.
     """
     shown = " ".join(f"{name}={number}" for name, number in ports.items() if number is not None)
-    logging.getLogger("waltz").info("%s ready: %s", what, shown)
+    logging.getLogger("waltz").info("%s ready: %s", process, shown)
     if file is not None:
         part = file.with_name(f"{file.name}.{os.getpid()}")
         part.write_text(json.dumps(ports))
@@ -109,7 +109,7 @@ def stop_signal() -> asyncio.Event:
 
 
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Run ``work`` until it ends or ``stop`` is set. Raises what ``work`` raises."""
+    """Run ``work`` until it ends or ``stop`` is set. Raises the errors of ``work``."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
 """The command line of the server and of the storage: read the settings and run the process.
 
-Touches the settings file, the environment, the log, and what `Service.serve` touches.
+Touches the settings file, the environment and the log. `Service.serve` may touch more.
 """
 
 from __future__ import annotations

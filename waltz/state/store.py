@@ -95,7 +95,7 @@ class StateStore(Application[DataT], abc.ABC):
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
         """Call `apply` and move the mark, unless another process has applied the transaction.
 
-        Raises MarkMismatch, NotYourTransaction, what `apply` raises, and errors of the database.
+        Raises MarkMismatch, NotYourTransaction, and errors of `apply` and of the database.
         """
 
         def apply_once() -> None:
@@ -130,7 +130,7 @@ class StateStore(Application[DataT], abc.ABC):
                 finally:
                     if not sql_transaction.is_active:
                         # `apply` has ended the SQL transaction in which the mark was moved. Closing
-                        # the connection rolls back what followed, so that no changes are committed
+                        # the connection rolls back later changes, so that no changes are committed
                         # without the mark.
                         connection.invalidate()
                 return

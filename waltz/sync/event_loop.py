@@ -59,8 +59,8 @@ class EventLoopThread:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` to its end and return its result.
 
-        An interruption of the caller, such as KeyboardInterrupt, cancels ``work``. Raises what
-        ``work`` raises, ClientClosed after `stop`, WrongProcess or WrongThread.
+        An interruption of the caller, such as KeyboardInterrupt, cancels ``work``. Raises the
+        errors of ``work``, ClientClosed after `stop`, WrongProcess or WrongThread.
         """
         return self.result(self.start(work))
 

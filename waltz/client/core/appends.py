@@ -327,7 +327,7 @@ class PartitionAppends:
             self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
 
     def _settle_by_mark(self) -> None:
-        """Settle what the feed has reached: appends before an answered flush, refused appends."""
+        """Settle appends before answered flushes, and refused ones, as far as the feed has come."""
         mark = self.mount.mark
         reached = [order for t, order in self._answered_flushes if t <= mark]
         if reached:

@@ -22,9 +22,10 @@ def key_store_problem(
 ) -> Iterator[str]:
     """Yield an error if the location of a key store is set.
 
-    ``ignored`` has the settings of Waltz 0.13.2 that are set. ``store`` is what the names of the
-    settings begin with, such as ``server.ssl.keyStore``. ``commands`` returns the shell commands
-    that convert a store of a location and a type. ``replacing`` names the settings to use instead.
+    ``ignored`` has the settings of Waltz 0.13.2 that are set. ``store`` is the first part of the
+    names of the store's settings, such as ``server.ssl.keyStore``. ``commands`` takes the location
+    and the type of a store, and returns the shell commands that convert it. ``replacing`` names the
+    settings to use instead.
     """
     location = ignored.get(f"{store}.location")
     if location is not None:

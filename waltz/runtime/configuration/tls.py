@@ -42,8 +42,9 @@ class ListeningTlsSettings(Group):
     def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each problem of the TLS settings.
 
-        ``prefix`` is what their names begin with, such as ``server.``. ``ignored`` has the settings
-        of Waltz 0.13.2 that are set. The sentence about a key store has the commands to convert it.
+        ``prefix`` is the first part of their names, such as ``server.``. ``ignored`` has those
+        settings of Waltz 0.13.2 that are set. The sentence about a key store has the commands that
+        convert the store.
         """
         if not self.enabled:
             return

@@ -47,8 +47,8 @@ class CallbackClient(Generic[DataT]):
             time.
         retry_threads: The number of threads that call ``execute`` after lock failures.
 
-    The constructor raises what the application's ``get_client_high_water_mark`` raises, after
-    closing ``log``.
+    If the application's ``get_client_high_water_mark`` raises an error, the constructor closes
+    ``log`` and raises the error.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class CallbackClient(Generic[DataT]):
 
         Open contexts of a partition that becomes inactive are not retried; their callbacks report
         how they end. Raises ValueError if the client has ``auto_mount``, PartitionUnknown,
-        ClientClosed, InCallback, and what ``get_client_high_water_mark`` raises.
+        ClientClosed, InCallback, and the errors of ``get_client_high_water_mark``.
         """
         if self._auto_mount:
             raise ValueError(
@@ -161,7 +161,7 @@ class CallbackClient(Generic[DataT]):
     ) -> None:
         """Wait until the application has applied the transaction ``transaction_id``.
 
-        ``timeout`` is in seconds. Raises TimedOut, InCallback, and what `mark` raises.
+        ``timeout`` is in seconds. Raises TimedOut, InCallback, and the errors of `mark`.
         """
         self._workers.check_outside("wait_applied")
         self._log.thread.call(self._applied(self._of(partition), transaction_id, timeout))

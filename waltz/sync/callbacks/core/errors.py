@@ -17,7 +17,7 @@ class PartitionInactive(WaltzError):
 
 
 class TimedOut(WaltzError, TimeoutError):
-    """A wait has timed out. What the call waited for continues, and nothing is lost."""
+    """A wait has timed out. The work that the caller waited for continues. Nothing is lost."""
 
 
 class DataMissing(WaltzError, ValueError):
