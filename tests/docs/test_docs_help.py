@@ -234,6 +234,7 @@ def test_every_example_is_typed_or_has_a_reason() -> None:
     assert not extra, f"no longer in a --help: remove, or mark with '+ ': {sorted(extra)}"
 
 
+@pytest.mark.slow
 def test_examples_with_local_cluster_work(tmp_path: Path) -> None:
     reader = Reader(tmp_path, {"/tmp/w": str(tmp_path / "w")}, {})
     try:

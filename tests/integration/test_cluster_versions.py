@@ -156,7 +156,9 @@ async def test_command_that_an_old_storage_lacks_is_refused_with_a_reason(
     assert "has one switch for both, as Waltz 0.13.2 has" in refused.stderr
 
 
-@pytest.mark.parametrize("away", ["storage/0", "storage/2"], ids=["old", "new"])
+@pytest.mark.parametrize(
+    "away", [pytest.param("storage/0", marks=pytest.mark.slow), "storage/2"], ids=["old", "new"]
+)
 async def test_quorum_of_mixed_versions_continues_and_catches_up_an_absent_storage(
     mixed: LocalCluster, away: str
 ) -> None:
