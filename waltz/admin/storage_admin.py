@@ -58,7 +58,7 @@ class StorageAdmin:
         return dict(answer.available)
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """Create ``partitions`` at the storage, which reuses their files on its disk."""
+        """Create replicas of ``partitions``, from files on the storage's disk if it has them."""
         await self._assignment(partitions, assigned=True, delete_files=False)
 
     async def unassign(self, partitions: Iterable[int], *, delete_files: bool = False) -> None:

@@ -88,12 +88,15 @@ class Comparison:
         slice_ids: int = SLICE_IDS,
     ) -> None:
         self._limits = {s: end for s, end in replicas.items() if isinstance(end, int)}
+        """The last id to compare of each storage that is still compared."""
         self._last_id = last_id
         self._slice_ids = slice_ids
         self._next = first_id
+        """The first id that is not compared yet."""
         self._end: int | None = None
         """The last id of the range that is known to differ, None while no range is."""
         self._range_end = first_id - 1
+        """The last id of the range to query next."""
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
         self._problems = {s: why for s, why in replicas.items() if isinstance(why, str)}
@@ -148,6 +151,7 @@ class Comparison:
             self._differs(sums, shortest)
 
     def _differs(self, sums: Mapping[str, RangeSum], last_id: int) -> None:
+        """Continue with the first half of a range that differs, or record its only transaction."""
         self._end = last_id
         if last_id > self._next:
             self._query(self._middle(last_id))
@@ -162,7 +166,7 @@ class Comparison:
         return self._next + (end - self._next) // 2
 
     def _query(self, last_id: int) -> None:
-        """Query the range up to ``last_id`` next: at most a slice that all replicas have."""
+        """Set the next range: up to ``last_id``, but at most one slice that all replicas have."""
         for storage, limit in list(self._limits.items()):
             if limit < min(self._next, self._last_id):
                 self._ends[storage] = limit

@@ -35,6 +35,7 @@ from waltz.metadata.core.storage_maps import (
 )
 
 _MOST_STEPS = 100
+"""A forecast ends after this many steps, in case a plan never ends."""
 
 
 @dataclass(frozen=True, slots=True)

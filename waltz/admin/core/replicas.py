@@ -17,7 +17,7 @@ from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps
 
 LAG_ALLOWED = 10_000
-"""By default, a replica that lacks at most so many transactions counts as up to date."""
+"""By default, a replica that lacks at most this many transactions counts as up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class HeldPartition:
     """The report of a storage on one replica; None where the storage does not know a value.
 
     ``low_water_mark`` is the partition's mark when the replica's store session began,
-    ``local_low_water_mark`` the replica's own last id then: it is smaller if the replica lagged.
+    ``local_low_water_mark`` the replica's last id at that moment, smaller if the replica lagged.
     """
 
     partition: int
@@ -188,7 +188,10 @@ def unhealthy_reason(
 def first_unhealthy_reason(
     observation: ReplicaObservation, view: PartitionView, storages: Iterable[str]
 ) -> str | None:
-    """Return why the partition, or a replica on ``storages``, is unhealthy; None if none is."""
+    """Return why the partition, or a replica on ``storages``, is not healthy.
+
+    None means that the partition and these replicas are healthy.
+    """
     if view.server_problem is not None:
         return view.server_problem
     problems = (unhealthy_reason(observation, view, storage) for storage in sorted(storages))

@@ -36,7 +36,7 @@ class Sample:
 
     at: float
     num_partitions: int
-    view: Membership
+    membership: Membership
     maps: StorageMaps
     metadata: Mapping[int, PartitionMetadata]
     servers: Mapping[int, ServerSample]
@@ -44,7 +44,7 @@ class Sample:
 
     def owner(self, partition: int) -> tuple[int | None, int | None]:
         """Return the server that ZooKeeper assigns ``partition`` to, and the generation."""
-        for server, owned in self.view.assignment.servers.items():
+        for server, owned in self.membership.assignment.servers.items():
             for each in owned:
                 if each.partition == partition:
                     return server, each.generation

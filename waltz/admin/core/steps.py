@@ -26,7 +26,7 @@ class SwitchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateReplicas:
-    """Create replicas of ``partitions`` at ``storage``, which reuses their files on its disk."""
+    """Create replicas of ``partitions`` at ``storage``, from files on its disk if it has them."""
 
     storage: str
     partitions: tuple[int, ...]

@@ -2,8 +2,8 @@
 
 The assignment in ZooKeeper changes first, and only while the remaining replicas are healthy and a
 quorum. After every partition has recovered in a session without the storage, the storage drops its
-replicas. If only the storage changes (`AssignmentSide.STORAGE`), servers still count its replicas
-in quorums. So the other storages must hold a quorum of healthy replicas.
+replicas. If only the storage drops replicas (`AssignmentSide.STORAGE`), servers still count these
+replicas in quorums. So the other storages must hold a quorum of healthy replicas.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
 def _other_session(
     facts: ClusterFacts, partition: int, storage: str, session_id: int
 ) -> str | None:
-    """Return that ``storage`` reports another session than ``session_id``, None if it does not.
+    """Return a problem if ``storage`` reports another session than ``session_id``, else None.
 
     The server notices such a difference only at its next write to the replica.
     """

@@ -1,8 +1,8 @@
 """Check order and locks by transactions that contain the mark of their producer.
 
 The data of a checked transaction is its producer's mark plus one. All checked transactions take the
-same lock, so none may lie between the mark and the id of another one. The log may also have
-transactions of other producers anywhere; these are only counted.
+same lock, so no checked transaction may lie between the mark and the id of another checked
+transaction. Transactions of other producers may lie anywhere; they are only counted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Append rows to one partition: each once, in their order. Touches the network.
 
-An interrupted run may leave an append in flight, which reaches the log while the next run works.
+An interrupted run may leave an append in flight that reaches the server while the next run works.
 Every append of every import takes the same lock, with the mark up to which its run has searched the
-log. So the server refuses either the late append, or the next append of the new run; then the new
-run finds the late append.
+log. So the server refuses one of two: the late append, or the next append of the new run. In the
+second case the new run searches the log again, finds the late append, and stops.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Importer:
         return len(batch), False
 
     async def _append_one(self, row: Row) -> tuple[int, bool]:
-        """Append one row, to a server that does not support batches; return as `_append_batch`."""
+        """Do the same as `_append_batch` for one row, with a server that does not know batches."""
         try:
             self._mark = await self._client.append(
                 self._partition,

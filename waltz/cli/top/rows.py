@@ -105,7 +105,7 @@ def top(first: Sample, before: Sample | None, now: Sample) -> Shown:
         round(sum(known), _DIGITS) if known else None,
         sum(p.recoveries for p in partitions),
         partitions,
-        tuple(_server(now, server, partitions) for server in sorted(now.view.servers())),
+        tuple(_server(now, server, partitions) for server in sorted(now.membership.servers())),
         tuple(_storage(now, storage) for storage in sorted(now.storages)),
     )
     return Shown(as_value(cluster), (_summary(cluster), *nested_tables(cluster)))
@@ -140,7 +140,7 @@ def _partition(
 
 
 def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) -> WatchedServer:
-    member, report = now.view.servers()[server], now.servers[server]
+    member, report = now.membership.servers()[server], now.servers[server]
     rates = [p.transactions_per_second or 0.0 for p in partitions if p.server == server]
     return WatchedServer(
         server,

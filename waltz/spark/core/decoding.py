@@ -4,8 +4,8 @@ Records from servers are in wire form, and the client has checked them. Records 
 disk form, and are checked here: a replica may return bytes that were damaged on its disk. In both
 forms, records follow each other without gaps, each with a head of fixed size and its data. So all
 bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of that
-column. Only the offsets of the records are found by a Python loop, and if all records have the same
-size, without a loop.
+column. A Python loop finds the offsets of the records; if all records have the same size, no loop
+is needed.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ class Workers:
     """Two pools of threads: one applies transactions, the other retries contexts."""
 
     def __init__(self, apply_threads: int, retry_threads: int) -> None:
-        self._of_workers = threading.local()
+        self._of_thread = threading.local()
         self._applying = self._pool(apply_threads, "waltz-apply")
         self._retrying = self._pool(retry_threads, "waltz-retry")
 
     @property
     def in_callback(self) -> bool:
         """Whether the calling thread is one of these threads, so that a callback is running."""
-        return getattr(self._of_workers, "here", False)
+        return getattr(self._of_thread, "is_worker", False)
 
     def check_outside(self, call: str) -> None:
         """Raise InCallback if the calling thread is one of these threads.
@@ -49,10 +49,10 @@ class Workers:
         self._retrying.shutdown()
 
     def _pool(self, threads: int, name: str) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(threads, name, initializer=self._begun)
+        return ThreadPoolExecutor(threads, name, initializer=self._mark_thread)
 
-    def _begun(self) -> None:
-        self._of_workers.here = True
+    def _mark_thread(self) -> None:
+        self._of_thread.is_worker = True
 
     @staticmethod
     async def _on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
