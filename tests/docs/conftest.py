@@ -1,4 +1,4 @@
-"""A ZooKeeper for clusters that pages make, and a running cluster for programs that pages show."""
+"""Provide a ZooKeeper for clusters that pages create, and a cluster for programs on pages."""
 
 from __future__ import annotations
 

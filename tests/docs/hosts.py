@@ -1,7 +1,8 @@
-"""The machines of the operations manual, all of them this one: ports, directories. Pure.
+"""Map the machines of the operations page to directories and ports of this machine. Pure.
 
-A page says ``waltz-storage storage.yml &  # on storage-0``, with the settings that every machine
-shares. Here each gets those that must differ by its environment, which counts more than the file.
+A page says ``waltz-storage storage.yml &  # on storage-0``, and the file has the settings of all
+machines. Here the settings that must differ, such as ports, come from environment variables, which
+take precedence over the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the test that runs the commands of each. Pure."""
+"""List the pages of the documentation, and the test that runs the commands of each. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows a page: writes its files and runs its commands. Touches the disk and processes."""
+"""Follow a page: write its files and run its commands. Touches the disk and processes."""
 
 from __future__ import annotations
 

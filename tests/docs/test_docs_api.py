@@ -1,4 +1,4 @@
-"""The API reference: every public name of the packages that it documents is on the page."""
+"""Test that the API reference has every public name of the packages that it documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing on the pages is only claimed: every block is typed or run, or says why it is not."""
+"""Test that every block on the pages is run, or has a reason why it is not run."""
 
 from __future__ import annotations
 

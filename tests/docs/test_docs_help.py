@@ -1,4 +1,4 @@
-"""Every example of every verb's ``--help`` is typed, on clusters where it makes sense.
+"""Run every example of every verb's ``--help`` on a suitable cluster.
 
 A new example goes into one of the scenarios below, or into `NOT_TYPED` with a reason. A scenario
 is a list of commands in order. ``+`` marks a command that prepares the next ones and is no example;

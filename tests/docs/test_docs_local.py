@@ -1,4 +1,4 @@
-"""The pages whose reader makes a cluster on the own machine, typed from first line to last."""
+"""Run the pages that create a local cluster, from the first line to the last."""
 
 from __future__ import annotations
 

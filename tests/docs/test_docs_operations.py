@@ -1,4 +1,4 @@
-"""The pages for operators: their tasks, typed one after the other on the cluster that they make."""
+"""Run the pages for administrators on the cluster that they create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages as a whole: links that lead somewhere, nothing from elsewhere, names that exist."""
+"""Test links, external resources, and names of commands and messages on all pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python on the pages: programs are type-checked, all other blocks must parse."""
+"""Test that the programs on the pages pass the type checker, and that all Python parses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages made from the code are those that the code would make now."""
+"""Test that the generated pages equal those that the code generates now."""
 
 from __future__ import annotations
 

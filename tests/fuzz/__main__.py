@@ -1,4 +1,4 @@
-"""Fuzzes for a while: `python -m tests.fuzz --minutes 10`, again with `--seed`, `--replay FILE`."""
+"""Run the fuzzer: `python -m tests.fuzz --minutes 10`, with `--seed`, or `--replay FILE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows the branches of the parsers that were reached."""
+"""Print which branches of the parsers the fuzzer has reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data that one side of a connection sends: a Hello, then plausible messages.
+"""Build the data that one side of a connection sends: a Hello, then plausible messages.
 
 A conversation is the bytes of its frames. It can be changed frame by frame, or as bytes.
 """

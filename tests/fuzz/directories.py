@@ -1,4 +1,4 @@
-"""Whole storage directories, damaged in their files and names, then opened and used."""
+"""Damage whole storage directories in their files and names, then open and use them."""
 
 from __future__ import annotations
 

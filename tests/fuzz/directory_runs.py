@@ -1,4 +1,4 @@
-"""Storage directories to damage: written by the storage engine itself, from a seed. In memory.
+"""Create storage directories to damage, by the storage engine, from a seed. In memory.
 
 Every record can be verified: its data follows from its id and its header.
 """

@@ -1,4 +1,4 @@
-"""Control entries, file headers, and the recovery of one segment from its two files."""
+"""Fuzz control entries, file headers, and the recovery of one segment from its two files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Mutated sessions on the ports of running processes, beside a well-behaved client.
+"""Send mutated sessions to the ports of running processes, beside a valid client.
 
-A session is sent in chunks, then the sending side is closed: the process must close the other one.
-Its log must then have one line about each connection that it closed itself.
+A session is sent in chunks, then the fuzzer closes its side of the connection: the process must
+close the other side. Its log must then have one line about each connection that it closed itself.
 """
 
 from __future__ import annotations

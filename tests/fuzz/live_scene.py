@@ -1,4 +1,4 @@
-"""Processes to attack: a small cluster with a well-behaved client, and a separate storage node.
+"""Run the processes to attack: a small cluster with a valid client, and a separate storage.
 
 Mutated requests of servers and administrators may legitimately fence a storage, truncate it or
 unassign its partitions, so they are sent to a node of a separate cluster. Touches processes, the

@@ -1,4 +1,4 @@
-"""Frames, handshake, messages and record batches of the three protocols."""
+"""Fuzz frames, the handshake, messages and record batches of the three protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of bytes: small damage, and changes that parsers often handle wrongly.
+"""Mutate bytes: small damage, and changes that parsers often handle wrongly.
 
 All randomness comes from the given `Random`, so that a seed repeats everything.
 """

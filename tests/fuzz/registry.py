@@ -1,4 +1,4 @@
-"""All targets that need no running process."""
+"""List all fuzz targets that need no running process."""
 
 from __future__ import annotations
 

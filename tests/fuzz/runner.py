@@ -1,4 +1,4 @@
-"""Runs targets: chooses inputs, bounds each check, keeps new inputs and findings.
+"""Run fuzz targets: choose inputs, bound each check, store new inputs and findings.
 
 Every input of a target follows from the seed and its number. An input must be done within a bound
 of processor time and of memory. Some rounds are traced: their inputs are kept, to be changed

@@ -1,4 +1,4 @@
-"""Configuration files of server, storage node and client, as text that is almost YAML."""
+"""Fuzz configuration files of server, storage and client, as text that is almost YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of a fuzz target: valid inputs, their mutations, and the check."""
+"""Define the interface of a fuzz target: valid inputs, their mutations, and the check."""
 
 from __future__ import annotations
 

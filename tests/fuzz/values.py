@@ -1,4 +1,4 @@
-"""Random values of all fields of messages, by the types of the fields."""
+"""Make random values of all fields of messages, by the types of the fields."""
 
 from __future__ import annotations
 

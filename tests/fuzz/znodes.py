@@ -1,4 +1,4 @@
-"""The data of every znode, and the text form inside them."""
+"""Fuzz the data of every znode, and the text format in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ZooKeeper and a cluster of processes for the whole run, and a cluster root for each test."""
+"""Provide a ZooKeeper and a cluster for the session, and a cluster root for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster with mutual TLS: a storage and a server as processes, on free ports."""
+"""Run a storage and a server with mutual TLS as processes on free ports."""
 
 from __future__ import annotations
 

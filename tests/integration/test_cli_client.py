@@ -1,4 +1,4 @@
-"""The verbs that use the log as a client does, against a running cluster."""
+"""Test the verbs that use the log as clients, against a running cluster."""
 
 from __future__ import annotations
 

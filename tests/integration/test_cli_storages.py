@@ -1,4 +1,4 @@
-"""The verbs that change which storage holds what, on a cluster of their own."""
+"""Test the verbs that change which storage holds which replica, on a separate cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``waltz top`` at a running cluster."""
+"""Test ``waltz top`` on a running cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log as files and back: on a running cluster, interrupted in between."""
+"""Test export and import of a log on a running cluster, with interruptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of `LogClient`: one suite on a real cluster and on one in this process."""
+"""Test the contract of `LogClient` by one suite for all its implementations."""
 
 from __future__ import annotations
 

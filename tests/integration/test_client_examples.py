@@ -1,4 +1,4 @@
-"""The numbered examples, run as their first lines say, on a real cluster."""
+"""Run the numbered examples as their first lines say, on a real cluster."""
 
 from __future__ import annotations
 

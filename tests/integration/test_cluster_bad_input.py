@@ -1,4 +1,4 @@
-"""Mistakes of users and peers: one clear message each, and the cluster stays healthy."""
+"""Test that mistakes of users and peers give one clear message, and harm no cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line against a running cluster, and a local cluster run by it."""
+"""Test the command line on a running cluster, and a local cluster that it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of old and new processes with old and new clients and new commands.
+"""Test a cluster of old and new processes with old and new clients and new commands.
 
 A server and two of four storages are limited to the protocol versions of Waltz 0.13.2. The tests
 share the cluster: each leaves it as it was before.

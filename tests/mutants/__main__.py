@@ -1,4 +1,4 @@
-"""Plants bugs into the product and hunts for each: `python -m tests.mutants [-j N] [WORD …]`.
+"""Plant bugs into the product and hunt each: `python -m tests.mutants [-j N] [WORD …]`.
 
 With words, only those bugs are planted whose names or packages contain one of them. Exits with 1 if
 a bug survives, if its text is no longer found in the product, or if one of the tests that must find

@@ -1,4 +1,4 @@
-"""The hunt for one planted bug, in a process that has not imported the product yet.
+"""Hunt one planted bug in a process that has not imported the product yet.
 
 The bug is planted by an import hook: the module is executed with the changed text, and no file
 changes. Seeds and ordered runs are simulated in this process; tests are run by pytest in it.

@@ -1,4 +1,4 @@
-"""Hunts for planted bugs in several processes at a time.
+"""Hunt planted bugs in several processes at a time.
 
 Each hunt has a process of its own, forked from one that has imported pytest and the libraries of
 the tests, but not the product: most of the time of a short test is spent on these imports.

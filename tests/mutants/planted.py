@@ -1,4 +1,4 @@
-"""All planted bugs."""
+"""List all planted bugs."""
 
 from __future__ import annotations
 

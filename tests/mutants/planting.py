@@ -1,4 +1,4 @@
-"""Bugs that can be planted into the product: pieces of its text, replacements, and their tests.
+"""Define bugs to plant into the product: a piece of its text, a replacement, and tests.
 
 A piece is searched in a whole package, at any depth of indentation, so that code may move between
 modules and blocks without a change of the bugs.

@@ -1,4 +1,4 @@
-"""Simulated clients that append, one by one or in batches, with the real client core."""
+"""Simulate clients that append, one by one or in batches, with the real client core."""
 
 from __future__ import annotations
 

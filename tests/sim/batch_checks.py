@@ -1,4 +1,4 @@
-"""Checks of batches of appends and of refused appends."""
+"""Check batches of appends and refused appends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the guarantees, during a run and at its end; a violated one raises `Violation`."""
+"""Check the guarantees during a run and at its end; raise `Violation` if one is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual time: calls run in the order of their times, and only they advance the time."""
+"""Simulate time: calls run in the order of their times, and only these calls advance time."""
 
 from __future__ import annotations
 

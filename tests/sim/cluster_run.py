@@ -1,4 +1,4 @@
-"""One run of a simulated cluster, from a seed: appends, faults, and checks at the end."""
+"""Run one simulated cluster from a seed: appends, faults, and checks at the end."""
 
 from __future__ import annotations
 

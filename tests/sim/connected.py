@@ -1,4 +1,4 @@
-"""The connection of a simulated client to the partition's owner, for all kinds of clients."""
+"""Connect a simulated client of any kind to the owner of the partition."""
 
 from __future__ import annotations
 

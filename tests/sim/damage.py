@@ -1,4 +1,4 @@
-"""Which disks have lost acknowledged records, and how many more may."""
+"""Record which disks have lost acknowledged records, and how many more may lose some."""
 
 from __future__ import annotations
 

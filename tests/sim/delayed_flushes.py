@@ -1,4 +1,4 @@
-"""The duration of the storage engine's flushes and tasks in the simulation."""
+"""Simulate the duration of the storage engine's flushes and tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Injects faults into a cluster, one after the other, never more than it must tolerate."""
+"""Inject faults into a cluster one after the other, never more than it must tolerate."""
 
 from __future__ import annotations
 

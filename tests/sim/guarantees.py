@@ -1,4 +1,4 @@
-"""The guarantees of the log, and the exception for a violated one."""
+"""Define the guarantees of the log, and the exception for a broken one."""
 
 from __future__ import annotations
 

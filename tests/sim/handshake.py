@@ -1,4 +1,4 @@
-"""The result of a handshake, which takes no time in the simulation."""
+"""Return the result of a handshake, which takes no time in the simulation."""
 
 from __future__ import annotations
 

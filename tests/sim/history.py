@@ -1,4 +1,4 @@
-"""The events of a run, in order, as lines to read and as counters."""
+"""Record the events of a run as lines to read and as counters."""
 
 from __future__ import annotations
 

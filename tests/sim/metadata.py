@@ -1,4 +1,4 @@
-"""ZooKeeper in the simulation: partition metadata with compare-and-set, replicas, and ownership.
+"""Simulate ZooKeeper: partition metadata with compare-and-set, replicas, and ownership.
 
 Answers take time and may be lost although the write was done. Notifications reach servers late, so
 that a server may act for a while as the owner of a partition that it has lost.

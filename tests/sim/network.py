@@ -1,4 +1,4 @@
-"""A network of ordered connections that delays, splits and cuts; a cut loses data in transit."""
+"""Simulate a network that delays and splits data; a cut connection loses data in transit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The appends of simulated clients, alone or several in a batch."""
+"""Define the appends of simulated clients, single or in a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated operator of the cluster: executes orders, and may be killed at any step.
+"""Simulate the cluster's operator, which executes orders and may be killed at any step.
 
 The plans, the admin client, the offline copy and the storages' admin handlers are the real ones;
 only the connections are not. Coroutines wait only for virtual time and for answers of storages.

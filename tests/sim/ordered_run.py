@@ -1,4 +1,4 @@
-"""A run in which replicas are moved, retired, recovered and compared while nodes are killed."""
+"""Run orders that move, retire, recover and compare replicas while nodes are killed."""
 
 from __future__ import annotations
 

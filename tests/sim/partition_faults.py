@@ -1,4 +1,4 @@
-"""Faults of one partition: of its servers, its metadata, the assignment of its replicas."""
+"""Inject faults of one partition: of its servers, its metadata, its assigned replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition of a run: its metadata, servers, clients, and the checks of its log."""
+"""Run one partition: its metadata, servers, clients, and the checks of its log."""
 
 from __future__ import annotations
 

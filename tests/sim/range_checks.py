@@ -1,4 +1,4 @@
-"""Checks of the answers to reads of ranges, at clients and at servers."""
+"""Check the answers to reads of ranges, at clients and at servers."""
 
 from __future__ import annotations
 

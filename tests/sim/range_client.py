@@ -1,4 +1,4 @@
-"""A simulated client that reads the log in ranges, with the real core of requests."""
+"""Simulate a client that reads the log in ranges, with the real core of requests."""
 
 from __future__ import annotations
 

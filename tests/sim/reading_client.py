@@ -1,4 +1,4 @@
-"""Simulated clients that read one by one, with the real cores of streaming and of requests."""
+"""Simulate clients that read one by one, with the real cores of streams and requests."""
 
 from __future__ import annotations
 

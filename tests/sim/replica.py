@@ -1,4 +1,4 @@
-"""One partition on one simulated storage node, and the facts established of its log."""
+"""Simulate one partition on one storage node, and record the facts known of its log."""
 
 from __future__ import annotations
 

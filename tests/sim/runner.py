@@ -1,4 +1,4 @@
-"""Runs many seeds, on all cores: `python -m tests.sim.runner --seeds 2000`.
+"""Run many seeds on all cores: `python -m tests.sim.runner --seeds 2000`.
 
 `--seed N` repeats one of them exactly; with `--history` it also prints its events.
 """

@@ -1,4 +1,4 @@
-"""The connections of a simulated server: to storages, and from clients."""
+"""Simulate the connections of a server: to storages, and from clients."""
 
 from __future__ import annotations
 

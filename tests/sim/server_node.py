@@ -1,4 +1,4 @@
-"""A simulated server: the real partition core in a simulated environment."""
+"""Simulate a server: the real partition core in a simulated environment."""
 
 from __future__ import annotations
 

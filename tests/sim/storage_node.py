@@ -1,4 +1,4 @@
-"""A simulated storage node: the real engine and files on a disk that loses and tears writes."""
+"""Simulate a storage node: the real engine on a disk that loses and tears writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas are moved, retired, recovered and compared while nodes are killed: no loss."""
+"""Test that orders lose no transaction while nodes are killed."""
 
 from __future__ import annotations
 

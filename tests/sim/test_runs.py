@@ -1,4 +1,4 @@
-"""Simulated clusters from seeds: every guarantee holds, every fault and rare branch occurs."""
+"""Test simulated clusters: every guarantee holds, every fault and rare branch occurs."""
 
 from __future__ import annotations
 

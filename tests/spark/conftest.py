@@ -1,4 +1,4 @@
-"""One cluster of real processes, and one Spark session, for all tests.
+"""Provide one cluster of real processes and one Spark session for all tests.
 
 The logs of the first partitions do not change; each test that writes uses separate partitions.
 """

@@ -1,4 +1,4 @@
-"""The faults planned for one query, in a directory that all its processes share. Disk, processes.
+"""Plan the faults of one query in a directory that all its processes share.
 
 They are performed in the order of the plan, each by the first process that reaches a place where it
 applies: the process that renames the fault's file performs it.

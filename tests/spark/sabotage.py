@@ -1,4 +1,4 @@
-"""A sink whose tasks, executors and driver are killed, as `faults` has planned. Runs in workers."""
+"""Define a sink whose tasks, executors and driver are killed as `faults` has planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a log to a log, with a shuffle and speculation: a driver, which `faults` may kill."""
+"""Run a query from a log to a log, with a shuffle and speculation; `faults` may kill it."""
 
 from __future__ import annotations
 

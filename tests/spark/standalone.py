@@ -1,4 +1,4 @@
-"""A Spark cluster in separate processes: a master, and workers on two addresses. Processes.
+"""Run a Spark cluster in separate processes: a master, and workers on two addresses.
 
 Spark runs no second copy of a task on the same host, so each worker has its own host name; all of
 them are this machine.

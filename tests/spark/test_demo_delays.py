@@ -1,4 +1,4 @@
-"""The demo's Spark job, on small generated logs."""
+"""Test the demo's Spark job on small generated logs."""
 
 from __future__ import annotations
 

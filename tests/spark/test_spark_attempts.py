@@ -1,4 +1,4 @@
-"""Failed, slow and abandoned attempts at the same rows append each row once. Without Spark."""
+"""Test that failed, slow and abandoned attempts append each row once. Without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches while their tasks, their driver or their servers fail: each row once."""
+"""Test that batches append each row once while tasks, the driver or servers fail."""
 
 from __future__ import annotations
 

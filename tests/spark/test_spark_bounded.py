@@ -1,4 +1,4 @@
-"""The memory of a worker is bounded for reads of any size; a worker reads what was planned."""
+"""Test that a worker's memory is bounded, and that it reads exactly the planned range."""
 
 from __future__ import annotations
 

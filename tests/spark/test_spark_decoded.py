@@ -1,4 +1,4 @@
-"""Data as columns, from a real log, in SQL."""
+"""Test data of a real log that is decoded to columns, in SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of `examples/spark`, one after the other on one small cluster.
+"""Run the examples of `examples/spark` one after the other on one small cluster.
 
 Each test needs the transactions of the tests before it.
 """

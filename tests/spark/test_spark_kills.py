@@ -1,4 +1,4 @@
-"""The guarantee of the sink while tasks, executors and the driver are killed: each row once.
+"""Test that each row is appended once while tasks, executors and drivers are killed.
 
 A stream from a log to a log, with a shuffle before the write, on separate executors, with
 speculation. A killed driver is started again and continues from its checkpoint. One is killed in

@@ -1,4 +1,4 @@
-"""docs/spark.md, typed from its first line to its last; what is for Kubernetes, ``e2e`` types."""
+"""Run docs/spark.md from its first line to its last; ``e2e`` runs its Kubernetes commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The traps on the way to a session, each explained."""
+"""Test the messages about common mistakes when a session is created."""
 
 from __future__ import annotations
 

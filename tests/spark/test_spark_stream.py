@@ -1,4 +1,4 @@
-"""Following the log: offsets, limits, resumption, and what happens when the cluster changes."""
+"""Test streams: offsets, limits, restarts, and changes of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attempt at a task that continues after Spark has abandoned it. Started by `sabotage`."""
+"""Run an attempt that continues after Spark has abandoned it. Started by `sabotage`."""
 
 from __future__ import annotations
 

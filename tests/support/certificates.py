@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs, as PEM files."""
+"""Create a certificate authority and certificates for tests, as PEM files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An application that derives its state from the log: it counts in each partition, under a lock.
+"""Define an application that counts under a lock, with a state that follows from the log.
 
-It can be stopped and started with another client, from the marks that it keeps.
+The application can be stopped, and started with another client from the marks that it has stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting in tests: on a condition, never for a time."""
+"""Wait in tests for a condition instead of a time."""
 
 from __future__ import annotations
 

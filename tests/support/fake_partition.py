@@ -1,7 +1,8 @@
-"""What a server does with one partition, without network, storage or quorum: for client tests.
+"""Simulate a server's partition for client tests, without network, storages and quorum.
 
-Messages in, messages out, one at a time, so that a test can stop anywhere: appends wait in a queue
-until `resolve`, feeds go on with `pump`. Source: spec/wire.md section 4 (server reactions).
+It handles one message at a time, so that a test can stop anywhere: appends wait in a queue until
+`resolve` is called, and feeds continue when `pump` is called. Source: spec/wire.md section 4
+(server reactions).
 """
 
 from __future__ import annotations

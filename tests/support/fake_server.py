@@ -1,4 +1,4 @@
-"""A cluster for client tests: servers that speak the protocol on loopback, metadata in memory.
+"""Run fake servers on loopback for client tests, with metadata in memory.
 
 The servers are real listeners with `FakePartition`s behind them; who has which partition is
 written by the test. Everything that can go wrong is switched on from outside.

@@ -1,4 +1,4 @@
-"""A storage node on loopback that misbehaves on demand: a listener with scripted storages."""
+"""Run a fake storage on loopback that fails on demand."""
 
 from __future__ import annotations
 

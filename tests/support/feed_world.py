@@ -1,4 +1,4 @@
-"""A partition that feeds clients, and clients that note what arrives: for the tests of feeds."""
+"""Define a partition that feeds clients, and clients that record what they receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The storage engine without threads: every step is done at once, on the caller's thread."""
+"""Run the storage engine without threads: every step is done at once by the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load on a cluster that a test disturbs, and the checks of the log afterwards."""
+"""Put load on a cluster that a test disturbs, and check the log afterwards."""
 
 from __future__ import annotations
 

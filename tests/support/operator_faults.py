@@ -1,4 +1,4 @@
-"""The simulated world behind the operator's real shell: an API server with faults, a real store.
+"""Define the operator's shell on a simulated world: an API server with faults, a real store.
 
 The API server keeps resource versions and refuses outdated writes. It injects faults: it fails
 before or after a write, returns an outdated list, or kills the operator during a call.

@@ -1,4 +1,4 @@
-"""A simulated Kubernetes, ZooKeeper and the processes of one cluster, as far as plans depend on it.
+"""Simulate Kubernetes, ZooKeeper and one cluster's processes, as far as plans depend on them.
 
 All state is plain values. `perform` performs a step of a plan, `settle` does what controllers,
 storages and servers do on their own. Between the two, tests inject damage.

@@ -1,4 +1,4 @@
-"""A partition over three scripted storages, and what its clients say and hear: for its tests."""
+"""Define a partition over three scripted storages, and the messages of its clients."""
 
 from __future__ import annotations
 

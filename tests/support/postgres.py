@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own for tests, if the machine has the programs. Processes, disk, no network.
+"""Run a separate PostgreSQL for tests, if it is installed. Touches processes and the disk.
 
 It listens on a Unix socket in its own directory only. PostgreSQL does not run as root: then it runs
 as the user that comes with it.

@@ -1,4 +1,4 @@
-"""A client that reads ranges of a partition's log: for the tests of such reads."""
+"""Define a client that reads ranges of a partition's log, for tests of such reads."""
 
 from __future__ import annotations
 

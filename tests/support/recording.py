@@ -1,4 +1,4 @@
-"""An application and contexts for tests, which record their calls in order."""
+"""Define an application and contexts for tests that record their calls in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model of a cluster for plans of replicas: storages, one server, the metadata.
+"""Simulate a cluster for plans of replicas: storages, one server, the metadata.
 
-The server does a whole recovery at once: it opens a session if it can, truncates, copies and sets
-marks. It asserts that the quorum which votes still has all committed transactions.
+The server performs a whole recovery at once: it opens a session if possible, truncates, copies and
+sets marks. It asserts that the replicas that vote still have all committed transactions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the storages of a local cluster hold, compared with each other."""
+"""Compare the replicas that the storages of a local cluster hold."""
 
 from __future__ import annotations
 

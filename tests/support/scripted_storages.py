@@ -1,7 +1,7 @@
-"""Storages in memory and a driver that performs a partition's effects one by one: for tests.
+"""Simulate storages, and a driver that performs a partition's effects one by one.
 
 The storages follow the rules of spec/disk.md section 9. `settle` performs effects and answers
-requests until only those are left that the test holds back.
+requests, except those that the test holds back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server made of its own parts, and clients that speak to it over real sockets: for its tests.
+"""Run a server in the test's process, and clients that connect to it over sockets.
 
 Only ZooKeeper is in memory, and the storage is a fake one.
 """

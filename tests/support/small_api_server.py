@@ -1,4 +1,4 @@
-"""An API server over HTTP that stores objects by path: enough for kopf and the operator."""
+"""Serve an API server over HTTP that stores objects by path, for kopf and the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition's store over three scripted storages: what the tests of the store begin with."""
+"""Define a partition's store over three scripted storages, for tests of the store."""
 
 from __future__ import annotations
 

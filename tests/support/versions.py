@@ -1,4 +1,4 @@
-"""Old and new versions together: processes and clients limited to the versions of Waltz 0.13.2."""
+"""Run processes and clients that are limited to the protocol versions of Waltz 0.13.2."""
 
 from __future__ import annotations
 

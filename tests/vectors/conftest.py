@@ -1,4 +1,4 @@
-"""The folders of vectors: this project's own, and those recorded from Waltz 0.13.2 if available."""
+"""Find the folders of vectors: this project's, and those recorded from Waltz 0.13.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damages the files of a storage as a case describes it. Pure."""
+"""Damage the files of a storage as a case of the vectors describes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as the vectors spell them: recorded field names and plain JSON values."""
+"""Convert messages between the form of the vectors, field names and JSON values, and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One scripted recovery: replicas connect one by one and perform each step at once.
+"""Run one scripted recovery: replicas connect one by one and perform each step at once.
 
 All steps that are possible are done before the next replica connects.
 """

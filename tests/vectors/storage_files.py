@@ -1,4 +1,4 @@
-"""Files of a storage node, taken apart and put together without the storage's own code.
+"""Split and join the files of a storage node without the storage's own code.
 
 Source: spec/disk.md sections 2 to 4. A *piece* is one field of a file: offset, name, value and hex.
 """

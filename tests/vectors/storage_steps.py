@@ -1,4 +1,4 @@
-"""Requests to a storage as the vectors spell them, and its answers in the same form."""
+"""Convert requests and answers of a storage between the form of the vectors and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Znodes as the vectors spell them: fields as JSON values, and the bytes of both directions."""
+"""Convert znodes between the form of the vectors and bytes."""
 
 from __future__ import annotations
 

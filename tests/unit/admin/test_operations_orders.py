@@ -1,4 +1,4 @@
-"""Orders about assignments, switches, copies and registrations, on a cluster of values."""
+"""Test the steps of orders about assignments, switches, copies and registrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves, retirements and recoveries complete, and never leave a partition without a quorum."""
+"""Test that moves, retirements and recoveries complete and never cost a partition its quorum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a server, and late answers."""
+"""Test that a late answer of a server does not answer the next request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage's admin port as tools use it: one request if possible, several to old storages."""
+"""Test the requests of tools to the admin ports of new and of old storages."""
 
 from __future__ import annotations
 

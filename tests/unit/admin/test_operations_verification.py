@@ -1,4 +1,4 @@
-"""Each of the seven checks passes on a sound cluster, and fails on the fault that it is for."""
+"""Test that each of the seven checks passes on a healthy cluster and fails on its fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart, as far as it can be tested without Helm: rights, values, files."""
+"""Test the rights, values and files of the chart without Helm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported logs: every transaction is read back, and the file names show the progress."""
+"""Test that exported logs are read back, and that the names of files show the exported range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``waltz disk``: changes no file, reports damage, and what a start of the storage would do."""
+"""Test that ``waltz disk`` changes no file, and reports damage and the effect of a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of an import: transactions of files, and changes of ids that are refused."""
+"""Test the sources of an import: transactions in files, and refused changes of ids."""
 
 from __future__ import annotations
 

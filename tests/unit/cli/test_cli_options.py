@@ -1,4 +1,4 @@
-"""The cluster that a command line names, and the error if it names none."""
+"""Test how options, files and variables name a cluster, and the error if nothing names one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The renderer of results: one declaration gives the JSON value and the tables."""
+"""Test that one declaration of a result gives its JSON value and its tables."""
 
 from __future__ import annotations
 

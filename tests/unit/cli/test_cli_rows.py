@@ -1,4 +1,4 @@
-"""Results about clusters, storages and transactions: the JSON keys must not change."""
+"""Test results about clusters, storages and transactions, whose JSON keys must not change."""
 
 from __future__ import annotations
 

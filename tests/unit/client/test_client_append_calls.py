@@ -1,4 +1,4 @@
-"""Appends of a client over real connections to fake servers with faults on demand."""
+"""Test appends of a client over real connections to fake servers with faults."""
 
 from __future__ import annotations
 

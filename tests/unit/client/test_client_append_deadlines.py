@@ -1,4 +1,4 @@
-"""The result of an append whose timeout passes in the same turn of the event loop as an answer."""
+"""Test appends whose timeout passes in the same turn of the event loop as an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcomes of appends, which are known only from the log, under any fault in between."""
+"""Test that the outcomes of appends follow from the log, whatever fault happens in between."""
 
 from __future__ import annotations
 

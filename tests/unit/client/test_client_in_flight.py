@@ -1,4 +1,4 @@
-"""The limit of appends in flight in one partition: bounded, in the order of the calls."""
+"""Test the limit of appends in flight in one partition, and the order of waiting appends."""
 
 from __future__ import annotations
 

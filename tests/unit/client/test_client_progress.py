@@ -1,4 +1,4 @@
-"""Callbacks: how far a partition was applied, and which context each transaction belongs to."""
+"""Test how callbacks record what was applied, and the context of each transaction."""
 
 from __future__ import annotations
 

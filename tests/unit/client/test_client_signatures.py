@@ -1,4 +1,4 @@
-"""The public signatures are declared once, in LogClient; the other clients have the same."""
+"""Test that public signatures are declared once, in LogClient, and equal in all clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's pure parts: its data, its clock, the state of an airport, the comparison."""
+"""Test the demo's data, its timeline, the state of an airport, and the comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of a local cluster is set up by its file alone."""
+"""Test that the settings of a process of a local cluster come only from its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed access to a cluster over the store in memory, with and without lost answers."""
+"""Test access to a cluster's metadata over a store in memory that may lose answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that join, leave and lose their sessions, and clients, over the store in memory."""
+"""Test servers that join, leave and lose sessions, and clients that follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assignment policy never loses a partition, moves few, and counts generations."""
+"""Test that the assignment policy loses no partition, moves few, and counts generations."""
 
 from __future__ import annotations
 

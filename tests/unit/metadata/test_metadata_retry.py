@@ -1,4 +1,4 @@
-"""A compare-and-set without an answer: its own write is recognised, another one is a conflict."""
+"""Test a compare-and-set without an answer: it recognises its own write, else it conflicts."""
 
 from __future__ import annotations
 

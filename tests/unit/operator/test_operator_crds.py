@@ -1,4 +1,4 @@
-"""The CRDs equal the models and fulfil the requirements of Kubernetes."""
+"""Test that the CRDs equal the models and fulfil the requirements of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of the operator as calls of the API server: every write is conditional."""
+"""Test the requests that the operator's steps send: every write must be conditional."""
 
 from __future__ import annotations
 

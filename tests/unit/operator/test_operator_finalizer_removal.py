@@ -1,4 +1,4 @@
-"""Finalizer removal after an uninstall: the operator's finalizers go, nothing else changes."""
+"""Test that finalizer removal removes only the operator's finalizers."""
 
 from __future__ import annotations
 

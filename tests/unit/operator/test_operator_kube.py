@@ -1,4 +1,4 @@
-"""The client of the API server, against a server that records requests."""
+"""Test the client of the API server against a server that records requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Partitions close to losing their quorum: no plan changes their replicas before that is safe.
+"""Test that plans change the replicas of a partition only if its quorum stays safe.
 
-Their logs have transactions. They lack replicas, storages are unreachable or have left the session,
-replicas lag behind. The tests decide from the simulated world itself what a plan may do.
+The partitions have transactions. They lack replicas, their storages are unreachable or have left
+the session, or their replicas lag. The tests decide from the simulated world what a plan may do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The start script of a managed ZooKeeper's member, with a Java that only prints its arguments."""
+"""Test the start script of a ZooKeeper member with a fake Java that prints its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unchecked batches: every damage of their records is found."""
+"""Test that unchecked batches detect every damage of their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base distribution: `import waltz` needs no library of an extra."""
+"""Test that `import waltz` needs no library of an extra."""
 
 from __future__ import annotations
 

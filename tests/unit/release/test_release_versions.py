@@ -1,4 +1,4 @@
-"""One release has one version."""
+"""Test that all files name the same version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings in a file: dotted or nested names, checks, and one sentence per problem."""
+"""Test settings in a file: dotted and nested names, checks, and messages about problems."""
 
 from __future__ import annotations
 

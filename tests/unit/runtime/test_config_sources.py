@@ -1,4 +1,4 @@
-"""The origin of settings: the file, the environment, and which of them takes precedence."""
+"""Test that settings come from the file and the environment, and which takes precedence."""
 
 from __future__ import annotations
 

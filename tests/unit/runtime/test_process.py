@@ -1,4 +1,4 @@
-"""A broken invariant ends the process; a lost connection does not."""
+"""Test that a broken invariant ends the process, and a lost connection does not."""
 
 from __future__ import annotations
 

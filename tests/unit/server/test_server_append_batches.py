@@ -1,4 +1,4 @@
-"""Batches of appends through a partition: decided at one instant, answered once."""
+"""Test batches of appends: a partition decides each at one instant and answers it once."""
 
 from __future__ import annotations
 

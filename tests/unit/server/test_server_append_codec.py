@@ -1,4 +1,4 @@
-"""The append codec of the server agrees with the reference codec, also on malformed messages."""
+"""Test that the server's append codec agrees with the reference codec on all messages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Appends wait for nothing but their locks and their own client; barriers wait for all before them.
+"""Test that an append waits only for its locks and its client, and a barrier for all before it.
 
-Random histories against what must hold, whatever the queue does inside.
+The tests run random histories, and check rules that hold for any implementation of the queue.
 """
 
 from __future__ import annotations

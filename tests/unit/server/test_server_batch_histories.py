@@ -1,7 +1,7 @@
 """Random histories of batches and single appends, checked against the resulting log.
 
-The log alone must explain every outcome. No other append took a lock of a committed append after
-its mark; one did for a refused append. Every append has exactly one outcome.
+The log alone must explain every outcome. If an append is committed, no other append took one of its
+locks after its mark. If an append is refused, another append did. Every append has one outcome.
 """
 
 from __future__ import annotations

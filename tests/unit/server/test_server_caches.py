@@ -1,4 +1,4 @@
-"""Caches return the stored data or nothing, and never grow beyond their bounds."""
+"""Test that caches return the stored data or nothing, and stay within their bounds."""
 
 from __future__ import annotations
 

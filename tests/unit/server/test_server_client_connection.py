@@ -1,4 +1,4 @@
-"""Connections of clients over real sockets: messages in, answers out, no effect on others."""
+"""Test connections of clients over sockets: requests, answers, and separate failures."""
 
 from __future__ import annotations
 

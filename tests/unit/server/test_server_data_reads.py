@@ -1,4 +1,4 @@
-"""Reads of data: every request gets one answer, for any portions that replicas return."""
+"""Test that every read of data gets one answer, however replicas split their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica that connects and refuses: the others open without it, and it may return later."""
+"""Test that sessions open without a replica that refuses, and that it may return later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds in random histories: no gap, no repetition, and no client is left without its feed."""
+"""Test that feeds in random histories have no gap and no repetition, and never stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds: each client gets every transaction once and in order, slow, late or congested."""
+"""Test that each client is fed every transaction once and in order, even a slow one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hosted partition: time limits of its metadata operations, one turn at a time, its end."""
+"""Test a hosted partition: timeouts of metadata operations, its turns, and its end."""
 
 from __future__ import annotations
 

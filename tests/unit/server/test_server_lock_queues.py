@@ -1,4 +1,4 @@
-"""The lock queues decide like one pass over all waiters, and wake no other waiter."""
+"""Test that lock queues decide as one pass over all waiters would."""
 
 from __future__ import annotations
 

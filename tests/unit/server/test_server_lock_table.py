@@ -1,4 +1,4 @@
-"""The lock table never misses a held or taken lock, and overestimates as little as it can."""
+"""Test that the lock table never misses a taken lock, and rarely overestimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches of a session: what is committed, what is kept for replicas that lag."""
+"""Test the batches of a session: which are committed, and which are kept for slow replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server's partitions: which are acquired and released, and which later generations they get."""
+"""Test which partitions a server acquires and releases, and which generations it passes on."""
 
 from __future__ import annotations
 

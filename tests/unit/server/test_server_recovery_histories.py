@@ -1,4 +1,4 @@
-"""Sessions that end during their recovery: the marks that they leave behind stay valid.
+"""Test that marks stay valid when sessions end during their recovery.
 
 A few disks, and one store session after another over some of them, which ends anywhere: in
 the middle of its steps, before it opens, or after it has appended something. Storages keep to their

@@ -1,4 +1,4 @@
-"""A mark on a disk that the metadata do not confirm: the log is not trusted up to it."""
+"""Test marks on a disk that the metadata do not confirm: the log is not trusted up to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links to storages over real sockets: reconnected, shared, closed when a node hangs."""
+"""Test links to storages over sockets: they reconnect, are shared, and close when one hangs."""
 
 from __future__ import annotations
 

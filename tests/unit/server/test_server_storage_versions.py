@@ -1,4 +1,4 @@
-"""Requests to a storage of version 0, which does not support bounds in bytes."""
+"""Test requests to a storage of version 0, which has no bounds in bytes."""
 
 from __future__ import annotations
 

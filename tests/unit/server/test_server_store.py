@@ -1,4 +1,4 @@
-"""A partition's store against scripted storages: sessions open, end, and lose no append."""
+"""Test a partition's store with scripted storages: sessions open and end, no append is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers and generations that come too late change nothing in a partition's store."""
+"""Test that late answers and old generations change nothing in a partition's store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of many pieces at once equal those of zlib, computed one after the other."""
+"""Test that checksums of many pieces computed at once equal those of zlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a micro-batch takes of the backlog."""
+"""Test the offsets of a stream, and the rows that a micro-batch reads."""
 
 from __future__ import annotations
 

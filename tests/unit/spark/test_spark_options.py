@@ -1,4 +1,4 @@
-"""What the options of the data source mean, and how wrong ones are refused."""
+"""Test the options of the data source, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data decoded into columns, and what becomes of rows that cannot be."""
+"""Test the decoding of data to columns, and the treatment of rows that cannot be decoded."""
 
 from __future__ import annotations
 

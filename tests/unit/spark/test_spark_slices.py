@@ -1,4 +1,4 @@
-"""Which task reads what."""
+"""Test the ranges that the tasks of a read get."""
 
 from __future__ import annotations
 

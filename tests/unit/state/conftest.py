@@ -1,4 +1,4 @@
-"""The databases of the tests: SQLite, and PostgreSQL if it is installed."""
+"""Provide the databases of the tests: SQLite, and PostgreSQL if it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data and mark change together or not at all, after any error of application and database."""
+"""Test that data and mark change together or not at all, after any error."""
 
 from __future__ import annotations
 

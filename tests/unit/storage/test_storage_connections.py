@@ -1,4 +1,4 @@
-"""A connection of a storage: how many requests it begins, and when it stops to read."""
+"""Test how many requests a storage's connection accepts, and when it stops reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control file in a separate directory: the storage refuses two directories that differ."""
+"""Test a control file in a separate directory: both directories must belong together."""
 
 from __future__ import annotations
 

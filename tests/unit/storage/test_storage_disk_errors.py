@@ -1,4 +1,4 @@
-"""Disk errors: a change that fails ends the process; a read that fails is only refused."""
+"""Test that a change of the disk that fails ends the process, and a failed read does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The bytes of a small storage directory, pinned: later programs must read them.
+"""Test that the bytes of a small storage directory stay readable by later programs.
 
-``golden/storage`` was written by `_write`. A change of the format is a new version of it, and these
-files stay readable.
+`_write` wrote the files in ``golden/storage``. A changed format needs a new format version, and
+these files must stay readable.
 """
 
 from __future__ import annotations

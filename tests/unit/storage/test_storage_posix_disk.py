@@ -1,4 +1,4 @@
-"""The disk of the operating system: which call makes what durable."""
+"""Test which calls of the disk make which changes durable."""
 
 from __future__ import annotations
 

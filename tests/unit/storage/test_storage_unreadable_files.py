@@ -1,4 +1,4 @@
-"""Files that cannot be opened, but are not damaged, are reported as neither absent nor damaged."""
+"""Test that files that cannot be opened are reported as neither absent nor damaged."""
 
 from __future__ import annotations
 

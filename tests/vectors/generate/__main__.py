@@ -1,4 +1,4 @@
-"""``python -m tests.vectors.generate`` writes the vectors of this project to spec/vectors."""
+"""Write the vectors of this project to spec/vectors: ``python -m tests.vectors.generate``."""
 
 from __future__ import annotations
 

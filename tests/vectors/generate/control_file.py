@@ -1,4 +1,4 @@
-"""The fields of a control file, read without the storage's code (spec/disk.md section 2). Pure."""
+"""Read the fields of a control file without the storage's code (spec/disk.md section 2). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The damages of storage-dir.json: to segments, indexes and the control file.
+"""Define the damages of storage-dir.json: to segments, indexes and the control file.
 
 Source: spec/disk.md section 8.
 """

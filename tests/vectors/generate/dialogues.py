@@ -1,4 +1,4 @@
-"""transcripts.json: dialogues of a peer with a server, a storage and an administration port.
+"""Generate transcripts.json: dialogues of a peer with a server, a storage and an admin port.
 
 ``to-reference`` is what the peer sends, ``from-reference`` what it must receive.
 """

@@ -1,4 +1,4 @@
-"""Which file of spec/vectors is made how."""
+"""Map each file of spec/vectors to the function that generates it."""
 
 from __future__ import annotations
 

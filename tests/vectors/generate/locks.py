@@ -1,4 +1,4 @@
-"""crc.json and locks.json: checksums, hashes of locks, slots of the table, and a scenario."""
+"""Generate crc.json and locks.json: checksums, hashes and slots of locks, and a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""http.json and storage-metrics.json: answers of the HTTP port and the admin port.
+"""Generate http.json and storage-metrics.json: answers of the HTTP and admin ports.
 
 The names are those of spec/behaviour.md section 13, the keys those of Waltz 0.13.2. The values are
 those of a process with one partition and no requests.

@@ -1,4 +1,4 @@
-"""assignment-policy.json: which server gets which partition when servers come and go."""
+"""Generate assignment-policy.json: the assignments when servers join and leave."""
 
 from __future__ import annotations
 

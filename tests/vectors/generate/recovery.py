@@ -1,4 +1,4 @@
-"""recovery.json: scripted recoveries, with each request to each replica."""
+"""Generate recovery.json: scripted recoveries, with each request to each replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that people can read: a value stays on one line while it fits. Pure."""
+"""Format JSON for people: a value stays on one line while it fits. Pure."""
 
 from __future__ import annotations
 

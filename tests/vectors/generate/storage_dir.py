@@ -1,4 +1,4 @@
-"""storage-dir.json: storage directories field by field, and what becomes of damaged ones."""
+"""Generate storage-dir.json: storage directories by field, and the results of damages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""storage-ops.json: requests and admin actions against one storage, with each answer."""
+"""Generate storage-ops.json: requests to one storage, with each answer."""
 
 from __future__ import annotations
 

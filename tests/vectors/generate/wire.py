@@ -1,4 +1,4 @@
-"""wire.json and wire-negative.json: an example of each message, and frames that are refused."""
+"""Generate wire.json and wire-negative.json: example messages, and refused frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One or a few examples of each form of each message, with the versions that have this form."""
+"""List examples of each form of each message, with the versions that have this form."""
 
 from __future__ import annotations
 

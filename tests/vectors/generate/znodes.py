@@ -1,4 +1,4 @@
-"""zk-serializers.json and zookeeper.json: the data of znodes, and a cluster's znodes by phases."""
+"""Generate zk-serializers.json and zookeeper.json: data of znodes, and znodes by phase."""
 
 from __future__ import annotations
 
