@@ -35,7 +35,7 @@ async def _run(node: ServerNode) -> None:
 
 SERVICE = Service(
     "waltz-server",
-    "Run a Waltz server: it orders, locks and replicates appends, and feeds clients.",
+    "Run a Waltz server: it orders appends, checks their locks, replicates them and feeds clients.",
     "On SIGTERM or SIGINT it leaves the cluster at once, so that other servers take over, and "
     "finishes its open appends.",
     ServerConfig,

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
-"""No further request of a connection begins while the requests under way have this weight."""
+"""While the requests under way have this weight or more, no further request begins."""
 _LIST_WEIGHT = 16 << 20
 # A request that is not listed has the size of its message as its weight.
 _WEIGHTS: dict[type, int] = {

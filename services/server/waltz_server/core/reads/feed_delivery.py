@@ -46,6 +46,7 @@ class FeedDelivery:
         self._ready = ready
         self._mark = -1
         self._fetching = False
+        """Whether a read of headers is in progress."""
         self._waiting: list[Feed] = []
         """Feeds that wait for the read of headers in progress; their turn ends after that read."""
 

@@ -120,7 +120,7 @@ def classify(
     if entry is None and not entries:
         role, case = VoteRole.VOTER, RecoveryCase.NEW_PARTITION
     elif entry is None:
-        # If it was assigned again with its old files, it may hold records that no quorum has.
+        # If the replica was assigned again with its old files, it may hold uncommitted records.
         role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark
     elif session < entry.session_id:
         # The metadata show that the replica took part in a session that is not on its disk: the

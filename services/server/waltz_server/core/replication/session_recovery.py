@@ -295,6 +295,7 @@ class SessionRecovery:
             r.entry_mark = None
         elif r.entry_mark is not None and r.position >= r.floor:
             return Mark(r.entry_mark)
+        # A storage accepts no mark while its log ends below the floor: then copies come first.
         if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
             if r.position >= self.mark and not r.trimmed:
                 # No quorum has the records above the mark. If they stayed, a later vote would find
