@@ -158,16 +158,6 @@ SHELL_BUGS = (
         ),
     ),
     Planted(
-        "a released partition keeps its links",
-        Package.SERVER,
-        "self._links.connect(self, frozenset())\n",
-        "",
-        "A partition that moved is still informed of storages.",
-        nodes(
-            "unit/server/test_server_hosted_partition.py::test_close_releases_the_links_to_storages"
-        ),
-    ),
-    Planted(
         "the names in a directory are not flushed",
         Package.STORAGE,
         "os.fsync(fd)\n",

@@ -48,7 +48,7 @@ from waltz.admin.offline_copy import CopyFailed
 from waltz.admin.replica_comparison import UnknownPartition, compare_replicas
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
-from waltz.admin.storage_ports import Ports, check_ports, max_transaction_id, storage_address
+from waltz.admin.storage_ports import Ports, check_ports, max_transaction_id
 
 __all__ = [
     "COPY_BATCH",
@@ -100,6 +100,5 @@ __all__ = [
     "max_transaction_id",
     "query_servers",
     "read_partitions",
-    "storage_address",
     "verify",
 ]

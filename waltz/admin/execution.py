@@ -33,11 +33,17 @@ from waltz.admin.core.steps import (
 from waltz.admin.observation import ReplicaObserver
 from waltz.admin.offline_copy import CopyFailed, Progress, copy_offline
 from waltz.admin.storage_admin import StorageAdmin
-from waltz.admin.storage_ports import storage_address
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.store import StoreError
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.net import (
+    ConnectionLost,
+    DialFailed,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+    split_address,
+)
 from waltz.protocol.admin import Switch
 
 COPY_BATCH = 1000
@@ -159,7 +165,7 @@ class OrderExecutor:
                 await self._admin(step.source) as source,
                 await self._admin(step.destination) as destination,
             ):
-                address = storage_address(step.destination)
+                address = split_address(step.destination)
                 tls = self._tls_of.get(step.destination, self._tls)
                 cluster = params.key, params.num_partitions
                 port = await RpcConnection.open_storage(address, tls, cluster)

@@ -14,14 +14,14 @@ from typing import Any
 from waltz.admin.core.comparison import RangeSum
 from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import RpcConnection, TlsConfig
+from waltz.net import RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.records import RecordBatch
 
 
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
-    """Return the host of ``storage`` (``host:port``) and its admin port."""
-    return storage.rpartition(":")[0], admin_port
+    """Return the host of ``storage`` (``host:port``) and its admin port. Raises DialFailed."""
+    return split_address(storage)[0], admin_port
 
 
 class StorageAdmin:

@@ -7,14 +7,21 @@ fence, which would make the storage refuse the present session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from waltz.admin.storage_admin import StorageAdmin, admin_address
 from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.core.storage_maps import StorageMaps
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.net import (
+    ConnectionLost,
+    DialFailed,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+    split_address,
+)
 from waltz.protocol import storage as messages
 
 
@@ -36,12 +43,16 @@ async def check_ports(
     async def check(storage: str) -> Ports:
         admin_port = maps.connections.admin_ports.get(storage)
         storage_problem = await _problem(
-            RpcConnection.open_storage(storage_address(storage), tls, cluster), timeout_seconds
+            lambda: RpcConnection.open_storage(split_address(storage), tls, cluster),
+            timeout_seconds,
         )
         if admin_port is None:
             return Ports(storage_problem, "ZooKeeper has no admin port of this storage")
-        opening = RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster)
-        return Ports(storage_problem, await _problem(opening, timeout_seconds))
+        admin_problem = await _problem(
+            lambda: RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster),
+            timeout_seconds,
+        )
+        return Ports(storage_problem, admin_problem)
 
     checked = await asyncio.gather(*(check(storage) for storage in names))
     return dict(zip(names, checked, strict=True))
@@ -63,7 +74,7 @@ async def max_transaction_id(
     """
     session = (await admin.session_info(partition)).last_session_id
     cluster = params.key, params.num_partitions
-    connection = await RpcConnection.open_storage(storage_address(storage), tls, cluster)
+    connection = await RpcConnection.open_storage(split_address(storage), tls, cluster)
     try:
         answer = await connection.call(
             lambda seq: messages.MaxTransactionIdRequest(session, seq, partition, offline)
@@ -74,18 +85,12 @@ async def max_transaction_id(
     return found
 
 
-def storage_address(storage: str) -> tuple[str, int]:
-    """Return the host and port that the name of ``storage`` (``host:port``) consists of."""
-    host, _, port = storage.rpartition(":")
-    return host, int(port)
-
-
 async def _problem(
-    opening: Coroutine[Any, Any, RpcConnection], timeout_seconds: float
+    opening: Callable[[], Coroutine[Any, Any, RpcConnection]], timeout_seconds: float
 ) -> str | None:
     try:
         async with asyncio.timeout(timeout_seconds):
-            (await opening).close()
+            (await opening()).close()
     except TimeoutError:
         return f"no answer within {timeout_seconds:g} s"
     except (DialFailed, ConnectionLost, RemoteFailure) as problem:

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.net import (
+    ConnectionLost,
+    DialFailed,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+    split_address,
+)
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
 from waltz.protocol.stored import StoredBatch
@@ -120,9 +127,8 @@ class Replicas:
         connection = self._open.get(storage)
         if connection is None or connection.closed:
             params = await self._cluster.store_params()
-            host, _, port = storage.rpartition(":")
             connection = self._open[storage] = await RpcConnection.open_storage(
-                (host, int(port)), self._tls, (params.key, params.num_partitions)
+                split_address(storage), self._tls, (params.key, params.num_partitions)
             )
         return connection
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -36,6 +37,7 @@ from waltz.metadata.retry import compare_and_set, until_answered
 from waltz.metadata.store import MetadataStore, NodeExists, OnChange, VersionConflict
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 _StorageMap = GroupDescriptor | ReplicaAssignments | ConnectionMetadata
 
 
@@ -88,17 +90,41 @@ class Cluster:
     async def follow_replica_assignments(self) -> AsyncIterator[ReplicaAssignments]:
         """Yield the present assignments, and the new ones after a change.
 
-        If several changes follow quickly, only the last is yielded.
+        If several changes follow quickly, only the last is yielded. Assignments that no server can
+        use are logged and left out: the caller keeps the assignments before them.
         """
         changed = asyncio.Event()
         seen = -1
         while True:
             changed.clear()
-            read = await self.replica_assignments(changed.set)
-            if read.version != seen:
-                seen = read.version
-                yield read.value
+            try:
+                read = await self.usable_replica_assignments(changed.set)
+            except MalformedMetadata as problem:
+                log.error(
+                    "replica assignments: %s; keeping those before the change, correct the znode",
+                    problem,
+                )
+            else:
+                if read.version != seen:
+                    seen = read.version
+                    yield read.value
             await changed.wait()
+
+    async def usable_replica_assignments(
+        self, on_change: OnChange | None = None
+    ) -> Versioned[ReplicaAssignments]:
+        """Read which storage holds which partitions, for a server that connects to the storages.
+
+        Raises MalformedMetadata also if the name of a storage is no address.
+        """
+        read = await self.replica_assignments(on_change)
+        for storage in read.value.partitions:
+            if not storage_maps.is_address(storage):
+                raise MalformedMetadata(
+                    f"ReplicaAssignments at {self.paths.assignment} in ZooKeeper",
+                    f"{storage!r} is not the address of a storage, which is host:port",
+                )
+        return read
 
     async def membership(self, on_change: OnChange | None = None) -> Membership:
         """Read the servers and the assignment of partitions, all from the same instant.

@@ -14,7 +14,7 @@
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.core.backoff import Backoff
-from waltz.net.dialer import DialFailed, dial
+from waltz.net.dialer import DialFailed, dial, split_address
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.network import TCP, Dialer, ListeningPort, Network
@@ -40,4 +40,5 @@ __all__ = [
     "TlsConfig",
     "TlsConfigError",
     "dial",
+    "split_address",
 ]

@@ -17,6 +17,14 @@ class DialFailed(ConnectionError):
     """A connection could not be opened. The text names the peer and the reason."""
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """Return the host and the port of ``address`` (``host:port``). Raises DialFailed."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal() and len(port) <= 5):
+        raise DialFailed(f"cannot reach {address!r}: it is not an address of the form host:port")
+    return host, int(port)
+
+
 async def dial(
     host: str,
     port: int,
@@ -57,6 +65,9 @@ async def dial(
             # asyncio's text for these errors repeats the address and omits the reason.
             reason = os.strerror(error.errno)
         raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
+    except (OverflowError, ValueError) as error:
+        # The host is no name, or the port no number of a port.
+        raise DialFailed(f"cannot reach {host!r}:{port}: not an address: {error}") from error
     raw = transport.get_extra_info("socket")
     if raw is not None:
         # If the peer has closed the connection already, asyncio has closed the socket and called

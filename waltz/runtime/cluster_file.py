@@ -32,7 +32,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
             f"cannot read {path}: {problem.strerror}; the cluster.json of a local cluster is there "
             "only while it runs: start one with waltz local up"
         ) from problem
-    except ValueError:
+    except (ValueError, RecursionError):
         described = None
     match described:
         case {"zookeeper": str(zookeeper), "root": str(root), "tls": bool(tls)}:

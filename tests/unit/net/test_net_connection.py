@@ -18,6 +18,7 @@ from waltz.net import (
     Listener,
     ListenFailed,
     dial,
+    split_address,
 )
 from waltz.net.connection import HANDSHAKE_SECONDS, KEEP_ALIVE_SECONDS, LINGER_SECONDS
 from waltz.protocol import (
@@ -479,3 +480,15 @@ async def test_congested_dialer_reads_on_and_a_listener_does_not(dialer: bool) -
     connection.resume_writing()
     assert transport.reading
     connection.abort("enough")
+
+
+@pytest.mark.parametrize("address", ["abc", ":1", "a:", "a:x", "a:-1", "a:٣", "a:123456"])
+def test_address_of_another_form_is_refused(address: str) -> None:
+    with pytest.raises(DialFailed, match="not an address of the form host:port"):
+        split_address(address)
+
+
+@pytest.mark.parametrize(("host", "port"), [("a", 99999), ("a\0b", 1), ("x" * 70, 1)])
+async def test_dial_of_an_impossible_address_fails(host: str, port: int) -> None:
+    with pytest.raises(DialFailed, match="cannot reach"):
+        await dial(host, port, CLIENT_SERVER, Recorder(), PLAINTEXT)

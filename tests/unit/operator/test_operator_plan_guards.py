@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.support.operator_world import World, Znodes, cluster_resource, pool_resource
 from waltz.admin.core.replicas import StorageReplicas
@@ -187,3 +188,10 @@ def test_partition_has_a_quorum_while_most_of_its_replicas_are_healthy(
     found = replace(present, replicas=replace(present.replicas, storages=storages))
     view = replace(found.replicas.partitions[0], server_problem=None)
     assert has_quorum(found, view) is expected
+
+
+@pytest.mark.parametrize("zookeeper", [{}, {"managed": {}} | EXTERNAL])
+def test_cluster_without_exactly_one_zookeeper_is_invalid(zookeeper: dict[str, Any]) -> None:
+    """The API server checks that rule, but may have stored the resource before the rule existed."""
+    with pytest.raises(ValidationError, match=r"exactly one of zookeeper\.managed"):
+        new_world(zookeeper=zookeeper).desired()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from waltz.protocol.locks import Lock
@@ -29,7 +31,26 @@ def test_ledger_round_trip_keeps_all_fields() -> None:
     assert Ledger.decode(made.encode()) == made
 
 
-@pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b'{"format": 2}'])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"format": 2}',
+        b"[" * 100_000,
+        *(
+            json.dumps(json.loads(Ledger("w", 3, ("r",)).encode()) | {name: odd}).encode()
+            for name, odd in {
+                "writeId": 1,
+                "epoch": "3",
+                "runs": [7],
+                "marks": {"0": 5},
+                "attempts": {"100": [1, 1]},
+            }.items()
+        ),
+    ],
+)
 def test_ledger_malformed_data_is_refused(raw: bytes) -> None:
     with pytest.raises(LedgerMalformed):
         Ledger.decode(raw)

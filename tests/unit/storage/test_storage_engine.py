@@ -350,6 +350,8 @@ def test_engine_thread_after_failed_session_answers_nothing() -> None:
     running.submit([arrival(storage.SetLowWaterMarkRequest(4, 1, 0, -1), answers.append)])
     assert failed.wait(20)
     running.submit([arrival(append(1, 0), answers.append)])
+    running._thread.join(20)
+    assert not running._thread.is_alive(), "the engine continues after a failure"
     asyncio.run(running.stop())
     assert [type(error) for error in failures] == [DiskFailed]
     assert answers == []

@@ -204,9 +204,16 @@ def assign_everything(
     return _with_partitions(maps, {storage: tuple(range(num_partitions)) for storage in groups})
 
 
-def _check_address(storage: str, admin_port: int) -> None:
+def is_address(storage: str) -> bool:
+    """Whether ``storage`` has the form of an address, ``host:port``."""
     host, _, port = storage.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    digits = port.isascii() and port.isdecimal() and len(port) <= 5
+    return bool(host) and digits and 0 < int(port) < 1 << 16
+
+
+def _check_address(storage: str, admin_port: int) -> None:
+    host = storage.rpartition(":")[0]
+    if not is_address(storage):
         raise ChangeRefused(f"{storage!r} is not the address of a storage; it must be host:port.")
     if any(character.isspace() or character == "/" for character in host):
         raise ChangeRefused(

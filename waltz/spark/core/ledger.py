@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from waltz.protocol.locks import Lock
 
@@ -105,18 +105,28 @@ class Ledger:
     def decode(cls, raw: bytes) -> Ledger:
         """Decode a znode's data. Raises LedgerMalformed."""
         try:
-            fields: Any = json.loads(raw)
-            if fields["format"] != _FORMAT:
-                raise LedgerMalformed(f"unknown ledger format {fields['format']!r}")
-            return cls(
-                fields["writeId"],
-                fields["epoch"],
-                tuple(fields["runs"]),
-                {int(p): int(mark) for p, mark in fields["marks"].items()},
-                {int(client): AttemptedTask(*at) for client, at in fields["attempts"].items()},
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            match json.loads(raw):
+                case {"format": found} if found != _FORMAT:
+                    raise LedgerMalformed(f"unknown ledger format {found!r}")
+                case {
+                    "writeId": str(write_id),
+                    "epoch": int(epoch),
+                    "runs": [*runs],
+                    "marks": dict(marks),
+                    "attempts": dict(attempts),
+                }:
+                    return cls(
+                        write_id,
+                        epoch,
+                        tuple(map(_text, runs)),
+                        {int(p): int(_text(mark)) for p, mark in marks.items()},
+                        {int(client): _attempted(at, len(runs)) for client, at in attempts.items()},
+                    )
+        except LedgerMalformed:
+            raise
+        except (ValueError, RecursionError) as problem:
             raise LedgerMalformed(f"not a ledger of a write: {problem}") from None
+        raise LedgerMalformed("not a ledger of a write: a field is missing or has another type")
 
     def joined(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Return the ledger with an attempt that is about to append to the partitions of ``marks``.
@@ -170,3 +180,17 @@ class Ledger:
             (Lock(overtaken, own.run), *(Lock(appended, run) for run in older)),
             (Lock(appended, own.run), *(Lock(overtaken, run) for run in older)),
         )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def _attempted(value: object, runs: int) -> AttemptedTask:
+    """Return an attempt's task and run, of which the ledger has ``runs``."""
+    match value:
+        case [int(task), int(run)] if 0 <= run < runs:
+            return AttemptedTask(task, run)
+    raise ValueError(f"{value!r} is not the task and the run of an attempt")

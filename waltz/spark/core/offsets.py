@@ -28,6 +28,8 @@ def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[in
     """
     try:
         positions = {int(partition): int(str(at)) for partition, at in offset.items()}
+        if any(at < 0 for at in positions.values()):
+            raise ValueError("a position is the id of a transaction")
     except ValueError:
         raise OptionError(
             f"the checkpoint holds {dict(offset)!r}, which is not an offset of the waltz source: "

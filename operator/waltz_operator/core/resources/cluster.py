@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
 from waltz_operator.core.resources.parts import (
@@ -159,6 +159,13 @@ class ZooKeeper(Model):
     session_timeout_seconds: Annotated[int, Field(ge=2, le=120)] = 10
     """The ZooKeeper session timeout of servers and storages. A server without contact to ZooKeeper
     for this long loses its partitions to other servers."""
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        """Check the first of the rules: the API server may have stored the resource without it."""
+        if (self.managed is None) == (self.external is None):
+            raise ValueError("set exactly one of zookeeper.managed and zookeeper.external")
+        return self
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(

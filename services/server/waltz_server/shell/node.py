@@ -132,7 +132,7 @@ class ServerNode:
         )
         identity = ExpectedCluster(store_params.key, store_params.num_partitions)
         self._links = StorageLinks(config.tls, identity, self._storages, self._environment.network)
-        self._assignments = (await cluster.replica_assignments()).value
+        self._assignments = (await cluster.usable_replica_assignments()).value
         self.listener.start(config.bind_host, config.port)
         self._following = asyncio.create_task(self._follow_assignments())
         self._membership = ServerMembership(

@@ -26,6 +26,7 @@ from waltz.net import (
     RemoteFailure,
     RpcConnection,
     TlsConfig,
+    split_address,
 )
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
@@ -67,11 +68,9 @@ async def open_storage(
     on_lost: Callable[[str], None] | None = None,
 ) -> RpcConnection:
     """Open a connection to ``storage``; raises DialFailed, RemoteFailure."""
-    host, _, port = storage.rpartition(":")
     cluster = (identity.key, identity.num_partitions)
-    address = (host, int(port))
     return await RpcConnection.open_storage(
-        address, dialer.tls, cluster, on_lost, dialer.spec, dialer.network
+        split_address(storage), dialer.tls, cluster, on_lost, dialer.spec, dialer.network
     )
 
 
