@@ -47,13 +47,14 @@ def test_answer_to_a_request_of_the_former_session_changes_nothing(response: Any
     world.hold("a")
     put(world, "x")
     (late,) = world.waiting("a")
+    world._asked.remove(("a", late))
     world.core.set_generation(2)
     world.settle()
-    world.release("b", "c")
-    answer(world, "a", late, response(late))
-    assert world.core.session.failed == []
     world.release("a")
+    assert world.active == {"a", "b", "c"}
+    answer(world, "a", late, response(late))
     assert world.core.is_open
+    assert world.core.session.failed == []
     assert world.active == {"a", "b", "c"}
 
 
