@@ -1,4 +1,4 @@
-"""Limits of the work that a partition's store has in progress at the same time. Pure."""
+"""Limits of the work that a partition's store has in progress. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a received append to its place in the log: codec, locks, order, batches. Pure."""
+"""Decode received appends, check their locks and decide their order in the log. Pure."""

@@ -1,1 +1,1 @@
-"""Feeds and reads, which return the log to clients, from memory or from replicas. Pure."""
+"""Return the log to clients, as feeds and as reads, from memory or from replicas. Pure."""

@@ -1,4 +1,4 @@
-"""The one operation on a partition's metadata that may be under way. Pure."""
+"""Accept only the result of the newest operation on a partition's metadata. Pure."""
 
 from __future__ import annotations
 

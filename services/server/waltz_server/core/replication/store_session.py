@@ -1,4 +1,4 @@
-"""One store session of one partition: recovery, then quorum appends and catching up. Pure.
+"""Run one store session of a partition: recovery, then appends to a quorum. Pure.
 
 A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
 5). It ends when its quorum is lost or cannot be reached any more, or when it is drained on purpose;
