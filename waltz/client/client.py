@@ -91,7 +91,7 @@ class Client(LogClient[DataT]):
 
         With ``owns_store``, closing the client closes the metadata store. ``spec`` has the protocol
         versions that the client offers to servers; tests offer fewer versions to act as an older
-        client. ``network`` opens its connections. Raises ClusterNotFound or ClusterUnreachable.
+        client. ``network`` opens the connections. Raises ClusterNotFound or ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):

@@ -57,7 +57,7 @@ class ServerLink(FrameHandler):
         self._dialer = dialer
         self._seqs = seqs
         # The loss of a working connection is not logged as a warning, because every restart of a
-        # server causes it. If it has consequences, appends and streams raise errors.
+        # server causes it. If the loss has consequences, appends and streams raise errors.
         self._link: ReconnectingLink[FrameConnection] = ReconnectingLink(
             "server {}:{}".format(*endpoint), self, _BACKOFF, loss_level=logging.DEBUG
         )

@@ -139,9 +139,9 @@ class LogClient(abc.ABC, Generic[DataT]):
         """Append the transaction that ``build`` returns, and call ``build`` again after a conflict.
 
         ``build`` gets an `Attempt` and returns a `Draft`, or None if there is nothing to append.
-        ``build`` may be a coroutine function. The state by which it decides must contain every
-        transaction up to the mark of the draft; a draft without a mark gets ``attempt.mark``. After
-        a conflict, the state must also contain the transaction ``attempt.conflict``.
+        ``build`` may be a coroutine function. The state by which ``build`` decides must contain
+        every transaction up to the mark of the draft; a draft without a mark gets ``attempt.mark``.
+        After a conflict, the state must also contain the transaction ``attempt.conflict``.
 
         Returns the transaction id, None if ``build`` returned None. ``timeout`` limits the whole
         call: the mount, ``build`` and all attempts.

@@ -1,4 +1,4 @@
-"""Detect changed certificate files, read when they expire, make a self-signed certificate.
+"""Detect changed certificate files, read expiry dates, make a self-signed certificate.
 
 Touches the files, and the clock for the self-signed certificate.
 """

@@ -36,9 +36,9 @@ class ConnectionLost(ConnectionError):
 class FrameHandler(Protocol):
     """The callbacks of a `FrameConnection`. The connection calls them on the event loop's thread.
 
-    A handler may inherit `ready`, `congested` and `writable`, which do nothing. It needs no `ready`
-    if it awaits `FrameConnection.handshake`, and neither `congested` nor `writable` if it limits
-    its requests in flight.
+    A handler may inherit `ready`, `congested` and `writable`, which do nothing. A handler that
+    awaits `FrameConnection.handshake` needs no `ready`. A handler that limits its requests in
+    flight needs neither `congested` nor `writable`.
     """
 
     def ready(self, connection: FrameConnection) -> None:

@@ -50,7 +50,7 @@ class Network(Protocol):
 
 
 class TcpNetwork:
-    """TCP of the operating system, with TLS where it is configured."""
+    """TCP of the operating system, with TLS if the TLS settings enable it."""
 
     async def dial(
         self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig

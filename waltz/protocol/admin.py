@@ -217,10 +217,10 @@ class RangeChecksumRequest:
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksumResponse:
-    """The CRC-32 of the records from ``first_id`` to ``last_id``, and their bytes on disk.
+    """The CRC-32 of the records from ``first_id`` to ``last_id``, and their size.
 
     ``last_id`` may be smaller than the requested one: the log ended, or the answer reached the
-    limit of one request.
+    limit of one request. ``num_bytes`` is the size of the records on disk.
     """
 
     seq_num: int

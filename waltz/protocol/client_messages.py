@@ -237,7 +237,7 @@ class RecordsRequest:
     """Request committed records from ``first_id`` on, at most ``max_records`` and ``max_bytes``.
 
     The answer has the first record even if that alone is larger than ``max_bytes``. If ``first_id``
-    is not committed yet, the server waits up to ``wait_ms`` for it before it answers.
+    is not committed yet, the server answers when it is committed, or after ``wait_ms``.
     """
 
     req_id: ReqId

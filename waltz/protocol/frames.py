@@ -19,7 +19,7 @@ _HEAD = struct.Struct(">bhi")
 HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
-"""A longer frame is refused before its body is read, so that it cannot exhaust the memory."""
+"""A longer frame is refused before its body is read: the body could exhaust the memory."""
 _UNCOPIED_BYTES = 4 << 10
 """Byte strings of at least this length are sent separately; shorter ones are joined."""
 MAX_HELLO_BYTES = 64 << 10

@@ -1,8 +1,8 @@
 """Encode and decode messages by tables of their layouts. Pure.
 
 `client_server`, `storage` and `admin` have one table each. Like the table of spec/wire.md section
-4, it has for each message its class, its type byte, its fields in order, and the first version that
-has the message.
+4, such a table has for each message the class, the type byte, the fields in order, and the first
+version that has the message.
 """
 
 from __future__ import annotations

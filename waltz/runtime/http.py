@@ -86,8 +86,8 @@ def _application(
         accept = request.headers.get("Accept", "")
         if not accepts_exposition(accept):
             return _json(metrics.json.http_form(), _is_pretty(request))
-        # Another thread encodes the text. With many partitions that takes long, and it would delay
-        # the appends that the event loop handles.
+        # Another thread encodes the text. With many partitions, encoding takes long and would delay
+        # the appends, which the event loop handles.
         collected = metrics.collect()
         text, content_type = await asyncio.to_thread(exposition, collected, accept)
         return web.Response(body=text, headers={"Content-Type": content_type, "Vary": "Accept"})

@@ -138,7 +138,7 @@ class AppendUncertain(WaltzError):
     """An append was sent and is in doubt: it may be in the log now or later, or never.
 
     ``req_id`` is the request id of the append. If the append is in the log, its transaction has
-    this request id. Look for it with `LogBulk.headers` before you append again.
+    this request id. Look for this id with `LogBulk.headers` before you append again.
 
     For a batch, ``outcomes`` has the outcome of each append, None for an append in doubt.
     ``req_id`` is the request id of the first append in doubt. Each next append of the batch has the

@@ -31,9 +31,9 @@ MOUNT_TIMEOUT_SECONDS = 5.0
 AHEAD_CONFIRMATIONS = 3
 """How many consecutive answers must report a log that ends before the client's mark.
 
-One answer is not enough. A server that has lost the partition to another server, and does not know
-it yet, answers with an old end of the log. ClientAhead would stop an application whose mark is
-right.
+One answer is not enough. A server that has lost the partition to another server, and has not read
+the new assignment yet, answers with an old end of the log. ClientAhead would stop an application
+whose mark is right.
 """
 
 _NOT_READY_BEFORE_MARK_CHECK = 3

@@ -241,9 +241,9 @@ class PartitionRequests:
     ) -> bool:
         """Return whether an answer has a valid range. If not, send the request again or end it.
 
-        A server that has lost the partition to another server, and does not know it yet, answers
-        with an old end of the log. So the log counts as too short only after `AHEAD_CONFIRMATIONS`
-        answers.
+        A server that has lost the partition to another server, and has not read the new assignment
+        yet, answers with an old end of the log. So the log counts as too short only after
+        `AHEAD_CONFIRMATIONS` answers.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:

@@ -129,7 +129,7 @@ class _Distribution:
             self._give(taken, partition, moved=True)
 
     def _claim_place(self, taken: list[OwnedPartition]) -> bool:
-        """Return whether a server that has ``taken`` may get one more; count it if so."""
+        """Return whether a server that has ``taken`` may get one more, and reserve its place."""
         if len(taken) < self._minimum:
             return True
         if len(taken) == self._minimum and self._extra > 0:

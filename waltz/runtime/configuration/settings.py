@@ -54,8 +54,8 @@ class Settings(BaseSettings):
     """All settings of one kind of process.
 
     ``process`` is the name of this kind for ``waltz config explain``. ``without_effect`` maps
-    settings of Waltz 0.13.2, which this system accepts and ignores, to the reason. There, a name
-    that ends in a dot stands for all settings that begin with it.
+    settings of Waltz 0.13.2, which this system accepts and ignores, to the reason. A key that ends
+    with a dot stands for all settings whose names begin with the key.
     """
 
     model_config = _CONFIG

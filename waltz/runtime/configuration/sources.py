@@ -38,9 +38,9 @@ class Given:
 class GivenSource(PydanticBaseSettingsSource):
     """A source of pydantic-settings that has values by their dotted names.
 
-    The sources that pydantic-settings has do not fit. Its source for the environment cannot find
-    ``serverName`` of a nested model in ``..._SERVER_NAME``. Its source for YAML neither splits
-    dotted names nor rejects a name that is set twice.
+    The sources of pydantic-settings itself do not fit. The one for the environment cannot find
+    ``serverName`` of a nested model in ``..._SERVER_NAME``. The one for YAML neither splits dotted
+    names nor rejects a name that is set twice.
     """
 
     def __init__(self, model: type[Settings], given: Mapping[str, Given]) -> None:

@@ -122,8 +122,8 @@ class CallbackClient(Generic[DataT]):
         """Call ``execute`` of ``context`` on this thread, and append the transaction it builds.
 
         Returns when the append has begun. The callbacks of the context report how the context ends.
-        If ``max_in_flight`` contexts are open, `submit` waits until one ends. In a callback it does
-        not wait: it could wait for the context whose callback is running.
+        If ``max_in_flight`` contexts are open, `submit` waits until one ends. In a callback, it
+        does not wait, because the context that must end may be the one whose callback is running.
 
         Raises the errors of ``partition_id`` and ``execute``, DataMissing, TimedOut if too many
         contexts stay open, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, and

@@ -63,8 +63,8 @@ class TransactionContext(abc.ABC, Generic[DataT]):
         """Build a transaction from the application's present state and return True.
 
         Return False if there is nothing to append. After a lock failure this method is called
-        again, with a new builder. If it raises an error, `on_exception` is called; if the first
-        call raises, ``submit`` raises the same error.
+        again, with a new builder. If this method raises an error, `on_exception` is called; if the
+        first call raises, ``submit`` raises the same error.
         """
 
     def on_completion(self, result: bool) -> None:
