@@ -30,7 +30,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         self._where = where
         self._options = options
         self._payload = payload
-        self._wanted = RowFilter()
+        self._row_filter = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks, which read the logs up to their present ends.
@@ -40,9 +40,9 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         reader = LogReader(self._where)
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
-            allowed = self._wanted.of("partition")
+            allowed = self._row_filter.bounds_of("partition")
             marks = reader.marks(partition for partition in chosen if partition in allowed)
-            found = spans(self._options, marks, self._wanted)
+            found = spans(self._options, marks, self._row_filter)
             rows = rows_per_task(self._options, reader, found)
         finally:
             reader.close()
@@ -53,7 +53,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         # If there is nothing to read, Spark runs one task with an InputPartition of its own.
         if isinstance(partition, SliceTask):
             yield from read_slice(
-                self._where, partition.part, self._options, self._payload, self._wanted
+                self._where, partition.part, self._options, self._payload, self._row_filter
             )
 
 
@@ -62,7 +62,7 @@ class FilteringReader(WaltzReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Take the filters on partition, transaction_id and header; return the others."""
-        self._wanted, left = push(self._wanted, filters)
+        self._row_filter, left = push(self._row_filter, filters)
         return left
 
 
@@ -71,7 +71,7 @@ def rows_per_task(
 ) -> dict[int, int]:
     """Return the maximum number of rows per task of each partition.
 
-    If the option bytesPerTask is set, it reads a few records of each partition to learn their size.
+    If the option bytesPerTask is set, a few records of each partition are read to learn their size.
     """
     if options.bytes_per_task is None:
         return dict.fromkeys(found, options.rows_per_task)
@@ -83,14 +83,18 @@ def rows_per_task(
 
 
 def read_slice(
-    where: ClusterLocation, part: Slice, options: ReadOptions, payload: Payload, wanted: RowFilter
+    where: ClusterLocation,
+    part: Slice,
+    options: ReadOptions,
+    payload: Payload,
+    row_filter: RowFilter,
 ) -> Iterator[Any]:
     """Yield the rows of a slice that pass the filter as Arrow batches."""
     reader = READER_CACHE.open(where)
     try:
         with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:
             for batch in batches:
-                yield payload.decode(wanted.rows(batch))
+                yield payload.decode(row_filter.rows(batch))
     except Exception:
         # The next attempt opens new connections.
         READER_CACHE.forget(where)

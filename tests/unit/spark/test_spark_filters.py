@@ -62,11 +62,11 @@ ROWS = [
 def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
     wanted, left = push(RowFilter(), filters)
     assert left == []
-    ids = wanted.of("transaction_id")
+    ids = wanted.bounds_of("transaction_id")
     planned = [
         row
         for row in ROWS
-        if row["partition"] in wanted.of("partition")
+        if row["partition"] in wanted.bounds_of("partition")
         and ids.low <= row["transaction_id"] <= ids.high
     ]
     schema = pa.schema(

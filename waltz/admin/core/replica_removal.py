@@ -27,7 +27,7 @@ def settle_removal(
     """Return the next step after the partitions were unassigned from the ``removed`` storages.
 
     The result is None if all partitions are healthy in sessions without those storages. Only then
-    may the storages drop their replicas: before, a quorum of the last session may need them.
+    may the storages drop their replicas: until then, a quorum of the last session may need them.
     """
     views = tuple(views)
     reassigned = tuple(

@@ -52,6 +52,7 @@ class ColumnBounds:
         elif among is None:
             among = self.among
         if among is not None:
+            # An empty set makes low 1 and high 0, so that no value is allowed.
             low, high = max([low, min(among, default=1)]), min([high, max(among, default=0)])
         return ColumnBounds(max(self.low, low), min(self.high, high), among)
 
@@ -75,7 +76,7 @@ class RowFilter:
 
     columns: Mapping[str, ColumnBounds] = field(default_factory=dict)
 
-    def of(self, column: str) -> ColumnBounds:
+    def bounds_of(self, column: str) -> ColumnBounds:
         """Return the bounds of ``column``."""
         return self.columns.get(column, _EVERYTHING)
 
@@ -84,7 +85,7 @@ class RowFilter:
         column = ".".join(pushed.attribute) if hasattr(pushed, "attribute") else ""
         if column not in PUSHED_COLUMNS:
             return None
-        narrower = _narrower(self.of(column), pushed)
+        narrower = _narrower(self.bounds_of(column), pushed)
         if narrower is None:
             return None
         return replace(self, columns={**self.columns, column: narrower})
@@ -95,25 +96,25 @@ class RowFilter:
         The ranges that are read already satisfy the bounds of partition and transaction_id.
         """
         masks = []
-        if self.of("transaction_id").among is not None:
-            masks.append(self.of("transaction_id").mask(batch.column("transaction_id")))
+        if self.bounds_of("transaction_id").among is not None:
+            masks.append(self.bounds_of("transaction_id").mask(batch.column("transaction_id")))
         if "header" in self.columns:
-            masks.append(self.of("header").mask(batch.column("header")))
+            masks.append(self.bounds_of("header").mask(batch.column("header")))
         for mask in masks[1:]:
             masks[0] = pc.and_(masks[0], mask)
         return batch.filter(masks[0]) if masks else batch
 
 
-def push(wanted: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
+def push(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
     """Return the narrowed filter, and the filters that Spark must apply itself."""
     left = []
     for pushed in filters:
-        narrower = wanted.restrict(pushed)
+        narrower = row_filter.restrict(pushed)
         if narrower is None:
             left.append(pushed)
         else:
-            wanted = narrower
-    return wanted, left
+            row_filter = narrower
+    return row_filter, left
 
 
 def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:

@@ -18,9 +18,9 @@ from waltz.spark.core.rows import Row
 class MissingRows:
     """The rows that one attempt has found in one partition, up to the transaction ``mark``.
 
-    With ``has_row_ids``, equal rows are the same row, and it is missing if no attempt at any task
-    has appended it. Otherwise a task may have several equal rows: if n of them are found, n are not
-    missing.
+    With ``has_row_ids``, rows with the same fingerprint are one row, which is missing if no other
+    attempt has appended it. Otherwise a task may have several equal rows: if the log has n of them,
+    n rows of the task are not missing.
     """
 
     def __init__(self, mark: int, *, has_row_ids: bool) -> None:
@@ -30,7 +30,7 @@ class MissingRows:
 
     def record_found(self, mark: int, fingerprints: Iterable[bytes] = ()) -> None:
         """Record that the log up to ``mark`` has rows of other attempts with these fingerprints."""
-        assert mark >= self.mark, "a mark never goes down: rows between would be appended twice"
+        assert mark >= self.mark, "a lower mark would let rows above it be appended twice"
         self.mark = mark
         self._found.update(fingerprints)
 

@@ -63,15 +63,15 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
 
 
 def spans(
-    options: ReadOptions, marks: Mapping[int, int], wanted: RowFilter | None = None
+    options: ReadOptions, marks: Mapping[int, int], row_filter: RowFilter | None = None
 ) -> dict[int, Span]:
-    """Return the range to read of each partition, narrowed by the query's filters (``wanted``).
+    """Return the range to read of each partition, narrowed by the query's filters (``row_filter``).
 
     ``marks`` are the high-water marks of the partitions to read. Nothing after them is read, so the
     result does not depend on how long the read takes. Empty ranges are left out. Raises OptionError
     for positions in the wrong order, PositionMissing for positions beyond a log's end.
     """
-    ids = (wanted or RowFilter()).of("transaction_id")
+    ids = (row_filter or RowFilter()).bounds_of("transaction_id")
     found = {}
     for partition, mark in sorted(marks.items()):
         first, end = (
