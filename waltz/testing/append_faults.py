@@ -85,9 +85,10 @@ class AppendFaults:
 
     def intercept(self, connection: DialedConnection) -> AppendInterceptor:
         """Return the interceptor of a new connection."""
-        interceptor = AppendInterceptor(self, connection.inject)
+        interceptor = AppendInterceptor(self, connection)
         with self.lock:
-            self._interceptors[interceptor] = None
+            open_ones = [each for each in self._interceptors if not each.is_closed()]
+            self._interceptors = dict.fromkeys((*open_ones, interceptor))
         return interceptor
 
     def delivery(self, req_id: ReqId, *, checked: bool) -> Delivery:
@@ -109,9 +110,10 @@ class AppendFaults:
 class AppendInterceptor:
     """The faults of one connection; implements `waltz.testing.network.Interceptor`."""
 
-    def __init__(self, faults: AppendFaults, inject: Callable[[bytes], None]) -> None:
+    def __init__(self, faults: AppendFaults, connection: DialedConnection) -> None:
+        self.is_closed = connection.is_closed
         self._faults = faults
-        self._inject = inject
+        self._inject = connection.inject
         self._held: list[bytes] = []
 
     def to_listener(self, data: bytes) -> bytes:

@@ -43,6 +43,9 @@ class DialedConnection:
     inject: Callable[[bytes], None]
     """Lets bytes arrive at the dialing side, as if the listening side had written them."""
 
+    is_closed: Callable[[], bool]
+    """Returns whether the dialing side has closed or lost the connection."""
+
 
 NewInterceptor = Callable[[DialedConnection], Interceptor]
 
@@ -258,7 +261,11 @@ class _Connection:
         loops: tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop],
     ) -> None:
         self._hosts = frozenset((dialer, address[0]))
-        seen = DialedConnection(dialer, lambda data: self.near.inject(data))
+        seen = DialedConnection(
+            dialer,
+            inject=lambda data: self.near.inject(data),
+            is_closed=lambda: self.near.is_closing(),
+        )
         interceptor = network.interceptor(seen, address)
         to_far = _Wire(network, self._hosts, interceptor.to_listener, _unchanged)
         to_near = _Wire(network, self._hosts, _unchanged, interceptor.to_dialer)

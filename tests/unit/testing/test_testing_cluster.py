@@ -89,13 +89,13 @@ async def test_transactions_of_unknown_partition_are_refused() -> None:
             cluster.transactions(1)
 
 
-async def test_cluster_starts_in_less_than_the_bound() -> None:
-    seconds = []
+async def test_cluster_starts_in_less_than_50_ms_of_processor_time() -> None:
+    seconds: list[float] = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         async with InProcessCluster(partitions=3):
-            seconds.append(time.perf_counter() - begun)
-    # The quickest of five: the others may have waited for another process on a busy machine.
+            seconds.append(time.thread_time() - begun)
+    # The quickest of five: another process may take the processor's caches from the others.
     assert min(seconds) < 0.05
 
 
