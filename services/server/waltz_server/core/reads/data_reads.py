@@ -95,7 +95,8 @@ class DataReads:
     def read_done(self, purpose: TransactionData, done: ReadDone) -> None:
         """Answer the requests for the records that were read.
 
-        If the read returned fewer records than it included, read each missing record separately.
+        If the read returned fewer records than requested, read each missing record that a request
+        waits for separately.
         """
         first_id = purpose.first_id
         count = self._windows.pop(first_id)
