@@ -1,4 +1,4 @@
-"""Run the commands of docs/kubernetes.md and compare what they print with the page."""
+"""Run the commands of docs/kubernetes.md and compare their output with the page."""
 
 from __future__ import annotations
 

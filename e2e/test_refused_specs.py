@@ -76,7 +76,7 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a pool twice": (
         cluster(pools=["a", "b", "a"]),
-        "pools names a pool twice: each pool holds one copy of the partitions",
+        "pools contains a name twice: each pool holds one copy of the partitions, so name",
     ),
     "a pool with an invalid name": (
         cluster(pools=["Pool_A"]),

@@ -75,7 +75,7 @@ def commands_of(first: str) -> str:
 
 
 def run_commands(commands: str) -> str:
-    """Run commands of the page, and return what they print."""
+    """Run commands of the page, and return their output."""
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", commands],

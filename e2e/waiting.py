@@ -1,4 +1,4 @@
-"""Wait for a condition with a deadline. Touches the clock, and what the condition touches."""
+"""Wait for a condition with a deadline. Touches the clock; the condition may touch anything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Run fake servers on loopback for client tests, with metadata in memory.
 
-The servers are real listeners with `FakePartition`s behind them; who has which partition is
-written by the test. Everything that can go wrong is switched on from outside.
+The servers are real listeners with a `FakePartition` for each partition. A test assigns partitions
+to servers, and switches faults on.
 """
 
 from __future__ import annotations

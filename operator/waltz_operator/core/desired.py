@@ -13,7 +13,7 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 @dataclass(frozen=True, slots=True)
 class DesiredCluster:
-    """A WaltzCluster and those of its pools that exist, in the order of its ``spec.pools``.
+    """A WaltzCluster and its existing pools, in the order of its ``spec.pools``.
 
     ``operator_namespace`` is the namespace in which the operator runs.
     """

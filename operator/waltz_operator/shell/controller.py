@@ -38,7 +38,7 @@ _BACKOFF = Backoff(1.0, 30.0)
 
 @dataclass(slots=True)
 class ReconcileMetrics:
-    """The number of reconciles and of failed ones, and the duration of all reconciles together."""
+    """The number of reconciles and of failed reconciles, and the duration of all of them."""
 
     reconciles: int = 0
     failures: int = 0

@@ -1,4 +1,4 @@
-"""Test that orders carried out on a model of a cluster end, even if steps have no effect."""
+"""Test that orders performed on a model of a cluster end, even if steps have no effect."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Test that marks stay valid when sessions end during their recovery.
 
-A few disks, and one store session after another over some of them, which ends anywhere: in
-the middle of its steps, before it opens, or after it has appended something. Storages keep to their
-own rule for marks, so that one that they refuse shows, too.
+A history has a few disks, and one store session after another over some of them. A session may end
+at any point: between its steps, before it opens, or after it has appended something. The simulated
+storages check marks as real ones do, so the test also detects a mark that a storage would refuse.
 """
 
 from __future__ import annotations

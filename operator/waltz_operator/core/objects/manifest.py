@@ -1,7 +1,7 @@
 """A manifest: the desired state of one object, and the comparison with the live object. Pure.
 
 The API server adds defaults, and other controllers add fields. So a live object *matches* if it has
-every field of the manifest, whatever other fields it has. An annotation holds the digest of the
+every field of the manifest; it may have other fields. An annotation holds the digest of the
 manifest: if a newer operator omits a field, the digest changes and the live object no longer
 matches.
 """

@@ -1,4 +1,4 @@
-"""Plan a cluster's Kubernetes objects: create missing ones, repair changed ones. Pure."""
+"""Plan a cluster's Kubernetes objects: create missing objects, repair changed objects. Pure."""
 
 from __future__ import annotations
 

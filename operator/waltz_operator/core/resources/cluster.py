@@ -252,7 +252,8 @@ class WaltzClusterSpec(Model):
                 ),
                 rule(
                     "self.all(name, self.exists_one(other, other == name))",
-                    "pools names a pool twice: each pool holds one copy of the partitions",
+                    "pools contains a name twice: each pool holds one copy of the partitions, so "
+                    "name different pools",
                 ),
                 rule(
                     "oldSelf.all(name, name in self)",

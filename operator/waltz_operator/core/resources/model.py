@@ -17,7 +17,7 @@ RULES = "x-kubernetes-validations"
 class Model(BaseModel):
     """A part of a resource: immutable, with field names in Kubernetes' spelling.
 
-    Unknown fields are ignored, because an older operator must read what a newer one wrote.
+    Unknown fields are ignored, because an older operator must read resources of a newer operator.
     """
 
     model_config = ConfigDict(
