@@ -56,7 +56,7 @@ def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 
 
 def server_deployment(cluster: WaltzCluster) -> Manifest:
-    """Return the Deployment of the servers. In an update, new servers join before old ones leave."""
+    """Return the servers' Deployment. In an update, new servers join before old ones leave."""
     name = cluster.metadata.name
     content = {
         "spec": {
