@@ -17,7 +17,7 @@ from tests.docs.console import ANYTHING, CONSOLE, Block, Typed, blocks, prints, 
 from tests.docs.hosts import DATA, Host
 from waltz.cli.app import app
 
-_LONGEST_SECONDS = 120.0
+_LONGEST_SECONDS = 300.0
 _POLL_SECONDS = 0.05
 _SHELL = frozenset("&|;<>$*")
 _ENVIRONMENT_ONLY = ("make ", ". ")

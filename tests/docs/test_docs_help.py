@@ -245,7 +245,7 @@ def test_examples_with_local_cluster_work(tmp_path: Path) -> None:
                 reader.type(f"waltz local down --dir {name}")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_help_examples_on_one_cluster_work(tmp_path: Path, zookeeper: str) -> None:
     machines = hosts(tmp_path, zookeeper, choose_ports(PORTS))

@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
         Reader(tmp_path, {}, {}).type("waltz local down")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page",
     [

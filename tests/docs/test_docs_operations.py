@@ -15,7 +15,7 @@ from waltz.local.ports import choose_ports
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

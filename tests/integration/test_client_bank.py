@@ -90,7 +90,7 @@ async def await_bookings(cluster: LocalCluster) -> None:
                 pass
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 async def test_bank_total_is_right_after_every_process_was_killed(
     running: LocalCluster, database: str, tmp_path: Path

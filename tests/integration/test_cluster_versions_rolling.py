@@ -25,7 +25,7 @@ PROCESSES = ("storage/0", "storage/1", "storage/2", "server/0", "server/1")
 """In the order of an upgrade. Clients are upgraded last, and downgraded first."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 async def test_rolling_upgrade_and_downgrade_under_load_lose_no_append(tmp_path: Path) -> None:
     programs = older_programs(*PROCESSES)

@@ -39,7 +39,7 @@ def run_seed(seed: int, *, kind: str, lost: bool) -> tuple[Counter[str], str | N
     return run.history.counters, None
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "lost"),
     [

@@ -14,7 +14,7 @@ from tests.spark.conftest import end_of, save, wait_until, written
 from waltz.local import LocalCluster
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("has_row_ids", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_batch_with_tasks_killed_anywhere_appends_each_row_once(
