@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
 from typing import Any
 
 from waltz.protocol import storage
+from waltz.testing.engine import AtOnce
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, RequestJob
 from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
-
-
-class Inline(Executor):
-    """Does work at once."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            done.set_exception(error)
-        return done
 
 
 class InlineEngine:
@@ -33,7 +21,7 @@ class InlineEngine:
         self.directory = directory
         self.failures: list[BaseException] = []
         self.engine = Engine(directory)
-        self.writer: RoundWriter = ParallelFlushes(Inline())
+        self.writer: RoundWriter = ParallelFlushes(AtOnce())
         self.handler = AdminHandler(directory, self.submit, _deliver)
         self._arrivals: list[Arrival] = []
 

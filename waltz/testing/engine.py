@@ -20,7 +20,7 @@ from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 
-class _AtOnce(Executor):
+class AtOnce(Executor):
     """Does work at once, on the thread that submits it."""
 
     @override
@@ -33,7 +33,7 @@ class _AtOnce(Executor):
         return done
 
 
-class InlineEngine:
+class EventLoopEngine:
     """Runs an engine on the running event loop; the arguments are those of `EngineThread`.
 
     After ``fail`` was called, or after `abandon`, nothing is written or answered.
@@ -50,7 +50,7 @@ class InlineEngine:
         self._mailbox = mailbox
         self._fail = fail
         self._clock = clock
-        self._flushes = ParallelFlushes(_AtOnce())
+        self._flushes = ParallelFlushes(AtOnce())
         self._arrivals: list[Arrival] = []
         self._scheduled = False
         self._ended = False

@@ -18,7 +18,7 @@ from waltz.net import PLAINTEXT, RpcConnection
 from waltz.protocol import admin
 from waltz.runtime.configuration import ListeningTlsSettings, TlsSettings
 from waltz.testing.disk import MemoryDisk
-from waltz.testing.engine import InlineEngine
+from waltz.testing.engine import EventLoopEngine
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_server.shell.config import ServerConfig
@@ -123,7 +123,7 @@ class InProcessStorage:
         self.address = f"{self.host}:{STORAGE_PORT}"
         self.disk = MemoryDisk()
         self.node: StorageNode | None = None
-        self._engine: InlineEngine | None = None
+        self._engine: EventLoopEngine | None = None
         self._world = world
 
     async def start(self) -> None:
@@ -192,8 +192,8 @@ class InProcessStorage:
         mailbox: Mailbox,
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
-    ) -> InlineEngine:
-        self._engine = InlineEngine(directory, mailbox, fail, clock)
+    ) -> EventLoopEngine:
+        self._engine = EventLoopEngine(directory, mailbox, fail, clock)
         return self._engine
 
     def _failed(self, error: BaseException) -> None:
