@@ -103,7 +103,7 @@ def test_feed_is_requested_again_only_for_the_present_session(scene: Scene) -> N
     session = scene.appends.mount.session
     assert session is not None
     scene.sent(FeedRequest)
-    scene.appends.received(FeedSuspended(session._replace(seq=session.seq + 1)))
+    scene.appends.received(FeedSuspended(ReqId(CLIENT, GENERATION, 0, session.seq + 1)))
     assert scene.sent(FeedRequest) == []
     scene.appends.received(FeedSuspended(session))
     assert scene.sent(FeedRequest) == [FeedRequest(session, 4)]

@@ -1,0 +1,82 @@
+"""Read requests: when a log counts as too short, and how long an answer may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.client.core.requests import (
+    DATA_TIMEOUT_SECONDS,
+    ERROR_BACKOFF,
+    AnswerKind,
+    PartitionRequests,
+    ReadRecords,
+)
+from waltz.protocol.client_server import RecordsRequest, RecordsResponse
+from waltz.protocol.records import EMPTY_BATCH
+
+GENERATION, VERSION = 3, 5
+
+
+class Scene:
+    """The reads of one client of partition 0."""
+
+    def __init__(self) -> None:
+        self.reads = PartitionRequests(RequestIds(9, 0))
+        self.reads.attach(GENERATION, VERSION)
+        self.now = 0.0
+
+    def request(self) -> RecordsRequest:
+        """Return the request that was sent since the last call."""
+        (request,) = self.reads.effects.take_messages()
+        assert isinstance(request, RecordsRequest)
+        return request
+
+    def answer_empty(self, mark: int) -> list[Any]:
+        """Answer the request by no records up to ``mark``; return the answers to the caller."""
+        self.reads.received(RecordsResponse(self.request().req_id, None, mark, EMPTY_BATCH))
+        return list(self.reads.effects.take_results())
+
+    def back_off(self) -> None:
+        self.reads.tick(self.now)
+        self.now += ERROR_BACKOFF.longest_seconds
+        self.reads.tick(self.now)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_log_that_ends_right_before_the_range_is_an_empty_range(scene: Scene) -> None:
+    scene.reads.add("token", ReadRecords(10, 5, 100))
+    (answer,) = scene.answer_empty(mark=9)
+    assert (answer.kind, answer.mark) == (AnswerKind.RECORDS, 9)
+
+
+def test_log_that_ends_before_the_range_is_confirmed_first(scene: Scene) -> None:
+    """A server that has not noticed yet that it lost the partition answers from an old log."""
+    scene.reads.add("token", ReadRecords(10, 5, 100))
+    for _ in range(AHEAD_CONFIRMATIONS - 1):
+        assert scene.answer_empty(mark=8) == []
+        scene.back_off()
+    (answer,) = scene.answer_empty(mark=8)
+    assert (answer.kind, answer.mark) == (AnswerKind.AHEAD, 8)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 30_000])
+def test_request_is_repeated_after_its_wait_and_the_time_for_an_answer(
+    scene: Scene, wait_ms: int
+) -> None:
+    scene.reads.add("token", ReadRecords(10, 5, 100, wait_ms))
+    first = scene.request()
+    allowed = DATA_TIMEOUT_SECONDS + wait_ms / 1000
+    scene.reads.tick(0.0)
+    scene.reads.tick(allowed - 0.1)
+    assert scene.reads.effects.take_messages() == []
+    scene.reads.tick(allowed)
+    assert scene.request().req_id != first.req_id
+    scene.reads.received(RecordsResponse(first.req_id, None, 9, EMPTY_BATCH))
+    assert scene.reads.effects.take_results() == [], "an answer to the former request"
