@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from waltz.client.core.append_values import Append, Outcome, Settled
@@ -40,15 +42,13 @@ class Scene:
     def answer_mark(self, mark: int) -> None:
         """Answer the present mount and the request for the mark that follows; let time pass."""
         (mount,) = self.sent(MountRequest)
-        assert isinstance(mount, MountRequest)
-        self.appends.received(MountResponse(mount.req_id, MountState.CLIENT_AHEAD))
+            self.appends.received(MountResponse(mount.req_id, MountState.CLIENT_AHEAD))
         (request,) = self.sent(HighWaterMarkRequest)
-        assert isinstance(request, HighWaterMarkRequest)
-        self.appends.received(HighWaterMarkResponse(request.req_id, mark))
+            self.appends.received(HighWaterMarkResponse(request.req_id, mark))
         self.appends.tick(0.0)
         self.appends.tick(1000.0)
 
-    def sent(self, kind: type) -> list[object]:
+    def sent(self, kind: type) -> list[Any]:
         """Return the messages of one kind, and forget all messages so far."""
         return [m for m in self.appends.effects.take_messages() if isinstance(m, kind)]
 
@@ -66,7 +66,6 @@ def scene() -> Scene:
 def test_transaction_of_another_generation_is_not_an_append_of_this_one(scene: Scene) -> None:
     scene.appends.append("a", APPEND)
     (request,) = scene.sent(AppendRequest)
-    assert isinstance(request, AppendRequest)
     seq = request.req_id.seq
     scene.appends.fed([(CLIENT, GENERATION - 1, 0, seq, 5, 0)])
     assert scene.outcomes() == []
@@ -77,7 +76,6 @@ def test_transaction_of_another_generation_is_not_an_append_of_this_one(scene: S
 def test_answer_to_a_batch_of_another_generation_decides_nothing(scene: Scene) -> None:
     scene.appends.append_batch(["a", "b"], [APPEND, APPEND])
     (request,) = scene.sent(AppendBatchRequest)
-    assert isinstance(request, AppendBatchRequest)
     absent = (BatchedOutcome(OutcomeKind.ABSENT),) * 2
     first = request.req_id
     other = ReqId(CLIENT, GENERATION - 1, 0, first.seq)
