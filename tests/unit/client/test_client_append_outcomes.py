@@ -42,9 +42,9 @@ class Scene:
     def answer_mark(self, mark: int) -> None:
         """Answer the present mount and the request for the mark that follows; let time pass."""
         (mount,) = self.sent(MountRequest)
-            self.appends.received(MountResponse(mount.req_id, MountState.CLIENT_AHEAD))
+        self.appends.received(MountResponse(mount.req_id, MountState.CLIENT_AHEAD))
         (request,) = self.sent(HighWaterMarkRequest)
-            self.appends.received(HighWaterMarkResponse(request.req_id, mark))
+        self.appends.received(HighWaterMarkResponse(request.req_id, mark))
         self.appends.tick(0.0)
         self.appends.tick(1000.0)
 
