@@ -68,7 +68,7 @@ class ChildProcess:
             )
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when the process is ready. Raises ProcessFailed if it exits, or after the time."""
+        """Return when the process is ready. Raises ProcessFailed if it exits or takes too long."""
         deadline = time.monotonic() + timeout_s
         while not self._ports_file.exists():
             if self.pid is None:

@@ -263,7 +263,7 @@ class LocalCluster:
     def _prepare(self) -> None:
         for folder in self.layout.folders():
             folder.mkdir(parents=True, exist_ok=True)
-        plan = self._plan = self._planned()
+        plan = self._plan = self._read_or_create_plan()
         for index, name in enumerate(plan.storage_names):
             self.layout.data(name).mkdir(parents=True, exist_ok=True)
             settings = storage_settings(plan, self.layout, index, self._session_timeout_ms)
@@ -273,7 +273,7 @@ class LocalCluster:
             self._new_child(name, "waltz-server", settings | dict(self._server_settings))
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
 
-    def _planned(self) -> ClusterPlan:
+    def _read_or_create_plan(self) -> ClusterPlan:
         path, directory = self.layout.plan, self.layout.directory
         plan = _read_plan(path)
         if plan is None:
@@ -364,7 +364,7 @@ class LocalCluster:
 def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
     """Return the shape that the cluster in ``directory`` is to have. Raises PlanError.
 
-    It is the shape of an existing cluster, or else the default shape, with the fields ``given``.
+    It is the shape of an existing cluster, or the default shape, with the changes in ``given``.
     """
     plan = _read_plan(Layout(directory.absolute()).plan)
     return replace(Shape() if plan is None else plan.shape, **given)

@@ -195,7 +195,7 @@ class ZooKeeperProcess:
 
     def _opens_session(self) -> bool:
         # Protocol version, last transaction seen, session timeout in ms, session id, password,
-        # whether a read-only server would do.
+        # whether a read-only server suffices.
         request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, b"", False)
         try:
             with socket.create_connection((HOST, self._port or 0), timeout=1) as connection:

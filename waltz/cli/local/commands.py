@@ -102,12 +102,12 @@ def up(
 def down(directory: Dir = LOCAL_DIRECTORY) -> None:
     """Stop a cluster; its data stay."""
     with failing_clearly():
-        if _is_left_over(directory):
-            ended = end_left_over(directory)
-            say(f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}")
-        else:
+        if _request_stop(directory):
             wait_until_down(directory)
             say("stopped")
+        else:
+            ended = end_left_over(directory)
+            say(f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}")
 
 
 @app.command(epilog=examples("waltz local kill storage/1", "waltz local start storage/1"))
@@ -132,14 +132,17 @@ def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> N
     show(output, local_processes(description))
 
 
-def _is_left_over(directory: Path) -> bool:
-    """Request the supervisor to stop; return True if it is dead, so that processes may be left."""
+def _request_stop(directory: Path) -> bool:
+    """Request the supervisor to stop; return False if the supervisor is dead.
+
+    Raises NotRunning if the directory has no running cluster.
+    """
     read_description(directory)
     try:
         asyncio.run(send_control(directory, Control.STOP))
     except NotRunning:
-        return True
-    return False
+        return False
+    return True
 
 
 def _progress() -> Callable[[str], None]:

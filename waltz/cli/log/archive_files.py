@@ -60,7 +60,10 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 
 
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
-    """Yield the rows of a file. Raises BadArchive, also if it has not as many as its name says."""
+    """Yield the rows of a file. Raises BadArchive.
+
+    A file that has fewer or more rows than its name says is refused, too.
+    """
     count = 0
     for row in read_rows(directory / piece.path):
         count += 1

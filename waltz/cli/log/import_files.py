@@ -94,9 +94,9 @@ async def _import(
     new_ids: bool,
     dry_run: bool,
 ) -> dict[int, tuple[int, int]]:
-    """Append missing transactions; return how many earlier runs and this run append.
+    """Append missing transactions; return the counts by partition.
 
-    The result has both numbers by partition.
+    The counts are the numbers of transactions that earlier runs and that this run appended.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
