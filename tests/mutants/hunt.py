@@ -32,6 +32,11 @@ from tests.mutants.planting import (
 )
 
 SECONDS_OF_A_TEST = 5
+"""The time limit of a test in a hunt: a bug that makes a test wait is caught by the limit."""
+
+SECONDS_OF_AN_UNCHANGED_TEST = 60
+"""The time limit without a bug: a busy machine must not make a test fail."""
+
 _PRODUCT = ("waltz", "waltz_server", "waltz_storage", "waltz_operator")
 _SLIP = re.compile(r"\b(NameError|UnboundLocalError|AttributeError|SyntaxError)\b")
 """Exceptions of a planted text that cannot run: it shows nothing about the tests."""
@@ -62,7 +67,7 @@ def hunt(planted: Planted) -> Caught | None:
         case OrderedRuns(kind, lost, count):
             caught = _simulate_orders(kind, lost, count)
         case Nodes(names):
-            caught = run_tests(names)
+            caught = run_tests(names, SECONDS_OF_A_TEST)
     if caught is not None and _SLIP.search(caught.text):
         raise HuntFailed(f"the planted text cannot run: {caught.text}")
     return caught
@@ -155,10 +160,13 @@ class _Recorder:
             self.uncollected = str(report.longrepr)
 
 
-def run_tests(names: Sequence[str]) -> Caught | None:
-    """Run tests in this process until one fails; return None if all pass. Raises HuntFailed."""
+def run_tests(names: Sequence[str], seconds: int = SECONDS_OF_AN_UNCHANGED_TEST) -> Caught | None:
+    """Run tests in this process until one fails; return None if all pass.
+
+    A test fails after ``seconds``. Raises HuntFailed.
+    """
     recorder = _Recorder()
-    options = ("-x", "-o", "addopts=--import-mode=importlib", f"--timeout={SECONDS_OF_A_TEST}")
+    options = ("-x", "-o", "addopts=--import-mode=importlib", f"--timeout={seconds}")
     profile = "--hypothesis-profile=hunt"
     plugins = (profile, "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:xdist")
     os.chdir(ROOT)

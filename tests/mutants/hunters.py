@@ -23,9 +23,12 @@ _PRELOADED = [
     "hypothesis.strategies",
     "kazoo.client",
     "prometheus_client",
+    "pyarrow.compute",
     "pydantic_settings",
+    "pyspark.sql.datasource",
     "pytest_asyncio.plugin",
     "pytest_timeout",
+    "sqlalchemy.orm",
     "tests.mutants.hunt",
     "yaml",
 ]

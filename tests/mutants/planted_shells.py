@@ -338,7 +338,9 @@ SHELL_BUGS = (
         "except IntegrityError:\n",
         "except ZeroDivisionError:\n",
         "The second of two processes that start together fails.",
-        nodes("unit/state/test_state_store.py::test_several_processes_share_a_database"),
+        nodes(
+            "unit/state/test_state_store.py::test_mark_that_another_process_inserts_meanwhile_is_read[sqlite]"
+        ),
     ),
     Planted(
         "a transaction whose predecessor is missing is skipped",
@@ -346,7 +348,7 @@ SHELL_BUGS = (
         "if mark is None or mark < transaction.id:\n",
         "if mark is None:\n",
         "The state misses a transaction.",
-        nodes("unit/state/test_state_store.py::test_gap_raises_mark_mismatch"),
+        nodes("unit/state/test_state_store.py::test_gap_raises_mark_mismatch[sqlite-0]"),
     ),
     Planted(
         "a rolled-back transaction moves the mark",
@@ -354,7 +356,9 @@ SHELL_BUGS = (
         'if not sql_transaction.is_active:\n    raise NotYourTransaction("rollback")\n',
         "",
         "A transaction counts as applied whose changes were undone.",
-        nodes("unit/state/test_state_store.py::test_session_refuses_commit_rollback_and_close"),
+        nodes(
+            "unit/state/test_state_store.py::test_session_refuses_commit_rollback_and_close[sqlite-<lambda>8]"
+        ),
     ),
     Planted(
         "an import continues after another run",

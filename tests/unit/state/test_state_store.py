@@ -8,7 +8,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import Engine, Integer, String, create_engine, func, insert, select, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Integer,
+    String,
+    create_engine,
+    func,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.exc import (
     IntegrityError,
     InterfaceError,
@@ -277,3 +287,22 @@ def test_table_name_and_schema_are_used(engine: Engine) -> None:
     with engine.connect() as connection:
         rows = connection.execute(text("SELECT partition_id, high_water_mark FROM my_marks"))
         assert [tuple(row) for row in rows] == [(4, -1)]
+
+
+def test_mark_that_another_process_inserts_meanwhile_is_read(
+    store: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that start together both find no mark; the second insertion fails."""
+    store.apply_transaction(transaction(0))
+    read = store._marks.read
+    missed: list[int] = []
+
+    def read_too_early(connection: Connection, partition: int) -> int | None:
+        if missed:
+            return read(connection, partition)
+        missed.append(partition)
+        return None
+
+    monkeypatch.setattr(store._marks, "read", read_too_early)
+    assert store.get_client_high_water_mark(0) == 0
+    assert missed == [0]
