@@ -1,0 +1,24 @@
+"""One call of append: each of its appends keeps its first outcome."""
+
+from __future__ import annotations
+
+import asyncio
+
+from waltz.client.append_call import AppendCall
+from waltz.client.core.append_values import Outcome, Settled
+
+
+async def test_append_keeps_its_first_outcome() -> None:
+    call = AppendCall(0, None)
+    first, second = call.begin(2)
+    committed = Settled(first, Outcome.COMMITTED, 7)
+    first.settle(committed)
+    first.settle(Settled(first, Outcome.UNCERTAIN))
+    assert call.without_outcome == [second]
+    assert call.outcomes == [committed]
+    ended = asyncio.ensure_future(call.ended())
+    await asyncio.sleep(0)
+    assert not ended.done(), "a repeated outcome must not count for the other append"
+    second.settle(Settled(second, Outcome.ABSENT))
+    await ended
+    assert [each.outcome for each in call.outcomes] == [Outcome.COMMITTED, Outcome.ABSENT]
