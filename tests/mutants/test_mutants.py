@@ -89,3 +89,11 @@ def test_hunt_without_a_bug_catches_nothing() -> None:
     node = "mutants/test_mutants.py::test_module_name_is_the_one_that_the_product_imports"
     assert Hunters(1).run_unchanged((node,)) == ""
     assert "pytest ended" in Hunters(1).run_unchanged(("mutants/test_mutants.py::test_missing",))
+
+
+def test_change_without_an_effect_survives() -> None:
+    """A hunt that catches a harmless change would catch every bug."""
+    (fastest,) = (p for p in PLANTED if p.name == "the fastest replica commits")
+    harmless = fastest.old.replace("\n", "  # the same\n")
+    hunted = Hunters(1).hunt(replace(fastest, new=harmless, caught_by=Seeds(1)))
+    assert (hunted.caught, hunted.failed) == (None, "")
