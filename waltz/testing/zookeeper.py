@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -174,7 +175,8 @@ class MemoryStore:
         self._child_watches: dict[str, dict[OnChange, None]] = {}
         self._expired = False
         self._answers_to_lose = 0
-        self._writes_to_lose = 0
+        self._writes_to_lose: deque[bool] = deque()
+        """The next writes that get no answer; True for a write that is executed."""
         self._lag: _Lag | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._loop = _running_loop()
@@ -184,11 +186,11 @@ class MemoryStore:
         self._answers_to_lose += 1
 
     def lose_next_write(self, *, executed: bool) -> None:
-        """Raise StoreConnectionLost for the next write; ``executed`` decides whether it is done."""
-        if executed:
-            self._answers_to_lose += 1
-        else:
-            self._writes_to_lose += 1
+        """Raise StoreConnectionLost instead of answering the next write.
+
+        ``executed`` decides whether that write is executed.
+        """
+        self._writes_to_lose.append(executed)
 
     @property
     def health(self) -> SessionHealth:
@@ -228,7 +230,7 @@ class MemoryStore:
             self._begin_write(path)
             owner = self._health.session_id if ephemeral else None
             created = self._zookeeper._tree.create(path, data, owner, sequence)
-            self._finish(path)
+            self._finish_write(path)
         return created
 
     async def set(self, path: str, data: bytes, version: int) -> int:
@@ -237,7 +239,7 @@ class MemoryStore:
         with self._zookeeper._lock:
             self._begin_write(path)
             new_version = self._zookeeper._tree.set(path, data, version)
-            self._finish(path)
+            self._finish_write(path)
         return new_version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -246,7 +248,7 @@ class MemoryStore:
         with self._zookeeper._lock:
             self._begin_write(path)
             self._zookeeper._tree.delete(path, version)
-            self._finish(path)
+            self._finish_write(path)
 
     async def close(self) -> None:
         """See MetadataStore."""
@@ -298,9 +300,15 @@ class MemoryStore:
 
     def _begin_write(self, path: str) -> None:
         self._zookeeper.catch_up(self)
-        if self._writes_to_lose:
-            self._writes_to_lose -= 1
+        if self._writes_to_lose and not self._writes_to_lose[0]:
+            self._writes_to_lose.popleft()
             self._lose_connection(path)
+
+    def _finish_write(self, path: str) -> None:
+        if self._writes_to_lose:
+            self._writes_to_lose.popleft()
+            self._lose_connection(path)
+        self._finish(path)
 
     def _finish(self, path: str) -> None:
         if self._answers_to_lose:

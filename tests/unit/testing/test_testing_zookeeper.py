@@ -35,13 +35,14 @@ async def test_lost_write_is_executed_or_not_and_compare_and_set_finds_out(execu
     assert await compare_and_set(one, "/n", b"newer", int(executed)) == 1 + executed
 
 
-async def test_lost_write_leaves_reads_alone() -> None:
-    one, _ = await opened(MemoryZooKeeper())
-    one.lose_next_write(executed=False)
+@pytest.mark.parametrize("executed", [True, False])
+async def test_lost_write_leaves_reads_alone(executed: bool) -> None:
+    one, two = await opened(MemoryZooKeeper())
+    one.lose_next_write(executed=executed)
     assert await data_of(one) == b"old"
     with pytest.raises(StoreConnectionLost):
         await one.delete("/n")
-    assert await data_of(one) == b"old"
+    assert (await two.get("/n") is None) == executed
 
 
 async def test_session_that_lags_reads_old_data_and_gets_its_watches_later() -> None:
