@@ -253,7 +253,7 @@ def test_retirement_changes_all_partitions_at_once() -> None:
 def test_retirement_of_group_needed_for_quorum_is_refused() -> None:
     found = Retirement(1).next_step(model(1).observed())
     assert isinstance(found, Refuse)
-    assert "no quorum of the 2" in found.reason
+    assert "a quorum of the 2 replicas before" in found.reason
     assert isinstance(Retirement(7).next_step(model(1).observed()), Refuse)
 
 

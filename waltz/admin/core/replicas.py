@@ -228,8 +228,9 @@ def quorum_shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
         return None
     return (
         f"of the replicas of partition {view.partition} only {len(staying)} would stay "
-        f"({', '.join(sorted(staying)) or 'none'}), but a quorum of the {len(view.replicas)} replicas "
-        f"before the change and of the {len(wanted)} replicas after it must stay"
+        f"({', '.join(sorted(staying)) or 'none'}), but a quorum of the "
+        f"{len(view.replicas)} replicas before the change and of the {len(wanted)} replicas after "
+        "it must stay"
     )
 
 
