@@ -153,7 +153,7 @@ async def test_command_that_an_old_storage_lacks_is_refused_with_a_reason(
     old = mixed.plan.storages[0].address
     refused = await waltz_storage(mixed, "switch", old, "0", "--read", "off")
     assert refused.exit_code == 1
-    assert "has one switch for both, as Waltz 0.13.2 has" in refused.stderr
+    assert "has one switch for reading and writing, like Waltz 0.13.2" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ async def copy_offline(
 
     A destination that already reaches that point is not changed: its later transactions may be
     committed, and only the servers' recovery can decide that. (Waltz 0.13.2 cuts them off.) With
-    ``overwrite``, the destination is always cut to its mark first. That is safe only for a replica
-    that no vote on the committed transactions counts.
+    ``overwrite``, the destination is always cut to its low-water mark first. That is safe only if
+    no committed transaction needs this replica for its quorum, because transactions above the mark
+    that the replica has acknowledged are lost.
 
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
@@ -119,13 +120,13 @@ class _Writer:
         return found
 
     async def cut(self) -> int:
-        """Cut off all transactions above the mark; return the last id that remains."""
+        """Cut off all transactions above the mark from `open`; return the last id that remains."""
         answer = await self._call(messages.TruncateRequest, self._mark)
         found: int = answer.transaction_id
         return found
 
     async def append(self, records: RecordBatch, mark: int) -> None:
-        """Write ``records``, and persist ``mark`` unless the destination's mark is higher."""
+        """Write ``records``; persist ``mark``, or the mark from `open` if that is higher."""
         await self._call(messages.AppendRequest, records)
         await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))
 

@@ -37,10 +37,10 @@ async def compare_replicas(
     last_id: int | None = None,
     on_compared: OnCompared = lambda _at, _last: None,
 ) -> Compared:
-    """Compare the replicas of ``partition`` from ``first_id`` to ``last_id`` or a difference.
+    """Compare the replicas of ``partition`` from ``first_id`` on; stop at the first difference.
 
-    If ``last_id`` is None, `comparison_of` chooses it. Raises UnknownPartition, NoCluster,
-    MalformedMetadata.
+    The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. Raises
+    UnknownPartition, NoCluster, MalformedMetadata.
     """
     observation = await ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
         ObservationScope((partition,))
@@ -71,7 +71,8 @@ async def _query_sum(
 ) -> RangeSum | str:
     """Return the checksum of a range at ``storage``, or why it could not be computed.
 
-    ``queried`` is the partition, and the first and last id of the range.
+    ``queried`` is the partition, and the first and last id of the range. The result may cover only
+    the beginning of the range: its ``last_id`` tells how far it reaches.
     """
     if storage not in ports:
         return "it is not in the cluster"
@@ -93,7 +94,11 @@ async def _query_sum(
 async def read_and_sum(
     admin: StorageAdmin, partition: int, first_id: int, last_id: int
 ) -> RangeSum | str:
-    """Read a range of records and compute its checksum, which Waltz 0.13.2 storages cannot do."""
+    """Read a range of records and return its checksum, or which transaction is damaged.
+
+    A storage of Waltz 0.13.2 cannot compute the checksum itself. If the replica ends early, the
+    result covers only the transactions that the replica holds.
+    """
     found = RangeSum(first_id - 1)
     while found.last_id < last_id:
         start = found.last_id + 1

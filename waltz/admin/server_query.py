@@ -19,14 +19,14 @@ _NOT_A_CLIENT = -1
 
 
 class ServerUnreachable(ConnectionError):
-    """The server did not answer; the text says which one and why."""
+    """The connection, or a request on it, failed; the text names the server and says why."""
 
 
 class ServerQuery(FrameHandler):
     """A connection to one server for one request at a time; an async context manager.
 
     A response has the number of its request, so that a late response is not taken for the response
-    to a later request. Every request raises ServerUnreachable if it fails.
+    to a later request. `open` and every request raise ServerUnreachable if they fail.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
@@ -78,7 +78,7 @@ class ServerQuery(FrameHandler):
         return (await self._ask(request, messages.CheckStorageConnectivityResponse)).storages
 
     async def health(self) -> Mapping[int, bool]:
-        """Return the partitions of the server, each with whether its store could be opened."""
+        """Return the partitions of the server, each with whether the server reports it healthy."""
         request = messages.ServerPartitionsHealthStatRequest(self._next_id())
         return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
 

@@ -1,7 +1,8 @@
 """Check the ports of storages, and read the end of a replica. Touches the network.
 
-Each request has the session that the storage has persisted. So no request raises the storage's
-fence, which would make the storage refuse the present session.
+The request for the end of a replica has the session that the storage has persisted. So it does not
+raise the storage's fence, which would make the storage refuse the present session. The check of the
+ports only opens connections.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ async def max_transaction_id(
 ) -> int:
     """Return the last id that a storage holds of ``partition``, committed or not.
 
-    ``offline`` must be whether the partition is switched off at the storage. Raises RemoteFailure
-    if ``offline`` is wrong; DialFailed; ConnectionLost.
+    ``offline`` must be True exactly if the partition is switched off at the storage; otherwise the
+    storage refuses the request. Raises RemoteFailure, DialFailed, ConnectionLost.
     """
     session = (await admin.session_info(partition)).last_session_id
     cluster = params.key, params.num_partitions

@@ -13,7 +13,7 @@ from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TlsConfig
 
 ANSWER_SECONDS = 10.0
-"""The time limit for one answer of a storage."""
+"""The time limit for one exchange with a storage: a connection, a query, or one step."""
 
 
 async def open_admin(

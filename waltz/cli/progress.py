@@ -33,7 +33,8 @@ def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
 def progress(what: str, total: int | None) -> Iterator[Advance]:
     """Show how many items of ``total`` are complete; yield a function that adds to that number.
 
-    With ``total`` None only the number is shown. If standard error is no terminal, nothing is.
+    If ``total`` is None, only the number is shown. If standard error is not a terminal, nothing is
+    shown.
     """
     if total is None:
         counting = TextColumn("{task.completed}")

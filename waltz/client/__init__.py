@@ -6,7 +6,7 @@
 * `appender`, `request_client`, `inline`: send the messages that `core` requests, and return the
   results to the callers
 * `link`, `links`: the connections to servers
-* `membership_state`: follows the servers in ZooKeeper, and ends the client if that fails
+* `membership_state`: follows the servers in ZooKeeper; the client fails if it cannot follow them
 * `append_call`: one call of append; `in_flight`: the limit of appends without an outcome
 * `submitting`: the retries of `LogClient.submit`
 * `deadlines`, `ticker`: timeouts, and regular calls of the decisions that wait for time to pass

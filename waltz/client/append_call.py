@@ -19,7 +19,7 @@ class AppendCall:
 
     One append is sent again if its outcome is ABSENT; a batch is sent once. ``seconds`` is the
     timeout of the call (None: no timeout), and ``late`` tells whether the timeout has passed.
-    ``attempts`` counts how many times the call was sent.
+    ``attempts`` counts the calls of `begin`.
     """
 
     __slots__ = ("_ended", "_open", "_tokens", "attempts", "late", "partition", "seconds")
@@ -83,7 +83,11 @@ class AppendToken:
 
 
 def batch_outcome(settled: Settled) -> BatchOutcome | None:
-    """Return the outcome of an append of a batch as a public value, None if it is in doubt."""
+    """Return the outcome of an append of a batch as a public value.
+
+    Return None for an outcome that makes the whole call raise an error: the append is in doubt, was
+    not sent, or was refused because the log ends before the client's mark.
+    """
     match settled.outcome:
         case Outcome.COMMITTED:
             return Appended(settled.number)

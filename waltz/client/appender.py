@@ -49,7 +49,10 @@ class _Partition:
 
 
 class Appender:
-    """The appends of one client id. A partition is mounted when it is first used."""
+    """The appends of one client id. A partition is mounted when it is first used.
+
+    This class implements `LinkUser`, and `Appending` of `waltz.client.core.metrics`.
+    """
 
     def __init__(
         self,
@@ -102,7 +105,8 @@ class Appender:
     async def mount(self, partition: int, mark: int | None = None) -> int:
         """Mount the partition after ``mark`` (None: its high-water mark), unless it is mounted.
 
-        Returns the last transaction that its server has sent.
+        Returns the mark of the partition: the last transaction that its server has sent. Before the
+        first one, that is the transaction after which the partition was mounted.
         """
         return (await self._partition(partition, mark)).appends.mark
 
@@ -155,10 +159,11 @@ class Appender:
         await future
 
     def end(self, why: Ending) -> None:
-        """Make all appends fail, present and later ones.
+        """End all present appends, and make all later ones fail.
 
-        Appends that were sent raise AppendUncertain if their outcome is unknown. All others raise
-        the error that ``why`` returns. Only the first call has an effect.
+        Appends whose outcome the server has already answered get this outcome. Other appends that
+        were sent raise AppendUncertain. All others raise the error that ``why`` returns. Only the
+        first call has an effect.
         """
         if self._ended is not None:
             return
@@ -207,7 +212,7 @@ class Appender:
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work``, at most for the timeout of ``call``; if it passes, set ``call.late``."""
+        """Await ``work`` as an open call. If the timeout of ``call`` passes, set ``call.late``."""
         self._calls += 1
         number = self._calls
         self._open_calls[number] = None
@@ -329,6 +334,7 @@ class Appender:
         return "it was given up before its outcome was known"
 
     def _check(self) -> None:
+        """Raise the error of `end`, if `end` was called."""
         if self._ended is not None:
             raise self._ended()
 

@@ -29,7 +29,9 @@ class InFlightLimit:
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self.count = 0
+        """The number of appends in flight."""
         self._size = 0
+        """The bytes of data of these appends."""
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._queue: deque[_Waiter] = deque()
@@ -69,6 +71,8 @@ class InFlightLimit:
         self._admit()
 
     def _admit(self) -> None:
+        """Let waiting calls enter in their order, as far as the limits allow."""
+        # A waiter whose future is done was cancelled: it only leaves the queue.
         while self._queue:
             waiter = self._queue[0]
             if not waiter.entered.done():

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from waltz.cli.client.validation import CHECKED_BYTES
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
@@ -112,7 +113,8 @@ def produce_command(
 
     done = run(work(), seconds=None)
     count = len(done.durations)
-    show(output, load_rows.produced(8 * count, done.seconds, done.durations, done.attempts))
+    num_bytes = CHECKED_BYTES * count
+    show(output, load_rows.produced(num_bytes, done.seconds, done.durations, done.attempts))
 
 
 @app.command(
@@ -130,7 +132,7 @@ def consume_command(
     ] = 100,
     partitions: LoadPartitions = "0",
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Check the whole log, not only new transactions.")
+        bool, typer.Option("--from-start", help="Begin at the start of the log, not at its end.")
     ] = False,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,

@@ -15,13 +15,14 @@ from waltz.protocol import Lock
 LOCK = Lock("validate-lock", 0)
 """The lock that Waltz 0.13.2 uses: its producers and consumers can take part in a check."""
 
-_CHECKED_BYTES = 8
+CHECKED_BYTES = 8
+"""The size of the data of a checked transaction. Data of another size are not checked."""
 
 
 def checked_draft(attempt: Attempt) -> Draft:
     """Return the transaction to append: its data is the id that follows the producer's mark."""
     value = attempt.mark + 1
-    return Draft(value.to_bytes(_CHECKED_BYTES, "big", signed=True), write_locks=[LOCK])
+    return Draft(value.to_bytes(CHECKED_BYTES, "big", signed=True), write_locks=[LOCK])
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Validation:
             self._report(transaction, f"follows where {expected} is expected")
         self._last_id = transaction.id
         data: bytes = transaction.data
-        if len(data) != _CHECKED_BYTES:
+        if len(data) != CHECKED_BYTES:
             self.others += 1
             return False
         self.checked += 1

@@ -57,8 +57,8 @@ def explain_command(
 ) -> None:
     """Show every setting: its value, the value's origin, its type, default and meaning.
 
-    Environment variables take precedence over the file. The exit status is 1 if the process would
-    reject the file.
+    Environment variables take precedence over the file. If a file is given, the exit status is 1 if
+    the process would reject these settings.
     """
     with failing_clearly():
         try:

@@ -34,7 +34,7 @@ class ExplainedSetting:
 
 
 def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown:
-    """Return every setting of a process, and the problems of the settings."""
+    """Return the result shown for the settings of a process: all settings, problems, warnings."""
     remarks = [
         *(("problem", problem) for problem in resolved.problems),
         *(("no effect", warning) for warning in resolved.warnings),

@@ -189,9 +189,10 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
         sys.stderr.write(output.read())
 
 
-def _is_controllable(directory: Path, supervisor: int) -> bool:
+def _is_controllable(directory: Path, supervisor_pid: int) -> bool:
+    """Return whether the cluster of the process ``supervisor_pid`` is up and accepts commands."""
     try:
         description = read_description(directory)
     except NotRunning:
         return False
-    return description["supervisor"] == supervisor and description["control"] is not None
+    return description["supervisor"] == supervisor_pid and description["control"] is not None

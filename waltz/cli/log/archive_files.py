@@ -62,7 +62,7 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
     """Yield the rows of a file. Raises BadArchive.
 
-    A file that has fewer or more rows than its name says is refused, too.
+    If the number of rows differs from that in the file's name, the error follows the last row.
     """
     count = 0
     for row in read_rows(directory / piece.path):

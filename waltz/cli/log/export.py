@@ -28,7 +28,7 @@ from waltz.client import Client, Transaction
 app = typer.Typer()
 
 _FILE_BYTES = 64 << 20
-"""A file ends when it has so many bytes of data, even with fewer rows than allowed."""
+"""A file is complete when its data have this many bytes, even if it may have more rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ class Source:
     """``count`` transactions for the partition ``target``; ``rows`` yields them in order.
 
     ``displaced`` is the first id that would change in an empty log, and the id that it would become
-    there; None if all ids would be kept.
+    there. It is None if all ids would be kept, or if the rows come from several partitions, whose
+    ids cannot all be kept.
     """
 
     target: int
@@ -28,7 +29,7 @@ class Source:
 
 
 def check_ids(sources: Iterable[Source], known: ImportRecord) -> None:
-    """Raise BadArchive if an import into an empty log would change the id of a transaction."""
+    """Raise BadArchive if an id would change in a log that was empty when the import began."""
     for source in sources:
         if source.displaced is None or known.partitions[source.target].base != NO_TRANSACTION:
             continue

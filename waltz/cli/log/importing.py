@@ -58,7 +58,7 @@ class Importer:
                 batch = batch[done:]
 
     async def _append(self, batch: list[Row]) -> int:
-        """Append the first rows of ``batch``; return how many are in the log."""
+        """Append rows from the start of ``batch``; return how many of them are in the log now."""
         try:
             done, refused = await self._append_batch(batch)
         except ServerTooOld:

@@ -83,7 +83,7 @@ def producers_command(
 
     async def work() -> Measurements:
         with progress("appended", plan.total) as advance:
-            return await produce(where, plan, _write(size, locks), advance)
+            return await produce(where, plan, _writing_random(size, locks), advance)
 
     done = run(work(), seconds=None)
     count = len(done.durations)
@@ -135,9 +135,10 @@ def consumers_command(
 
 
 async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> None:
+    """Append ``share`` transactions to each partition in ``used``."""
     plan = LoadPlan(used, 1, share * len(used), _FILLING_IN_FLIGHT)
     with progress("appended", plan.total) as advance:
-        await produce(where, plan, _write(size, 0), advance)
+        await produce(where, plan, _writing_random(size, 0), advance)
 
 
 async def _read(
@@ -156,7 +157,8 @@ async def _read(
     return load_rows.consumed(count, num_bytes, time.perf_counter() - begun)
 
 
-def _write(size: int, locks: int) -> Write:
+def _writing_random(size: int, locks: int) -> Write:
+    """Return a function that appends ``size`` random bytes, with one of ``locks`` locks."""
     data = random.randbytes(size)
     if locks == 0:
         return writing(data)

@@ -18,7 +18,10 @@ from waltz.protocol import Lock
 _POLL_SECONDS = 0.01
 
 Content = Callable[[int, int, int], bytes]
-"""Returns the data of an append, for its partition, its producer and its number there."""
+"""Called with a partition, a producer's number, and an append's number at this producer.
+
+Returns the data of the append.
+"""
 
 OnAcknowledged = Callable[[int, int, int], None]
 """Called with an append's partition, its number at its producer, and its transaction id."""
@@ -69,22 +72,25 @@ class ContinuousAppends:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def finish(self, seconds: float) -> None:
-        """Begin no more appends; wait at most ``seconds`` for those in flight."""
+        """Begin no more appends; wait at most ``seconds`` for those in flight.
+
+        Raises TimeoutError, and the error of a producer that has failed.
+        """
         self._stopping = True
         async with asyncio.timeout(seconds):
             await asyncio.gather(*self._tasks)
 
     async def progress(self, seconds: float, appends: int) -> None:
-        """Return when every partition has ``appends`` more acknowledged appends.
+        """Wait until every partition has ``appends`` more acknowledged appends.
 
-        Fails after ``seconds``.
+        Raises AssertionError after ``seconds``, and the error of a producer that has failed.
         """
         wanted = {partition: len(times) + appends for partition, times in self.times.items()}
         deadline = time.monotonic() + seconds
         while behind := [p for p, count in wanted.items() if len(self.times[p]) < count]:
             self.check_running()
             assert time.monotonic() < deadline, (
-                f"partitions {behind} made no progress for {seconds} s"
+                f"partitions {behind} acknowledged fewer than {appends} appends in {seconds} s"
             )
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -95,7 +101,10 @@ class ContinuousAppends:
                 task.result()
 
     def longest_pause(self, partition: int, since: float) -> float:
-        """Return the longest time without an acknowledgement after ``since``, in seconds."""
+        """Return the longest time between acknowledgements after ``since``, in seconds.
+
+        ``since`` counts as an acknowledgement. The time after the last one is not included.
+        """
         moments = [since, *(moment for moment in self.times[partition] if moment >= since)]
         return max((b - a for a, b in itertools.pairwise(moments)), default=0.0)
 

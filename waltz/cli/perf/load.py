@@ -122,7 +122,7 @@ def writing(data: bytes) -> Write:
 
 
 def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
-    """Return a function that appends the drafts of ``build``, until no lock refuses one."""
+    """Return a function that appends a draft of ``build``, and a new draft after each conflict."""
 
     async def write(client: Client, partition: int) -> int:
         return await _submit(client, partition, build)
@@ -131,6 +131,7 @@ def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
 
 
 async def _submit(client: Client, partition: int, build: Callable[[Attempt], Draft]) -> int:
+    """Append the draft of ``build``, again after each conflict; return the number of attempts."""
     attempts = 0
 
     def counted(attempt: Attempt) -> Draft:

@@ -14,7 +14,7 @@ _MOST_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Counts and rates; MB are millions of bytes of data."""
+    """Counts and rates. A megabyte is a million bytes of the data of transactions."""
 
     transactions: int
     megabytes: float
@@ -36,7 +36,10 @@ class Appended(Throughput):
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """The outcome of checking order and locks; ``others`` counts records of other producers."""
+    """The outcome of checking order and locks.
+
+    ``transactions`` counts the checked transactions, ``others`` those of other producers.
+    """
 
     passed: bool
     transactions: int

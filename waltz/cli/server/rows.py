@@ -14,7 +14,7 @@ from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
 
 @dataclass(frozen=True, slots=True)
 class ServedPartition:
-    """A partition of a server; ``healthy`` is whether the server could open it (None: unknown).
+    """A partition of a server; ``healthy`` is what the server reports (None: unknown).
 
     ``unreached`` are the storages of the partition that the server has no connection to.
     """

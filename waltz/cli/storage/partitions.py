@@ -92,7 +92,10 @@ def auto_assign_command(
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Assign all partitions to the running storages of a group, round-robin."""
+    """Assign all partitions to the storages of a group, round-robin.
+
+    Every storage of the group must be running.
+    """
     where = target(context)
 
     async def assign() -> dict[str, SyncedStorage]:
@@ -214,8 +217,8 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
                 )
             except UnsupportedByPeer:
                 raise Failed(
-                    f"storage {order.storage} has one switch for both, as Waltz 0.13.2 has; "
-                    "upgrade the storage, or use: waltz storage availability"
+                    f"storage {order.storage} has one switch for reading and writing, like "
+                    "Waltz 0.13.2; upgrade the storage, or use: waltz storage availability"
                 ) from None
 
     run(switch(), seconds=None)
@@ -242,7 +245,10 @@ async def _sync_all(
 async def _changes(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
 ) -> dict[str, SyncedStorage]:
-    """Carry out an order, or print its dry run; return what each storage creates and drops."""
+    """Carry out an order that never waits, or print its dry run. Raises Failed.
+
+    Returns the partitions whose replicas each storage creates and drops.
+    """
     steps: list[Step | Wait] = []
     executor = direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:

@@ -22,7 +22,10 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class KnownStorage:
-    """The entries of a storage in ZooKeeper's maps; None if a map does not have the storage."""
+    """The entries of a storage in ZooKeeper's maps.
+
+    ``group`` and ``admin_port`` are None if their map does not have the storage.
+    """
 
     storage: str
     group: int | None
@@ -152,7 +155,7 @@ def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
 
 
 def synced(changes: Mapping[str, SyncedStorage]) -> Shown:
-    """Return the result shown for a sync: the replicas that each storage created and dropped."""
+    """Return the result shown for the replicas that each storage created and dropped."""
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 

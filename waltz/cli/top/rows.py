@@ -8,12 +8,16 @@ from typing import Annotated
 from waltz.admin.core.sample import Sample, rate, sessions_since
 from waltz.cli.rows import Rows, Shown, as_value, blank, column, nested, nested_tables, or_dash
 
-_DIGITS = 1
+_RATE_DIGITS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedReplica:
-    """One replica; ``available`` is whether it is switched on, None if its storage is silent."""
+    """One replica.
+
+    ``available`` is whether the replica is switched on: False also if the storage does not hold the
+    replica, None if the storage does not answer.
+    """
 
     storage: str
     in_session: bool
@@ -102,7 +106,7 @@ def top(first: Sample, before: Sample | None, now: Sample) -> Shown:
     rates = [p.transactions_per_second for p in partitions]
     known = [each for each in rates if each is not None]
     cluster = WatchedCluster(
-        round(sum(known), _DIGITS) if known else None,
+        round(sum(known), _RATE_DIGITS) if known else None,
         sum(p.recoveries for p in partitions),
         partitions,
         tuple(_server(now, server, partitions) for server in sorted(now.membership.servers())),
@@ -131,7 +135,7 @@ def _partition(
         generation,
         now.session(partition),
         now.mark(partition),
-        None if speed is None else round(speed, _DIGITS),
+        None if speed is None else round(speed, _RATE_DIGITS),
         _in_session(replicas),
         max((r.lag or 0 for r in replicas), default=0),
         sessions_since(first, now, partition),
@@ -146,7 +150,7 @@ def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) 
         server,
         f"{member.host}:{member.port}",
         tuple(sorted(report.marks)),
-        round(sum(rates), _DIGITS),
+        round(sum(rates), _RATE_DIGITS),
         report.problem,
     )
 
@@ -167,7 +171,7 @@ def _storage(now: Sample, storage: str) -> WatchedStorage:
 
 
 def _available(now: Sample, partition: int, storage: str) -> bool | None:
-    """Return whether the replica is switched on, None if its storage does not answer."""
+    """Return `WatchedReplica.available` of a replica."""
     report = now.storages.get(storage)
     if report is None or report.problem is not None:
         return None

@@ -53,8 +53,9 @@ class _Waiting(NamedTuple):
 class PartitionAppends:
     """One client's appends to one partition, and the feed that shows their outcomes.
 
-    The caller passes a token, any object, with each append. ``effects.results`` gets one `Settled`
-    with this token.
+    The caller passes a token, any object, with each append. ``effects.results`` gets a `Settled`
+    with this token. After `withdraw` or `give_up` of an append, a second `Settled` may follow. The
+    caller must ignore it.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
@@ -68,7 +69,10 @@ class PartitionAppends:
         self._order: deque[int] = deque()
         """The sequence numbers of sent appends, oldest first. Some may have an outcome by now."""
         self._refused: list[tuple[int, SentAppend]] = []
-        """Refused appends, with the transaction that took the lock. They end when it is fed."""
+        """Refused appends, each with the transaction that took the lock.
+
+        A refused append gets its outcome when the feed has reached this transaction.
+        """
         self._open_flushes: dict[int, int] = {}
         """The flushes without an answer: sequence number, and place in the order of sending."""
         self._answered_flushes: list[tuple[int, int]] = []
@@ -78,7 +82,7 @@ class PartitionAppends:
 
     @property
     def mark(self) -> int:
-        """The id of the last transaction that was received in order."""
+        """The id of the last transaction that was received in order; see `Mount.mark`."""
         return self.mount.mark
 
     @property
@@ -95,7 +99,7 @@ class PartitionAppends:
         self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
-        """Stop using the connection, because it is lost.
+        """Stop using the connection: it is lost, or another server owns the partition now.
 
         Appends that were sent stay in doubt, because the server may have written them. A flush that
         was not answered is dropped. After the next mount a new flush is sent.
@@ -223,6 +227,7 @@ class PartitionAppends:
         self._refused.clear()
 
     def _mounted(self) -> None:
+        """Continue after a mount: request the feed and open outcomes, and send waiting appends."""
         self._request_feed()
         if self._sent:
             self._request_flush()
@@ -339,6 +344,7 @@ class PartitionAppends:
         self._refused = [(t, sent) for t, sent in self._refused if t > mark]
 
     def _settle_absent_up_to(self, order: int) -> None:
+        """Settle the appends in doubt that were sent before the place ``order`` as ABSENT."""
         oldest = self._oldest()
         while oldest is not None and oldest.order <= order:
             del self._sent[self._order.popleft()]
@@ -346,7 +352,7 @@ class PartitionAppends:
             oldest = self._oldest()
 
     def _check_ahead(self) -> None:
-        """If the log ends before the client's mark, settle all open appends."""
+        """Settle the appends that wait or are in doubt if the log ends before the client's mark."""
         log_mark = self.mount.log_mark_behind
         if log_mark is None:
             return

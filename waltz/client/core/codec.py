@@ -1,7 +1,8 @@
 """Decode FeedData and encode appends and reads faster than `waltz.protocol.client_server`. Pure.
 
-The bytes are the same, without the general tables: these few kinds of messages come by the
-thousand. Adjacent FeedData messages become one list of tuples. Source: spec/wire.md section 4.
+The bytes are the same. This module does not use the general tables of that module, because a client
+sends and receives thousands of these few kinds of messages per second. Adjacent FeedData messages
+become one list of tuples. Source: spec/wire.md section 4.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from waltz.protocol.client_server import (
     encode,
 )
 from waltz.protocol.fields import MalformedMessage
-from waltz.protocol.frames import CLIENT_SERVER
+from waltz.protocol.frames import CLIENT_SERVER, HEAD_BYTES
 
 FeedRecord = tuple[int, int, int, int, int, int]
 """A fed transaction: client id, generation, partition, sequence number, transaction id, header."""
@@ -77,7 +78,7 @@ def encode_message(message: Message, version: int) -> bytes:
         return _DATA_REQUEST.pack(
             CLIENT_SERVER.magic,
             version,
-            _DATA_REQUEST.size - 7,
+            _DATA_REQUEST.size - HEAD_BYTES,
             TRANSACTION_DATA_REQUEST_TYPE,
             r.client_id,
             r.generation,
@@ -101,7 +102,7 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
     head = _APPEND_HEAD.pack(
         CLIENT_SERVER.magic,
         version,
-        _APPEND_HEAD.size - 7 + len(tail) + len(message.data) + _INT.size,
+        _APPEND_HEAD.size - HEAD_BYTES + len(tail) + len(message.data) + _INT.size,
         APPEND_TYPE,
         r.client_id,
         r.generation,

@@ -1,9 +1,10 @@
 """The messages to send and the results to return, which the client's pure classes produce. Pure.
 
 A pure class handles one input per call, and collects its effects in an `Effects`. After each call,
-the code around it (the *shell*) takes the effects: it sends the messages on the partition's
-connection, and passes the results to the callers, each in order. Pure classes have no other way to
-cause an effect: they return none, and call no callback.
+the code around it (the *shell*) takes the effects. It sends the messages on the partition's
+connection, and passes the results to the callers, both in the order in which they were collected. A
+pure class calls no callback. A few methods, such as `PartitionAppends.withdraw`, also return values
+that the shell must pass on.
 """
 
 from __future__ import annotations

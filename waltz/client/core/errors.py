@@ -20,9 +20,10 @@ class ClusterUnreachable(WaltzError):
 
 
 class AnswerLate(ClusterUnreachable):
-    """A read, mount or flush was not answered within its timeout.
+    """A call other than an append, such as a read, mount or flush, did not end within its timeout.
 
-    The call changed nothing. After a flush, the appends that it waited for continue.
+    Reads, mounts and flushes change nothing in the log. The appends that a flush waited for
+    continue.
     """
 
 
@@ -71,7 +72,7 @@ class PartitionUnknown(WaltzError, LookupError):
 
 
 class TransactionNotFound(WaltzError, LookupError):
-    """The partition's log ends before the transaction."""
+    """The partition's log ends before the transaction, or the id is negative."""
 
     def __init__(self, partition: int, transaction_id: int, log_mark: int) -> None:
         super().__init__(
@@ -96,7 +97,7 @@ class DataCorrupt(WaltzError):
 
 
 class DataTooLarge(WaltzError, ValueError):
-    """The data exceeds the limit of one transaction. Nothing was sent."""
+    """The data of a transaction, or of a batch, exceeds the limit. Nothing was sent."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(

@@ -31,6 +31,7 @@ class PartitionFeed:
         self.mount = Mount(ids, mark, self.effects)
         self._wanted = True
         self._fetch_due = False
+        """Whether a FeedRequest must be sent as soon as the stream wants more transactions."""
 
     @property
     def position(self) -> int:
@@ -48,7 +49,7 @@ class PartitionFeed:
         self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
-        """Stop using the connection, because it is lost."""
+        """Stop using the connection: it is lost, or another server owns the partition now."""
         self._fetch_due = False
         self.mount.detach()
 
@@ -79,7 +80,11 @@ class PartitionFeed:
                 self.mount.log_mark_received(message)
 
     def want(self, wanted: bool) -> None:
-        """Set whether the stream wants more transactions; if not, no FeedRequest is sent."""
+        """Set whether the stream wants more transactions.
+
+        While ``wanted`` is False, no FeedRequest is sent. If one is due, it is sent when ``wanted``
+        becomes True.
+        """
         self._wanted = wanted
         if not wanted:
             self.mount.restart_wait()
@@ -93,7 +98,10 @@ class PartitionFeed:
         self.mount.tick(now)
 
     def _fetch_ended(self) -> None:
-        """Send the next FeedRequest, now or as soon as the stream wants more."""
+        """Handle the end of a fetch: the server feeds no more without a new FeedRequest.
+
+        Send this FeedRequest now, or as soon as the stream wants more transactions.
+        """
         self._fetch_due = not self._wanted
         if self._wanted:
             assert self.mount.session is not None

@@ -27,8 +27,9 @@ def partition_group(partition: int) -> str:
 class PartitionMetrics:
     """Counts of one partition, which only grow.
 
-    ``sent`` counts calls of append, ``received`` the transactions that streams returned, ``late``
-    the appends that timed out. ``appends`` has the durations of the successful appends.
+    ``sent`` counts single appends, not batches; each attempt of `LogClient.submit` counts.
+    ``received`` counts the transactions that streams returned. ``late`` counts the appends that
+    timed out or stayed in doubt. ``appends`` has the durations of the successful appends.
     """
 
     sent: int = 0
@@ -45,10 +46,10 @@ class Appending(Protocol):
         """Return whether the partition is mounted, so that appends can be sent."""
 
     def mark(self, partition: int) -> int:
-        """Return the last transaction that the partition's server has sent, -1 if none."""
+        """Return the partition's mark (see `Mount.mark`), -1 before the partition is used."""
 
     def in_flight(self, partition: int) -> int:
-        """Return the number of appends without an outcome."""
+        """Return the number of appends that are sent or to be sent, without an outcome."""
 
 
 class ClientMetrics:
@@ -78,10 +79,10 @@ class ClientMetrics:
         metrics = self._partitions.get(partition)
         if metrics is None:
             metrics = self._partitions[partition] = PartitionMetrics()
-            self._show(partition, metrics)
+            self._add_group(partition, metrics)
         return metrics
 
-    def _show(self, partition: int, metrics: PartitionMetrics) -> None:
+    def _add_group(self, partition: int, metrics: PartitionMetrics) -> None:
         group, json, appending = partition_group(partition), self.json, self._appending
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
             ("is-mounted", lambda: appending.is_mounted(partition)),

@@ -23,7 +23,7 @@ from waltz.protocol.client_server import (
 from waltz.protocol.records import NO_TRANSACTION, ReqId, wrapped
 
 NOT_READY_BACKOFF_SECONDS = 0.5
-"""How long to wait before mounting again after NOT_READY."""
+"""How long to wait before mounting again after NOT_READY or CLIENT_AHEAD."""
 
 MOUNT_TIMEOUT_SECONDS = 5.0
 """A mount request is sent again if no answer and no feed arrives for this long."""
@@ -49,7 +49,7 @@ class Phase(Enum):
 
     DETACHED = "no connection"
     MOUNTING = "mount request sent"
-    BACKOFF = "server not ready"
+    BACKOFF = "waiting before the next mount request"
     MOUNTED = "mounted"
 
 
@@ -98,13 +98,16 @@ class Mount:
         self._not_ready = 0
         """The number of consecutive NOT_READY answers."""
         self._confirmations = 0
-        """The number of consecutive answers that the log ends before ``mark``."""
+        """The number of consecutive high-water marks that were below ``mark``."""
         self._mark_request: ReqId | None = None
         """The id of the open request for the log's mark."""
 
     @property
     def mark(self) -> int:
-        """The id of the last transaction that was received in order."""
+        """The id of the last transaction that was received in order.
+
+        Before the first one: the transaction after which the partition is mounted.
+        """
         return self._mark
 
     def advance(self, mark: int) -> None:

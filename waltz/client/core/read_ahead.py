@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _FIRST_ESTIMATE_BYTES = 64 << 10
+_ESTIMATE_READS = 8
+"""The estimate follows the average size of about this many last reads."""
 
 
 class ReadAhead:
@@ -16,11 +18,15 @@ class ReadAhead:
         self._limit_reads = limit_reads
         self._open = 0
         self._held = 0
+        """The number of reads whose data have arrived and that the application has not taken."""
         self._held_bytes = 0
         self._estimate = float(_FIRST_ESTIMATE_BYTES)
 
     def room(self) -> bool:
-        """Return whether one more read may be opened. The first read may always be opened."""
+        """Return whether one more read may be opened.
+
+        If no read is open or held, one may always be opened, even for larger data than the limit.
+        """
         if self._open + self._held >= self._limit_reads:
             return False
         expected = self._held_bytes + (self._open + 1) * self._estimate
@@ -35,7 +41,7 @@ class ReadAhead:
         self._open -= 1
         self._held += 1
         self._held_bytes += size
-        self._estimate += (size - self._estimate) / 8
+        self._estimate += (size - self._estimate) / _ESTIMATE_READS
 
     def taken(self, size: int) -> None:
         """Count one read whose ``size`` bytes the application has taken."""

@@ -33,7 +33,10 @@ MARK_TIMEOUT_SECONDS = 1.0
 """How long the answer with the high-water mark may take before the request is sent again."""
 
 DATA_TIMEOUT_SECONDS = 10.0
-"""How long any other answer may take before the request is sent again."""
+"""How long any other answer may take before the request is sent again.
+
+For records, the wait of the server for the first record is added.
+"""
 
 ERROR_BACKOFF = Backoff(0.01, 5.0)
 """The delays between an error answer and the next attempt."""
@@ -50,7 +53,7 @@ class AnswerKind(Enum):
     RECORDS = "the records of a range, possibly none"
     HEADERS = "the headers of a range, possibly none"
     CORRUPT = "the data failed its checksum in every attempt"
-    AHEAD = "the log ends before the first transaction of the range"
+    AHEAD = "the log ends before the transaction that precedes the range"
     UNSUPPORTED = "the protocol version of the server has no such request"
 
 
@@ -84,7 +87,10 @@ class ReadMark:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one."""
+    """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one.
+
+    ``first_id`` is at most the next id of the log; otherwise the kind of the answer is AHEAD.
+    """
 
     first_id: int
     max_records: int
@@ -110,7 +116,7 @@ class _OpenRequest:
     ``sent`` is false while there is no connection, and during a backoff. ``since`` is the time at
     which the present wait began, for an answer or for the end of a backoff: the time of the first
     `PartitionRequests.tick` in this wait, None before. ``errors``, ``mismatches`` and ``too_short``
-    count error answers, wrong checksums, and answers that the log ends before the range.
+    count error answers, wrong checksums, and answers as for AHEAD.
     """
 
     token: object
@@ -148,7 +154,10 @@ class PartitionRequests:
             self._send(open_request)
 
     def detach(self) -> None:
-        """Stop sending, because the connection is lost. The requests stay open."""
+        """Stop sending: the connection is lost, or another server owns the partition now.
+
+        The requests stay open.
+        """
         self._generation = None
 
     def add(self, token: object, request: ReadRequest) -> None:
@@ -182,10 +191,10 @@ class PartitionRequests:
                 else:
                     self._answer(open_request, AnswerKind.MARK, mark)
             case RecordsResponse(error=error, high_water_mark=mark, records=records):
-                if self._range_is_valid(open_request, error, mark, records.count):
+                if self._accept_range(open_request, error, mark, records.count):
                     self._records_received(open_request, mark, records)
             case HeadersResponse(error=error, high_water_mark=mark, headers=headers):
-                if self._range_is_valid(open_request, error, mark, len(headers)):
+                if self._accept_range(open_request, error, mark, len(headers)):
                     self.effects.results.append(
                         Answer(open_request.token, AnswerKind.HEADERS, mark=mark, headers=headers)
                     )
@@ -236,10 +245,10 @@ class PartitionRequests:
         else:
             self._send(open_request)
 
-    def _range_is_valid(
+    def _accept_range(
         self, open_request: _OpenRequest, error: str | None, mark: int, count: int
     ) -> bool:
-        """Return whether an answer has a valid range. If not, send the request again or end it.
+        """Return whether an answer has a valid range. If not, back off, or end the request.
 
         A server that has lost the partition to another server, and has not read the new assignment
         yet, answers with an old end of the log. So the log counts as too short only after
@@ -262,7 +271,11 @@ class PartitionRequests:
         self.effects.results.append(Answer(open_request.token, kind, mark=mark))
 
     def _send(self, open_request: _OpenRequest) -> None:
-        """Send a request with a new request id, so that a late answer to its old id is ignored."""
+        """Send a request, or only register it if there is no connection.
+
+        It gets a new request id, so that a late answer to its old id is ignored. A request that the
+        server does not support ends.
+        """
         open_request.since = None
         open_request.sent = self._generation is not None
         if (
@@ -290,6 +303,7 @@ class PartitionRequests:
         return req_id
 
     def _timeout_seconds(self, open_request: _OpenRequest) -> float:
+        """Return how long a request waits for its answer, or for the end of its backoff."""
         if not open_request.sent:
             return ERROR_BACKOFF.delay(open_request.errors - 1)
         match open_request.request:

@@ -49,7 +49,7 @@ class TextSerializer:
 class JsonSerializer:
     """Encodes values as JSON in UTF-8.
 
-    Keys are sorted and there are no spaces, so that equal values have equal bytes.
+    Keys are sorted and there are no spaces, so that the bytes do not depend on the order of keys.
     """
 
     def serialize(self, value: Any) -> bytes:

@@ -52,9 +52,10 @@ class Draft(Generic[DataT_co]):
     """A transaction to append.
 
     ``mark`` is the id of the last transaction that the caller's decision takes into account. The
-    server refuses the draft if a later transaction of another client has a write or append lock
-    that is equal to a write or read lock of the draft. In `LogClient.submit`, a draft without a
-    mark gets the mark of the attempt.
+    server refuses the draft if a later transaction, of this or another client, has a write or
+    append lock that is equal to a write or read lock of the draft. The server may also refuse a
+    draft without such a conflict, because different locks can share an entry of its lock table. In
+    `LogClient.submit`, a draft without a mark gets the mark of the attempt.
     """
 
     data: DataT_co
