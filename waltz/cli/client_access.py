@@ -12,6 +12,7 @@ from waltz.client.core.ranges import format_partitions
 from waltz.client.opening import Opening
 
 ANSWER_SECONDS = 30.0
+"""The time limit of an append, and the default of other limits for answers of servers."""
 
 
 def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
@@ -58,7 +59,7 @@ async def without_silence(
                 batch = await anext(batches, None)
         except TimeoutError:
             raise Failed(
-                f"no transaction arrived for {seconds:g} s, although the log has more; find the "
+                f"no transaction arrived for {seconds:g} s, although more are expected; find the "
                 "cause with: waltz cluster verify, or wait longer with --timeout"
             ) from None
         if batch is None:

@@ -79,7 +79,7 @@ Tls = Annotated[
 
 
 class ClusterNotNamed(typer.BadParameter):
-    """The command line names no cluster, or an option that names it is invalid."""
+    """The command line names no cluster, or one of the four options is invalid."""
 
 
 @dataclass(frozen=True, slots=True)

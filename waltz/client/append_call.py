@@ -31,6 +31,7 @@ class AppendCall:
         self.attempts = 0
         self._tokens: list[AppendToken] = []
         self._open = 0
+        """The number of appends of the present attempt without an outcome."""
         self._ended: asyncio.Future[None]
 
     def begin(self, count: int) -> list[AppendToken]:

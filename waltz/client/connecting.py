@@ -57,6 +57,8 @@ def connect(
         serializer: Converts the application's values to bytes and back. None: data are bytes.
         options: Options of the client. `ClientOptions` has their meaning and defaults.
 
+    The client is opened, and these errors are raised, when the result is awaited or entered.
+
     Raises:
         ClusterUnreachable: ZooKeeper does not answer.
         ClusterNotFound: There is no cluster at ``root``.
@@ -71,7 +73,8 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
     """Open a client by a configuration file of Waltz 0.13.2 (spec/behaviour.md section 14).
 
     An unknown key is an error. A key of Waltz 0.13.2 without effect here causes a warning. The keys
-    ``client.tls.*`` configure TLS, with PEM files. Raises ConfigError and the errors of `connect`.
+    ``client.tls.*`` configure TLS, with PEM files. Raises ConfigError; opening the client raises
+    the errors of `connect`.
     """
     # The import is here, because pydantic takes longer to import than the whole client.
     from waltz.client.settings import read_client_settings

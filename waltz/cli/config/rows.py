@@ -19,7 +19,11 @@ def _written(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
-    """One setting and its value; ``origin`` and ``source`` say where the value comes from."""
+    """One setting and its value.
+
+    ``origin`` says where the value comes from. ``source`` is the same text for tables, except for a
+    setting that must be set and is not set.
+    """
 
     name: Annotated[str, column("setting")]
     value: Annotated[Any, column(show=_written)]

@@ -96,7 +96,8 @@ async def _import(
 ) -> dict[int, tuple[int, int]]:
     """Append missing transactions; return the counts by partition.
 
-    The counts are the numbers of transactions that earlier runs and that this run appended.
+    The counts are the numbers of transactions that earlier runs appended, and that this run
+    appends. A dry run appends none of them.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])

@@ -104,7 +104,10 @@ def consumers_command(
     transactions: Annotated[
         int,
         typer.Option(
-            "--transactions", "-n", min=1, help="Number of transactions to read, in total."
+            "--transactions",
+            "-n",
+            min=1,
+            help="Number of transactions to read, rounded up to the same number per partition.",
         ),
     ] = 10_000,
     size: Size = 512,

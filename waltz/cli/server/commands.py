@@ -67,7 +67,7 @@ def prefer_command(
     context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
 ) -> None:
     """Assign these partitions to a server whenever it runs; other partitions are rebalanced."""
-    _prefer(context, server, partitions, wanted=True, dry_run=dry_run)
+    _set_preference(context, server, partitions, wanted=True, dry_run=dry_run)
 
 
 @app.command(
@@ -79,10 +79,10 @@ def unprefer_command(
     context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
 ) -> None:
     """Remove these partitions from the server's preferred partitions."""
-    _prefer(context, server, partitions, wanted=False, dry_run=dry_run)
+    _set_preference(context, server, partitions, wanted=False, dry_run=dry_run)
 
 
-def _prefer(
+def _set_preference(
     context: typer.Context, server: str, partitions: str, *, wanted: bool, dry_run: bool
 ) -> None:
     where, ids = target(context), parsed(parse_partitions, partitions)

@@ -87,7 +87,7 @@ class PartitionAppends:
 
     @property
     def idle(self) -> bool:
-        """Whether `tick` has nothing to do: no append is open, and no mount is in progress."""
+        """Whether `tick` has nothing to do: no append waits or is in doubt, and no mount is due."""
         return not (self._sent or self._waiting) and self.mount.phase in (
             Phase.MOUNTED,
             Phase.DETACHED,

@@ -55,7 +55,8 @@ class Draft(Generic[DataT_co]):
     server refuses the draft if a later transaction, of this or another client, has a write or
     append lock that is equal to a write or read lock of the draft. The server may also refuse a
     draft without such a conflict, because different locks can share an entry of its lock table. In
-    `LogClient.submit`, a draft without a mark gets the mark of the attempt.
+    `LogClient.submit`, a draft without a mark gets the mark of the attempt. A draft of a batch must
+    not have a mark, because the batch has one.
     """
 
     data: DataT_co
