@@ -90,7 +90,10 @@ def verify_command(
     ),
 )
 def stat_command(path: Where, output: Output = Format.TABLE) -> None:
-    """Count the records of segments, and show how large their data are."""
+    """Count the records of segments, and show how large their data are.
+
+    Damaged records are left out: waltz disk verify shows them.
+    """
     with inspecting(path) as place:
         sizes = {
             (partition, first_id): [
@@ -135,7 +138,10 @@ def dump_command(
     ] = 1000,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the header and the records of a segment; --metadata or --records shows only one part."""
+    """Show the header and the records of a segment; --metadata or --records shows only one part.
+
+    Damaged records are left out: waltz disk verify shows them.
+    """
     both = metadata == records
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
     deserialize = None if serializer is None else parsed(find_deserializer, serializer)
@@ -176,7 +182,7 @@ def control_command(
     assigned: Annotated[
         bool,
         typer.Option(
-            "--assigned", "-a", help="Show only partitions that are assigned to the storage."
+            "--assigned", "-a", help="Show only assigned partitions, and damaged entries."
         ),
     ] = False,
     output: Output = Format.TABLE,

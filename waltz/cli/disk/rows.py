@@ -207,7 +207,10 @@ def dumped(
 def control(
     found: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
 ) -> Shown:
-    """Return the result shown for a control file; ``partitions`` None: all partitions."""
+    """Return the result shown for a control file; ``partitions`` None: all partitions.
+
+    With ``only_assigned``, damaged entries are still shown: the assignment in them is unknown.
+    """
     wanted = None if partitions is None else set(partitions)
     entries = tuple(
         _entry(partition, entry)

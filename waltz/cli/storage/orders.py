@@ -66,7 +66,10 @@ def direct_executor(
 async def perform_directly(
     cluster: Cluster, where: Target, order: Order, *, step_seconds: float, dry_run: bool
 ) -> None:
-    """Carry out an order that never waits, or print its dry run. Raises Failed."""
+    """Carry out an order that never waits, or print its dry run.
+
+    Raises Failed, UnsupportedByPeer.
+    """
     executor = direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
         await print_forecast(executor, order, waiting_fails=True)
