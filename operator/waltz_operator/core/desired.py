@@ -36,7 +36,8 @@ class DesiredCluster:
     def key(self) -> uuid.UUID:
         """The UUID by which processes and volumes of another cluster are recognised and refused.
 
-        The key never changes. The key of a new cluster is the uid of its WaltzCluster.
+        It is ``spec.clusterKey`` if that field is set, otherwise the uid of the WaltzCluster. Once
+        the cluster's znodes exist, a plan for another key has a problem and does not change them.
         """
         return uuid.UUID(self.cluster.spec.cluster_key or self.cluster.metadata.uid)
 
@@ -84,7 +85,10 @@ def addresses_of(pool: StoragePool) -> tuple[str, ...]:
 
 
 def ordinal_of(pool: StoragePool, storage: str) -> int | None:
-    """Return the ordinal of the storage at an address, None if it is not a storage of ``pool``."""
+    """Return the ordinal of the storage at an address, None if it is not a storage of ``pool``.
+
+    The ordinal may be beyond ``spec.storages``, if an earlier pool of this name had more storages.
+    """
     prefix = f"{names.storage_set(pool.metadata.name)}-"
     number = storage.partition(".")[0].removeprefix(prefix)
     if not number.isdecimal() or address_of(pool, int(number)) != storage:

@@ -19,7 +19,10 @@ MANIFEST_ANNOTATION = "waltz.dev/manifest"
 """The annotation of every object that holds the digest of its manifest."""
 
 RESYNC_ANNOTATION = "waltz.dev/resync"
-"""The annotation of a WaltzCluster whose change causes a reconcile at once."""
+"""The annotation that a user changes to cause a reconcile of a WaltzCluster at once.
+
+The operator does not read it, because any change of a WaltzCluster causes a reconcile.
+"""
 
 FINALIZER = "waltz.dev/cluster"
 """The finalizer of a WaltzCluster and its pools: Kubernetes deletes them after the cleanup."""
@@ -32,6 +35,7 @@ class Component(StrEnum):
     SERVER = "server"
     ZOOKEEPER = "zookeeper"
     CLUSTER = "cluster"
+    """Objects that all components share, such as secrets."""
 
 
 ZOOKEEPER_CLIENT_PORT = 2181
@@ -40,7 +44,7 @@ ZOOKEEPER_ELECTION_PORT = 3888
 
 
 def labels(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels of an object; the operator lists its objects by these labels."""
+    """Return the labels of an object; the operator lists a cluster's objects by two of them."""
     result = {
         "app.kubernetes.io/name": "waltz",
         MANAGER_LABEL: MANAGER,
@@ -77,7 +81,7 @@ def server_deployment(cluster: str) -> str:
 
 
 def zookeeper_set(cluster: str) -> str:
-    """Return the name of a managed ZooKeeper's StatefulSet, Services and ConfigMap."""
+    """Return the name of a managed ZooKeeper's StatefulSet, ConfigMap and Service for clients."""
     return f"{cluster}-zookeeper"
 
 
@@ -92,7 +96,11 @@ def authority_secret(cluster: str) -> str:
 
 
 def tls_secret(cluster: str) -> str:
-    """Return the name of the secret that pods mount: ca.crt, tls.crt, tls.key."""
+    """Return the name of the secret with ca.crt, tls.crt and tls.key.
+
+    The operator or cert-manager creates this secret. With tls.mode Secret, pods mount the secret of
+    the user instead: see `objects.pods.tls_secret_name`.
+    """
     return f"{cluster}-tls"
 
 

@@ -13,12 +13,12 @@ from waltz_operator.core.names import COMPONENT_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
 
 LiveObject = Mapping[str, Any]
-"""An object as the API server returns it. The data of a secret is replaced by empty texts."""
+"""An object as the API server returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """ZooKeeper did not answer."""
+    """ZooKeeper did not answer, or was not queried."""
 
     reason: str
 
@@ -30,11 +30,11 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """The creation of a cluster was interrupted.
+    """The root znode exists, but parts of the cluster's metadata do not.
 
-    ``name`` and ``key`` are None if they were not written yet. ``used`` is true if there is
-    metadata that a creation does not write: then the cluster was complete before, and parts of its
-    metadata were lost.
+    ``name`` and ``key`` are None if they do not exist. ``used`` is true if there is metadata that a
+    creation does not write: then the cluster was complete before, and parts of its metadata were
+    lost. Otherwise the creation of the cluster was interrupted.
     """
 
     name: str | None
@@ -75,8 +75,9 @@ class ObservedCluster:
     """Everything that a plan depends on, apart from the desired state.
 
     ``objects`` are all objects with the cluster's labels, and all objects whose names the cluster
-    needs. ``certificate_days`` is the remaining validity in days of the certificate that the
-    operator issued. ``deleting_seconds`` is the time since the deletion was requested, else 0.
+    needs. The data of a secret are replaced by empty texts. ``certificate_days`` is the remaining
+    validity in days of the certificate that the operator issued, None if it issued none.
+    ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
     """
 
     objects: Mapping[ObjectKey, LiveObject]

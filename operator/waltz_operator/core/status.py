@@ -1,9 +1,9 @@
 """Derive the statuses of a cluster and its pools from the observed state and the plan. Pure.
 
-*Ready* is true while every partition has a quorum and a server, and the current generation of the
-spec is reconciled. The operator does not reconcile a new generation of a paused cluster. *Healthy*
-is true while the cluster is Ready and the plan has no waits. *Reconciled* is false while the plan
-has steps or problems.
+*Ready* is true while every partition has a quorum and a server, the current generation of the spec
+is reconciled, and the plan has no problems. The operator does not reconcile a new generation of a
+paused cluster. *Healthy* is true while the cluster is Ready and the plan has no waits. *Reconciled*
+is false while the plan has steps or problems.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ def _reason(desired: DesiredCluster, decided: ClusterPlan, *, ready: bool, servi
 
 
 def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
-    """Return the most important reasons: the problems, else the waits, else the first step."""
+    """Return the problems; if there are none, the waits; if there are none either, the first step.
+
+    Failures of pods follow problems and waits, because they are often the cause.
+    """
     reasons = decided.problems or decided.waits
     if reasons:
         parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
@@ -124,7 +127,7 @@ def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
 
 
 def _pod_failures(observed: ObservedCluster) -> list[str]:
-    """Return the last output of pods in a crash loop, and images that cannot be pulled."""
+    """Return the last line of output of pods in a crash loop, and images that cannot be pulled."""
     failures = {}
     for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
         for pod in observed.of_kind("Pod", component):

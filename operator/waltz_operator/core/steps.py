@@ -143,7 +143,10 @@ EVENT_REASONS: dict[type, str] = {
     SwitchOn: "SwitchOn",
     ChangeAssignment: "ChangeAssignment",
 }
-"""The reason of a step's event. Users select events by it, so it never changes."""
+"""The event's reason for each kind of step that a plan may contain.
+
+Users select events by their reason, so a reason never changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Decide when a cluster is reconciled: soon after every event, and periodically.
 
 An event only enqueues the cluster's name. Each reconcile reads the whole state, so a lost event
-delays a repair and has no other effect. One task per cluster runs its reconciles, so two of them
-never overlap. Touches the event loop's clock and tasks, not the network.
+delays a repair and has no other effect. One task per cluster runs its reconciles, so two reconciles
+of one cluster never overlap. Touches the event loop's clock and tasks, not the network.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def main(folder: Path) -> None:
 
 
 def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """Return ``schema`` as a structural schema; ``shared`` has the schemas that it refers to."""
     reference = schema.get("$ref")
     if reference is not None:
         own = {key: value for key, value in schema.items() if key != "$ref"}
@@ -77,7 +78,7 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
 
 
 def _map_of(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a map's values, if all values of the map have one type."""
+    """Return the part of a structural schema about a map's values; empty if it is no map."""
     values = schema.get("additionalProperties")
     if isinstance(values, dict):
         return {"additionalProperties": _structural(values, shared)}

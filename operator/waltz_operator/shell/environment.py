@@ -29,10 +29,13 @@ class ReplicaAccess(Protocol):
     """Observes and changes one cluster's replicas; `waltz.admin.OrderExecutor` implements it."""
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """Return the state of the replicas in ``scope``."""
+        """Return the state of the replicas in ``scope``. Raises NoCluster, MalformedMetadata."""
 
     async def perform(self, step: Step) -> None:
-        """Perform one change of storages or replicas."""
+        """Perform one change of storages or replicas.
+
+        Raises the errors of the ports and the metadata, and TimeoutError.
+        """
 
 
 class Environment(Protocol):

@@ -1,9 +1,11 @@
 """Perform the steps of a plan. Touches the API server, ZooKeeper and storages' admin ports.
 
-An operator that has lost the Lease may still perform a step that it planned earlier. So every write
-is conditional: clusters and pools are patched by compare-and-set of their versions, objects are
-deleted by the uid that was observed, metadata is changed by compare-and-set. Shown by
-test_unreliable_api_server_delays_start_and_deletion_only.
+An operator that has lost the Lease may still perform a step that it planned earlier. So a write
+that a later plan could not correct is conditional: clusters and pools are patched by
+compare-and-set of their versions, objects are deleted by the uid that was observed, the storage
+maps are changed by compare-and-set, and znodes are deleted only below a root with the cluster's
+name. An object is applied without a condition, because the next plan applies it again if it is
+outdated. Shown by test_unreliable_api_server_delays_start_and_deletion_only.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ class ChangeSource(Protocol):
     def changes(
         self, kind: str, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[LiveObject]:
-        """Yield objects that change, until the watch ends. Raises KubeError."""
+        """Yield all objects with ``labels``, then those that change, until the watch ends.
+
+        Raises KubeError.
+        """
 
 
 class ReconcileQueue(Protocol):

@@ -38,13 +38,19 @@ class Kube(Protocol):
         """Return an object, None if it does not exist."""
 
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
-        """Return the objects that have all ``labels``; no objects if the kind does not exist."""
+        """Return the objects that have all ``labels``; no objects if the kind does not exist.
+
+        An empty ``namespace`` means all namespaces.
+        """
 
     async def create(self, body: Mapping[str, Any]) -> None:
         """Create an object. Raises Conflict if it exists."""
 
     async def apply(self, body: Mapping[str, Any]) -> None:
-        """Create or change an object by a server-side apply, which keeps fields of others."""
+        """Create or change an object by a server-side apply.
+
+        Fields that ``body`` does not name, and that other controllers have set, stay.
+        """
 
     async def patch(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
@@ -91,15 +97,16 @@ class ApiServer:
         metadata = body["metadata"]
         path = path_of(body["kind"], metadata["namespace"], metadata["name"])
         query = [("fieldManager", MANAGER), ("force", "true")]
-        await self._call("PATCH", path, query=query, body=body, form="application/apply-patch+yaml")
+        content_type = "application/apply-patch+yaml"
+        await self._call("PATCH", path, query=query, body=body, content_type=content_type)
 
     async def patch(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
     ) -> None:
         """See Kube."""
         path = path_of(kind, namespace, name) + (f"/{part}" if part else "")
-        form = "application/merge-patch+json"
-        await self._call("PATCH", path, body=change, form=form)
+        content_type = "application/merge-patch+json"
+        await self._call("PATCH", path, body=change, content_type=content_type)
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """See Kube."""
@@ -129,8 +136,8 @@ class ApiServer:
             request = await self._client.param_serialize(
                 "GET", path, query_params=query, auth_settings=["BearerToken"]
             )
-            allowed = _WATCH_SECONDS + _TIMEOUT_SECONDS
-            response = await self._client.call_api(*request, _request_timeout=allowed)
+            timeout = _WATCH_SECONDS + _TIMEOUT_SECONDS
+            response = await self._client.call_api(*request, _request_timeout=timeout)
             if response.status >= 300:
                 text: bytes = await response.read()  # type: ignore[no-untyped-call]
                 raise KubeError(f"watch of {path}: {response.status} {_message(text)}")
@@ -146,10 +153,14 @@ class ApiServer:
         *,
         query: list[tuple[str, str]] | None = None,
         body: Mapping[str, Any] | None = None,
-        form: str = "application/json",
+        content_type: str = "application/json",
         allowed: tuple[int, ...] = (),
     ) -> tuple[int, Any]:
-        headers = {"Accept": "application/json", "Content-Type": form}
+        """Send a request; return the status and the decoded answer.
+
+        The error statuses in ``allowed`` raise no error: the answer is then None.
+        """
+        headers = {"Accept": "application/json", "Content-Type": content_type}
         try:
             request = await self._client.param_serialize(
                 method,

@@ -52,9 +52,9 @@ class LeaseSighting:
 
 
 def may_take(lease: LiveObject, identity: str, sighting: LeaseSighting, now: float) -> bool:
-    """Whether ``identity`` may take a Lease that is free, expired, or held by ``identity`` itself.
+    """Whether ``identity`` may take the Lease: it is free, expired, or held by ``identity`` itself.
 
-    Because it may take its own Lease, a restarted container becomes the leader again at once.
+    Because a candidate may take its own Lease, a restarted container leads again at once.
     """
     holder = lease["spec"].get("holderIdentity") or ""
     duration = lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS

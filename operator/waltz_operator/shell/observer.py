@@ -49,7 +49,7 @@ _KINDS = (
 )
 _ZOOKEEPER_SECONDS = 10.0
 _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
-"""The names of the znodes that the creation of a cluster makes below its root."""
+"""The names of the znodes that the creation of a cluster makes directly below its root."""
 
 
 async def observe(
@@ -88,7 +88,10 @@ async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveO
 def _unready_zookeeper(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> Unreachable | None:
-    """Return Unreachable if ZooKeeper is managed and has no ready member; do not connect to it."""
+    """Return Unreachable if ZooKeeper is managed and has no ready member, otherwise None.
+
+    The observer then does not try to connect, because each attempt would last until its timeout.
+    """
     if desired.cluster.spec.zookeeper.managed is None:
         return None
     live = objects.get(ObjectKey("StatefulSet", names.zookeeper_set(desired.name)), {})
@@ -109,7 +112,7 @@ async def _metadata(desired: DesiredCluster, environment: Environment) -> Cluste
 async def read_metadata(
     store: MetadataStore, desired: DesiredCluster, environment: Environment
 ) -> ClusterMetadata:
-    """Return the metadata at the cluster's root. Raises StoreError."""
+    """Return the metadata at the cluster's root. Raises StoreError, KubeError."""
     root = desired.root
     node = await store.get(root)
     if node is None:

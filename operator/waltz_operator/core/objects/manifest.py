@@ -1,9 +1,9 @@
 """A manifest: the desired state of one object, and the comparison with the live object. Pure.
 
 The API server adds defaults, and other controllers add fields. So a live object *matches* if it has
-every field of the manifest; it may have other fields. An annotation holds the digest of the
-manifest: if a newer operator omits a field, the digest changes and the live object no longer
-matches.
+every field of the manifest with the same value; it may have other fields. An annotation holds the
+digest of the manifest: if a newer operator omits a field, the digest changes and the live object no
+longer matches.
 """
 
 from __future__ import annotations
@@ -116,12 +116,15 @@ def is_ours(live: Mapping[str, Any], cluster: str) -> bool:
 
 
 def matches(wanted: Manifest, live: Mapping[str, Any]) -> bool:
-    """Whether a live object has every field of its manifest."""
+    """Whether a live object has every field of its manifest, with the same value."""
     return _contains(live, wanted.body)
 
 
 def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
-    """Whether ``live`` has every field of ``wanted``; ``amounts``: texts in them are quantities."""
+    """Whether ``live`` has every field of ``wanted``, with the same value.
+
+    With ``amounts``, the values are quantities: different texts of one amount are the same value.
+    """
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             key in live and _contains(live[key], each, amounts=amounts or key in _QUANTITY_FIELDS)

@@ -70,14 +70,18 @@ def container(
         "imagePullPolicy": cluster.spec.images.pull_policy,
         "securityContext": LOCKED_DOWN,
         "resources": resources.to_json(),
-        # The last output of a failed process appears in the pod's status and in the cluster's.
+        # The last output of a failed process then appears in the pod's status, from which the
+        # operator copies it into the cluster's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **more,
     }
 
 
 def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str, Any]:
-    """Return a probe of an HTTP port every ``period`` seconds; it fails after ``failures``."""
+    """Return a probe of an HTTP port every ``period`` seconds.
+
+    The probe fails when ``failures`` requests in a row have failed.
+    """
     return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period,

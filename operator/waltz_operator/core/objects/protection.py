@@ -42,17 +42,19 @@ def network_policies(
 ) -> tuple[Manifest, ...]:
     """Return the policies that limit connections to storages and to a managed ZooKeeper.
 
-    Only servers and the operator may connect to a storage. Only ZooKeeper's members may connect to
-    its peer ports. Clients may run anywhere, so all pods may connect to ZooKeeper's client port.
+    Only servers and the operator may connect to a storage's port for servers, and only the operator
+    to its admin port. Only ZooKeeper's members may connect to ZooKeeper's peer ports. The other
+    ports are open: a storage's HTTP port to any monitoring, and ZooKeeper's client port to clients,
+    which may run anywhere.
     """
     if not cluster.spec.network_policies:
         return ()
     name = cluster.metadata.name
-    operator = _pods(
+    operator = _peer(
         {"app.kubernetes.io/name": names.MANAGER},
         {"kubernetes.io/metadata.name": operator_namespace},
     )
-    servers = _pods(names.selector(name, Component.SERVER))
+    servers = _peer(names.selector(name, Component.SERVER))
     any_peer: list[dict[str, Any]] = []
     policies = []
     for pool in pools:
@@ -64,7 +66,7 @@ def network_policies(
         ]
         policies.append(_policy(cluster, Component.STORAGE, rules, pool))
     if cluster.spec.zookeeper.managed is not None:
-        peers = [_pods(names.selector(name, Component.ZOOKEEPER))]
+        peers = [_peer(names.selector(name, Component.ZOOKEEPER))]
         rules = [
             _allow(peers, ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
             _allow(any_peer, ZOOKEEPER_CLIENT_PORT),
@@ -111,7 +113,11 @@ def _policy(
     return manifest(pool or cluster, "NetworkPolicy", own, object_labels, content)
 
 
-def _pods(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -> dict[str, Any]:
+def _peer(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the peer of a rule: the pods with these labels.
+
+    ``namespace`` has the labels of their namespace, None for the namespace of the cluster.
+    """
     peer: dict[str, Any] = {"podSelector": {"matchLabels": dict(pods)}}
     if namespace is not None:
         peer["namespaceSelector"] = {"matchLabels": dict(namespace)}
@@ -119,6 +125,7 @@ def _pods(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -
 
 
 def _allow(peers: list[dict[str, Any]], *ports: int) -> dict[str, Any]:
+    """Return the rule that ``peers`` may connect to ``ports``; with no peers, all may connect."""
     rule: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
     if peers:
         rule["from"] = peers

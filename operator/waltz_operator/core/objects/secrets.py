@@ -1,6 +1,7 @@
 """The Certificate that cert-manager issues. Pure.
 
-A secret with certificates that the operator issues has no manifest: the executor creates it.
+The secrets with certificates that the operator issues are not here, because new keys are random:
+the executor creates these secrets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The workload of a cluster's servers: a Deployment, and a Service for their metrics. Pure."""
+"""The workload of a cluster's servers: a Deployment, and a Service for their metrics. Pure.
+
+The module also has the service accounts of all components.
+"""
 
 from __future__ import annotations
 

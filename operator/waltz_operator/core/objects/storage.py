@@ -29,7 +29,7 @@ A storage may need half an hour to open many partitions after a crash.
 
 
 def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest, ...]:
-    """Return the objects of a pool apart from its StatefulSet."""
+    """Return the headless Service of a pool, by which its storages have stable addresses."""
     name, pool_name, spec = cluster.metadata.name, pool.metadata.name, pool.spec
     ports = {"storage": spec.port, "admin": spec.admin_port, "http": spec.http_port}
     service = {

@@ -4,9 +4,9 @@ Members that lost their volumes could form a quorum and found an empty ensemble:
 metadata would be lost. To prevent that, a ConfigMap, the *switch*, says whether a member with an
 empty volume may found an ensemble. Its key ``found`` is ``yes`` until the cluster's metadata
 exists, and ``no`` from then on. While ``found`` is ``no``, an empty member has no vote until it has
-copied the data from another member. The image implements this rule by
-``zookeeper.db.autocreate=false`` and the file ``initialize`` of ZooKeeper
-(tests/unit/operator/test_operator_zookeeper_start.py).
+copied the data from another member; the only member of an ensemble of one refuses to start. The
+image implements this rule by ``zookeeper.db.autocreate=false`` and the file ``initialize`` of
+ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
 """
 
 from __future__ import annotations

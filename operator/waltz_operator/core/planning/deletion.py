@@ -34,9 +34,12 @@ from waltz_operator.core.steps import (
 )
 
 WAIT_LIMIT_SECONDS = 60.0
-"""The time after which a deletion stops waiting for pods, and for a ZooKeeper without an answer."""
+"""How long after its request a deletion stops waiting.
 
-_DELETED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
+This one limit applies to all waits together: for pods, and for a ZooKeeper that does not answer.
+"""
+
+_HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
 
 
 def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -71,7 +74,7 @@ def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolS
 
 
 def deletes_all_volumes(desired: DesiredCluster) -> bool:
-    """Whether all volumes are deleted, so that the znodes are never needed again.
+    """Whether the spec deletes all volumes with the cluster: then nothing needs the znodes later.
 
     Every pool must exist, because a pool that does not exist may have volumes that are kept. Pools
     count even after their release.
@@ -90,7 +93,7 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
 def _processes(
     desired: DesiredCluster, observed: ObservedCluster, kind: str, component: Component
 ) -> ClusterPlan | None:
-    """Delete the workload, then wait until its pods have shut down."""
+    """Plan to delete the workload, then to wait for its pods; None if this phase is complete."""
     workloads = tuple(_deletable(desired, observed.of_kind(kind, component)))
     if workloads:
         return _delete(kind, workloads)
@@ -101,10 +104,10 @@ def _processes(
 
 
 def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
-    """Delete the znodes in an external ZooKeeper. A managed ZooKeeper is deleted as a whole.
+    """Plan to delete the znodes in an external ZooKeeper; None if there is nothing to do.
 
-    All znodes are kept if there are foreign znodes below the root
-    (test_deletion_keeps_the_root_if_it_has_foreign_znodes).
+    A managed ZooKeeper is deleted as a whole. All znodes are kept if there are foreign znodes below
+    the root (test_deletion_keeps_the_root_if_it_has_foreign_znodes).
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
@@ -143,9 +146,9 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
 
 
 def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
-    """Delete all other objects of the cluster."""
+    """Plan to delete all objects that no other phase handles; None if there are none."""
     steps = EMPTY_PLAN
-    for kind in sorted({key.kind for key in observed.objects} - {*_DELETED_BY_OTHER_PHASES}):
+    for kind in sorted({key.kind for key in observed.objects} - {*_HANDLED_BY_OTHER_PHASES}):
         steps += _delete(kind, _deletable(desired, observed.of_kind(kind)))
     return None if steps == EMPTY_PLAN else steps
 

@@ -27,7 +27,7 @@ from waltz_operator.core.steps import (
 
 
 def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the next steps of a cluster, or the reasons why none is possible yet."""
+    """Return the next steps of a cluster, and the reasons why other steps are not possible yet."""
     if desired.cluster.spec.paused:
         return wait("the cluster is paused: set spec.paused to false to resume it")
     if desired.deleting:

@@ -53,10 +53,11 @@ def is_unused(view: PartitionView) -> bool:
 
 
 class _Placement:
-    """Assigns partitions to storages: in each group to the storage that has the fewest.
+    """Assigns partitions to storages: in each group to the storage with the fewest partitions.
 
     A storage that had a replica in the partition's last session is preferred, because it has the
-    committed transactions. ``lacks_storages`` is true if a pool has no registered storage.
+    committed transactions. ``lacks_storages`` is true if a pool has no group of its own, or if
+    `replicas_for` has found a pool without a registered storage for a replica.
     """
 
     def __init__(self, desired: DesiredCluster, present: Present) -> None:
@@ -75,7 +76,10 @@ class _Placement:
         self.lacks_storages = len(self._members) < len(desired.own_pools)
 
     def replicas_for(self, view: PartitionView) -> frozenset[str]:
-        """Return the storages that must get a replica, so that every pool has a replica."""
+        """Choose the storages that must get a replica, so that every pool has a replica.
+
+        The replicas count at once as partitions of the chosen storages, for the next choice.
+        """
         groups = self._maps.groups.groups
         groups_with_replica = {groups[storage] for storage in view.replicas if storage in groups}
         chosen = []
@@ -191,7 +195,7 @@ def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str
 
 
 def _await_health(present: Present) -> ClusterPlan:
-    """Return a wait for assigned replicas that are unhealthy."""
+    """Return a wait for assigned replicas that are unhealthy; none before a server has joined."""
     if not present.servers:
         return EMPTY_PLAN
     reasons = (

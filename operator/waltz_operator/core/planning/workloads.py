@@ -37,6 +37,8 @@ from waltz_operator.core.steps import (
 )
 
 _RENEWED_DAYS_BEFORE = 30.0
+"""A certificate is renewed when it is valid for less than this number of days."""
+
 _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 
 
@@ -193,7 +195,8 @@ def _replicas(
     """Return the number of pods of a pool, which includes the highest registered storage.
 
     If it were scaled below that storage, the StatefulSet would remove a storage that may hold
-    committed transactions (test_stateful_set_is_never_scaled_below_registered).
+    committed transactions (test_stateful_set_is_never_scaled_below_registered). While the
+    registered storages are unknown, the StatefulSet does not shrink.
     """
     if registered is not None:
         known = (ordinal_of(pool, storage) for storage in registered)

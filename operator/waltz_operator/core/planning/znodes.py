@@ -26,7 +26,11 @@ from waltz_operator.core.steps import (
 def plan_metadata(
     desired: DesiredCluster, found: Absent | Incomplete | Malformed | Present
 ) -> ClusterPlan:
-    """Return the plan that creates the znodes; a problem if another cluster uses the root."""
+    """Return the plan that creates the znodes; the empty plan if they are as desired.
+
+    The remains of an interrupted creation are deleted first. Any other content of the root is a
+    problem: it belongs to another cluster, is damaged, or has another number of partitions.
+    """
     root, count = desired.root, desired.cluster.spec.partitions
     match found:
         case Absent():
@@ -113,10 +117,10 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
 def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
     """Return the id of each pool's group, by the registration of the pool's storages.
 
-    Storages with partitions decide first, then storages without partitions. A pool without
-    registered storages gets the smallest unused id. A pool whose storages with partitions do not
-    have one group of their own is omitted. Two pools never get the same group, because two copies
-    of a partition in one group count as one copy.
+    Storages with partitions decide first, then storages without partitions. A pool for which its
+    storages decide nothing gets the smallest unused id. A pool whose storages with partitions do
+    not have one group of their own is omitted. Two pools never get the same group, because two
+    copies of a partition in one group count as one copy.
     """
     pools = desired.own_pools
     known = {pool.metadata.name: _groups_of_pool(pool, maps) for pool in pools}

@@ -162,7 +162,7 @@ class ZooKeeper(Model):
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
-        """Check the first of the rules: the API server may have stored the resource without it."""
+        """Check the first of ``RULES``; the API server may have an older CRD without this rule."""
         if (self.managed is None) == (self.external is None):
             raise ValueError("set exactly one of zookeeper.managed and zookeeper.external")
         return self
@@ -294,8 +294,9 @@ class WaltzClusterSpec(Model):
     """Whether the operator leaves the cluster unchanged, and repairs nothing."""
 
     network_policies: bool = True
-    """Whether NetworkPolicies allow only the operator and the cluster's own processes to connect to
-    storages, and only ZooKeeper's members to connect to the peer ports of a managed ZooKeeper."""
+    """Whether NetworkPolicies allow only the operator and the servers to connect to storages,
+    except to the HTTP port, and only ZooKeeper's members to connect to the peer ports of a managed
+    ZooKeeper."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 RULES = "x-kubernetes-validations"
+"""The extension of a JSON schema that holds the rules."""
 
 
 class Model(BaseModel):
@@ -40,7 +41,7 @@ class Model(BaseModel):
         return schema
 
     def to_json(self) -> dict[str, Any]:
-        """Return the value for the API server, without unset fields."""
+        """Return the value for the API server, without the fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -86,7 +86,7 @@ MetadataOperation = ReadMetadata | WriteMetadata
 
 @dataclass(frozen=True, slots=True)
 class RetrySession:
-    """Timer: the pause is over; begin the store session with this attempt number."""
+    """Timer: the pause is over; begin a store session if ``attempt`` is still the last attempt."""
 
     attempt: int
 

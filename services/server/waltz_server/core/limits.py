@@ -14,9 +14,12 @@ class ReplicationLimits:
     batch_bytes: int = 4 << 20
     """A batch gets no further record once it has this size."""
     batches_in_flight: int = 3
-    """Most batches that are sent and not committed."""
+    """Most batches that are sent and not committed; also most that a replica has to acknowledge."""
     tail_bytes: int = 16 << 20
-    """Most bytes of committed batches kept in memory, for replicas that lag a little."""
+    """If the batches in memory exceed this size, the oldest committed ones are dropped.
+
+    Until then, replicas that lag a little get these batches from memory.
+    """
     copy_records: int = 500
     """Most records of one copy during recovery."""
     checkpoint_interval: int = 250_000

@@ -65,11 +65,13 @@ _MAX_OPEN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """The settings of a partition; the defaults are those of the server's settings."""
+    """The settings of a partition; a server divides its bytes of memory among its partitions."""
 
     lock_table_size: int = 30_000
     min_fetch: int = 100
+    """The fewest transactions fed for one feed request."""
     realtime_threshold: int = 1000
+    """A feed less than this many transactions behind the log's end is real-time."""
     feed_cache_bytes: int = 4 << 20
     recent_bytes: int = 4 << 20
     """How many bytes of the log's end are kept in memory, to answer reads of ranges."""
@@ -130,7 +132,7 @@ class Partition:
 
     @property
     def open_appends(self) -> int:
-        """Number of appends accepted and not yet resolved."""
+        """Number of appends accepted and neither refused nor resolved."""
         return self._queue.open_count
 
     @property

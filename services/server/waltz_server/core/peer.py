@@ -16,13 +16,14 @@ class Peer:
         self.version = version
         """The protocol version that the connection has agreed on."""
         self.reads = 0
-        """Number of reads of replicas in progress for this client, in all partitions.
+        """Number of reads of ranges that a replica is answering for this client, in all partitions.
 
         The number is bounded, because each answer may be large.
         """
         self.congested = False
-        """Whether the client reads too slowly; partitions then send it nothing more.
+        """Whether the client reads too slowly; then its feeds and its reads of ranges wait.
 
-        The shell sets this flag when the connection's buffer is full. When the buffer has drained,
-        the shell clears the flag and calls `Partition.writable` of every partition.
+        Partitions still send answers to its other requests. The shell sets this flag when the
+        connection's buffer is full. When the buffer has drained, the shell clears the flag and
+        calls `Partition.writable` of every partition.
         """

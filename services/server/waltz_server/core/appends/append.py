@@ -27,7 +27,9 @@ class Append:
     read_locks: tuple[int, ...] = ()
     append_locks: tuple[int, ...] = ()
     taken: Slots = ()
-    """Slots (see `lock_table`) of the write and append locks: the append holds them while open."""
+    """Slots (see `lock_table`) of the write and append locks.
+
+    The append holds them from its grant until the store reports its outcome."""
     checked: Slots = ()
     """Slots of the write and read locks; none may have been taken after ``client_mark``."""
     batch: bytes | None = None

@@ -1,4 +1,4 @@
-"""Cache the data of recent transactions, bounded in bytes. Pure.
+"""Cache the data of transactions that clients have read, bounded in bytes. Pure.
 
 An entry is the record tail of a transaction (see `append`): header, data length, data and checksum.
 The bytes of an append go into answers without being decoded.
@@ -13,7 +13,7 @@ _ENTRY_OVERHEAD_BYTES = 200
 
 
 class DataCache:
-    """The record tails of all partitions of a server; the oldest entry is dropped first.
+    """Record tails of all partitions of a server; the entry put longest ago is dropped first.
 
     An entry larger than a quarter of the capacity is not kept.
     """

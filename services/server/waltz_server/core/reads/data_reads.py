@@ -32,6 +32,10 @@ _REQUESTS_KEPT = 16
 A client repeats its request while the partition has no open session. Without this bound, the
 repeated requests would fill the memory."""
 
+_MEAN_WEIGHT = 8
+"""A new measurement changes the mean size by the difference divided by this number."""
+
+_ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
 _ANSWER_TAIL = struct.Struct(">q?")  # transaction id, whether data follow
 _HEADER_BYTES = 4  # the header in a record tail, which the answer does not have
 
@@ -96,7 +100,7 @@ class DataReads:
         """Answer the requests for the records that were read.
 
         If the read returned fewer records than requested, read each missing record that a request
-        waits for separately.
+        waits for separately. If the read failed, refuse the requests for its records.
         """
         first_id = purpose.first_id
         count = self._windows.pop(first_id)
@@ -152,14 +156,14 @@ class DataReads:
 
     def _learn_size(self, size: int) -> None:
         mean = self._mean_bytes
-        self._mean_bytes = float(size) if mean is None else mean + (size - mean) / 8
+        self._mean_bytes = float(size) if mean is None else mean + (size - mean) / _MEAN_WEIGHT
 
 
 def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> SendToClient:
     """Build the answer from a record tail: data length, data and checksum are sent unchanged."""
     body = b"".join(
         (
-            b"\x07",
+            _ANSWER_TYPE,
             req_id.encode(),
             _ANSWER_TAIL.pack(transaction_id, True),
             memoryview(record_tail)[_HEADER_BYTES:],

@@ -83,7 +83,7 @@ class FeedDelivery:
         self.serve()
 
     def serve(self, fresh: dict[int, bytes] | None = None) -> None:
-        """Serve the real-time feeds.
+        """Serve the real-time feeds, and request a turn if a catch-up feed waits.
 
         ``fresh`` has the frames of the transactions just committed, by their first id.
         """

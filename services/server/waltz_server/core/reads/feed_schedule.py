@@ -3,9 +3,9 @@
 Source: spec/behaviour.md section 7.
 
 A real-time feed is close to the log's end. Real-time feeds are served at each commit, the feed with
-the lowest position first. A catch-up feed is far behind. Catch-up feeds take turns, so that they
-never delay the real-time feeds. A feed whose connection is congested is parked until the client has
-read enough.
+the lowest position first; a feed whose connection is congested is passed over. A catch-up feed is
+far behind. Catch-up feeds take turns, so that they never delay the real-time feeds. A catch-up feed
+whose connection is congested is parked until the client has read enough.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class FeedSchedule:
         self.added = {"real-time": 0, "catchup": 0}
         """For metrics: how often a feed was queued as a feed of this kind."""
         self.removed = {"real-time": 0, "catchup": 0}
-        """For metrics: how many feeds ended, and how many turns catch-up feeds had."""
+        """For metrics: how many feeds of both kinds reached their end (as real-time), and after how
+        many turns a feed was queued again (as catchup)."""
 
     def open(self, feed: Feed, high_water_mark: int) -> None:
         """Begin ``feed``, which replaces the earlier feed of its connection."""

@@ -1,8 +1,8 @@
 """Answer the clients' reads of ranges of the log: of records or of headers. Pure.
 
 A read may wait until its first transaction is committed. An answer comes from memory, or from one
-read of a replica. The server sends nothing to a congested connection, and it limits the number of
-reads in progress for each connection. See transcripts/clients/reading_ranges.txt.
+read of a replica. The server takes up no read of a congested connection, and it limits the number
+of reads in progress for each connection. See transcripts/clients/reading_ranges.txt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ its client has requested."""
 READS_PER_CONNECTION = 4
 """Most reads of replicas in progress for one connection."""
 REQUESTS_PER_CONNECTION = 1000
-"""Most unanswered requests of one connection."""
+"""Most unanswered requests of one connection in one partition."""
 
 NOT_HERE = "the partition is not on this server: send the request to its present server"
 NOT_OPEN = "the partition is not open yet: send the request again later"
@@ -133,7 +133,7 @@ class RangeReads:
         self._serve(peer)
 
     def tick(self) -> None:
-        """Answer the reads whose wait is over: `TICK_SECONDS` have passed."""
+        """Count one tick: answer the reads whose wait is over, and continue with those due."""
         self._ticking = False
         for read in self._waiting:
             read.ticks -= 1
@@ -198,7 +198,7 @@ class RangeReads:
             self._serve(peer)
 
     def _serve(self, peer: Peer) -> None:
-        """Answer the due reads of a connection, until the connection is congested."""
+        """Answer the due reads of a connection, or read a replica for them, within the limits."""
         queue = self._due.get(peer)
         begun = self.answered_bytes
         while queue and not peer.congested:
@@ -280,7 +280,10 @@ class RangeReads:
 
 
 def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToClient:
-    """Return the answer to a request that cannot be served; ``mark`` is the high-water mark."""
+    """Return the answer to a request that cannot be served.
+
+    ``mark`` is the high-water mark, UNRESOLVED if this server does not know it.
+    """
     response: cs.RecordsResponse | cs.HeadersResponse
     if isinstance(request, cs.RecordsRequest):
         response = cs.RecordsResponse(request.req_id, error, mark, EMPTY_BATCH)

@@ -37,7 +37,7 @@ NEVER = -1
 
 
 class RecoveryCase(Enum):
-    """The rule that applied to a replica when it connected (spec/behaviour.md section 6).
+    """The rule that applies to a replica in a recovery (spec/behaviour.md section 6).
 
     The values appear in log lines. The docstring of a case names the transcripts or tests that show
     it (tests/transcripts, tests/unit).

@@ -5,9 +5,10 @@ replicas may have committed. It cuts the records above R from each replica, and 
 each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6). `replica_roles`
 decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
-The session takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
-`copied` or `marked`. While absent replicas could raise the mark, the mark stays unresolved and the
-partition waits (undecidable_vote.txt, absent_replicas.txt).
+The session reports each replica that connects with `introduced`. It takes `steps`, performs them,
+and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While absent replicas
+could raise the mark, it stays unresolved and the partition waits (undecidable_vote.txt,
+absent_replicas.txt).
 
 The rules, and the failure that each prevents:
 
@@ -74,7 +75,7 @@ class _Replica:
     position: int | None = None
     """The replica's last transaction id, None until the replica is counted."""
     floor: int = -1
-    """Where the replica's log ended when its disk got its mark: no mark is accepted below it."""
+    """Where the log ended when the disk got its mark: a storage refuses marks for a shorter log."""
     entry_mark: int | None = None
     """The mark to write to the disk with the session id before copies count; None afterwards."""
     busy: bool = False

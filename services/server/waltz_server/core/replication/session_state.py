@@ -117,9 +117,10 @@ class ReplicaSession:
 def replica_to_read(
     replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
 ) -> str | None:
-    """Return the least loaded active replica that has the log up to ``needed_id``.
+    """Choose the least loaded active replica that has the log up to ``needed_id``.
 
-    Return None if no such replica exists outside ``excluded``.
+    The expected time of one read is added to its load, so the caller must send it a read. Return
+    None if no such replica exists outside ``excluded``.
     """
     having = [
         r

@@ -36,8 +36,8 @@ class StoreSession:
     """The state machine of one session.
 
     ``metadata`` is the metadata that the store has just written to begin the session. ``last`` has
-    the replica states that it replaced. ``queue`` has the waiting appends, and is kept for the next
-    session.
+    its replica states, which the last session that opened has written. ``queue`` has the waiting
+    appends, and is kept for the next session.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class StoreSession:
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
         """Handle an answer; ``response`` is None if the connection was lost instead.
 
-        Returns False if the storage refused the request of `storage_up`, which may be repeated.
+        Return False if the storage refused the request of `storage_up`, which may be repeated.
         """
         r = self.replica_states[storage]
         if self.phase is SessionPhase.CLOSED:
@@ -173,7 +173,7 @@ class StoreSession:
                 self._send_due(r)
 
     def drain(self, reason: str) -> None:
-        """Stop forming batches, and close when all batches in flight are committed."""
+        """Close when all batches in flight are committed; a session in recovery closes at once."""
         if self.phase is SessionPhase.RECOVERING:
             self.drained_early = True
             self.close(reason)
