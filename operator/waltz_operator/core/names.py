@@ -44,7 +44,10 @@ ZOOKEEPER_ELECTION_PORT = 3888
 
 
 def labels(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels of an object; the operator lists a cluster's objects by two of them."""
+    """Return the labels of an object.
+
+    MANAGER_LABEL and CLUSTER_LABEL together select the objects of a cluster.
+    """
     result = {
         "app.kubernetes.io/name": "waltz",
         MANAGER_LABEL: MANAGER,

@@ -24,9 +24,9 @@ from waltz_operator.shell.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
-"""The kinds of objects whose changes are repaired at once.
+"""The kinds of objects whose changes cause a reconcile at once.
 
-Changes of other objects are repaired by the periodic reconcile.
+The periodic reconcile finds the changes of other objects.
 """
 
 _PAUSE_SECONDS = 2.0

@@ -117,7 +117,7 @@ def _unconditional_objects(
 
 
 def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether empty ZooKeeper members may found an ensemble: no metadata was ever observed in it.
+    """Whether empty ZooKeeper members may found an ensemble: complete metadata was never observed.
 
     Once the answer is no, it stays no, even while ZooKeeper does not answer. Members that lost
     their volumes would otherwise found an empty ensemble, in which the cluster seems not to exist

@@ -174,7 +174,7 @@ class Partition:
         self.store.set_replicas(replicas)
 
     def close(self) -> None:
-        """Release the partition: end its feeds, and leave the open appends unresolved."""
+        """Release the partition: end feeds, refuse reads, and leave open appends unresolved."""
         self.store.close()
         self._batches.close()
         self._data.close()
@@ -264,7 +264,7 @@ class Partition:
         self._ranges.writable(peer)
 
     def lost(self, peer: Peer) -> None:
-        """Remove all that belongs to a client's connection, which is closed."""
+        """Remove all that belongs to a closed connection, except its appends, which stay open."""
         self._clients.lost(peer)
         self._data.lost(peer)
         self._ranges.lost(peer)

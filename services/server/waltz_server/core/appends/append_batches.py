@@ -77,7 +77,10 @@ class AppendBatches:
                 self._settle(append, BatchedOutcome(kind))
 
     def close(self) -> None:
-        """Answer every open batch with unknown outcomes: this server releases the partition."""
+        """Answer every open batch, because this server releases the partition.
+
+        The outcomes that are missing are unknown.
+        """
         self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 
     def _settle(self, append: Append, outcome: BatchedOutcome) -> None:

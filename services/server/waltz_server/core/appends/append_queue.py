@@ -1,8 +1,8 @@
 """Keep the open appends of a partition in order, and grant or refuse their locks. Pure.
 
 An append is *granted* when it takes its locks and goes to the store. It is *refused* when a lock
-was taken after the client's mark. It is *resolved* when the store reports its outcome. It is *open*
-until it is refused or resolved.
+was taken after the client's mark. It is *resolved* when the store reports its outcome. It is
+*dropped* if its generation ends before it is granted. It is *open* until one of the last three.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
 earlier open append as failed (spec/behaviour.md section 8). A lock is open while a granted append

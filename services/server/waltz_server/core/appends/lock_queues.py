@@ -68,7 +68,7 @@ class LockQueues(Generic[Item]):
     def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
         """Queue ``item`` as the last one of its client and of each of its locks.
 
-        If the new waiter is not `behind` another one, the caller calls `park` or `due` with it.
+        If the new waiter is not `behind` another one, it is not due yet: the caller parks it.
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)
@@ -78,10 +78,6 @@ class LockQueues(Generic[Item]):
             queue.append(new)
         self._all[number] = new
         return new
-
-    def due(self, waiting: Waiter[Item]) -> None:
-        """Make ``waiting`` due: a later `next_due` returns it."""
-        heappush(self._due, waiting)
 
     def next_due(self) -> Waiter[Item] | None:
         """Take the due waiter that has waited longest; None if no waiter is due."""
@@ -104,7 +100,7 @@ class LockQueues(Generic[Item]):
                         if other != slot:
                             self._unpark(other, waiting)
                     waiting.parked = ()
-                    self.due(waiting)
+                    self._make_due(waiting)
 
     def leave(self, waiting: Waiter[Item]) -> None:
         """Remove ``waiting``, which was due; make waiters due that are first everywhere now."""
@@ -117,7 +113,7 @@ class LockQueues(Generic[Item]):
             if queue:
                 queue[0].behind -= 1
                 if not queue[0].behind:
-                    self.due(queue[0])
+                    self._make_due(queue[0])
             else:
                 del kind[key]
 
@@ -138,7 +134,10 @@ class LockQueues(Generic[Item]):
         (_, client), *locks = waiting.queues
         new = self.add(waiting.number, waiting.item, client, [lock for _, lock in locks])
         if not new.behind:
-            self.due(new)
+            self._make_due(new)
+
+    def _make_due(self, waiting: Waiter[Item]) -> None:
+        heappush(self._due, waiting)
 
     def _unpark(self, slot: int, waiting: Waiter[Item]) -> None:
         parked = self._parked.get(slot)

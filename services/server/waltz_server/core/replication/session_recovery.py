@@ -73,7 +73,7 @@ class _Replica:
     case: RecoveryCase
     low_water_mark: int
     position: int | None = None
-    """The replica's last transaction id, None until the replica is counted."""
+    """The replica's last transaction id, None until ``first_step`` is reported."""
     floor: int = -1
     """Where the log ended when the disk got its mark: a storage refuses marks for a shorter log."""
     entry_mark: int | None = None
@@ -86,7 +86,7 @@ class _Replica:
     """Whether the new session is on the replica's disk, with the resolved mark."""
     recovered: bool = False
     first_step: Step | None = None
-    """The step before the replica is counted; None afterwards."""
+    """The step whose report has the first position of the replica; None afterwards."""
 
 
 class SessionRecovery:

@@ -17,7 +17,7 @@ _WEIGHT = 8
 
 
 class RecordSizes:
-    """The mean size of the records of each partition, measured from answers."""
+    """The mean size of the records of each partition, by which requests are converted."""
 
     def __init__(self) -> None:
         self._means: dict[int, float] = {}
