@@ -3,8 +3,8 @@
 * `log_client`, `log_bulk`: the interface of clients, which `Client` implements
 * `client`, `bulk`, `stream`: `Client`; `connecting`, `opening` and `settings` open it
 * `core`: the decisions for one partition, without any input or output
-* `appender`, `request_client`, `inline`: send the messages that `core` requests, and return the
-  results to the callers
+* `appender`, `request_client`, `stream_ranges`: send the messages that `core` requests, and return
+  the results to the callers
 * `link`, `links`: the connections to servers
 * `membership_state`: follows the servers in ZooKeeper; the client fails if it cannot follow them
 * `append_call`: one call of append; `in_flight`: the limit of appends without an outcome

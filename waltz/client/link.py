@@ -40,8 +40,9 @@ class ServerLink(FrameHandler):
     """The link to the server at ``endpoint``, with one connection at a time.
 
     A link is the handler of its `ReconnectingLink` and of the present `FrameConnection`. ``seqs``
-    yields growing numbers for its connections, and ``seq`` is the number of the present connection:
-    a server accepts a mount only on the client's connection with the largest number.
+    yields growing numbers for connections, and ``seq`` is the number of the last connection, -1
+    before the first one. A server accepts a mount only on the client's connection with the largest
+    number.
     """
 
     def __init__(
@@ -74,7 +75,10 @@ class ServerLink(FrameHandler):
         return self._link.connection.version
 
     def send(self, messages: list[Message]) -> None:
-        """Send ``messages``. Without a connection, drop them: the owner's ``down`` was called."""
+        """Send ``messages``. Without a connection, drop them.
+
+        After the next ``up``, the owner must send again those messages that it still needs.
+        """
         connection = self._link.connection
         if connection is not None:
             version = connection.version
@@ -119,6 +123,7 @@ class ServerLink(FrameHandler):
     def received(self, bodies: list[bytes]) -> None:
         """See FrameHandler."""
         self._link.mark_useful()
+        # The owner gets no messages before its ``up`` and after `stop`.
         if self.connected:
             self._owner.received(self, bodies)
 

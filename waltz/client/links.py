@@ -1,6 +1,7 @@
-"""Keep one connection to each server that owns a partition in use. Network.
+"""Keep one connection to each server that owns a wanted partition. Network.
 
-A `LinkUser` is called when a partition gets a connection, and when a partition loses it.
+A partition is wanted after a call of `Links.want`. A `LinkUser` is called when a wanted partition
+gets a connection, and when it loses the connection.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class LinkUser(Protocol):
     def detached(self, partition: int) -> None:
         """Stop using the link of ``partition``.
 
-        Its connection is lost, or the server does not own the partition any more.
+        Its connection is lost, or the server does not own the partition any more. This may also be
+        called for a partition that is not attached.
         """
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
@@ -48,20 +50,20 @@ class Links:
         self._seqs = count()
         self._links: dict[Endpoint, ServerLink] = {}
         self._placed: dict[int, tuple[ServerLink, int]] = {}
-        """For each partition that has a server: the server's link, and the generation."""
+        """For each wanted partition that has a server: the server's link, and the generation."""
         self._wanted: set[int] = set()
         self._ending: list[asyncio.Task[None]] = []
         """The tasks of stopped links, until they have ended."""
         self._unfollow = directory.follow(self._routes_changed)
 
     def want(self, partition: int) -> None:
-        """Connect to the server of ``partition``, and after a move to its next server."""
+        """Connect to the server of ``partition``, and to its new server after each move."""
         if partition not in self._wanted:
             self._wanted.add(partition)
             self._place(partition)
 
     def all(self) -> Iterable[ServerLink]:
-        """Return all links."""
+        """Return the links to all servers of wanted partitions."""
         return self._links.values()
 
     def is_at(self, partition: int, link: ServerLink) -> bool:
@@ -73,7 +75,7 @@ class Links:
         return placed is not None and placed[0] is link
 
     def end(self) -> None:
-        """Drop all partitions. The user is not called any more."""
+        """Drop all partitions and stop all links. The user is not called any more."""
         self._wanted.clear()
         self._placed.clear()
         self._stop_unused()
@@ -108,7 +110,7 @@ class Links:
         self._stop_unused()
 
     def _place(self, partition: int) -> None:
-        """Attach ``partition`` to the link of its present server, and detach it from another."""
+        """Move ``partition`` to the link of its present server, and call the user if necessary."""
         route = self._directory.route(partition)
         old = self._placed.get(partition)
         if route is None:

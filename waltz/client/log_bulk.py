@@ -51,7 +51,8 @@ class HeaderRange:
 class LogBulk(abc.ABC):
     """Reads and appends many transactions in one request. `LogClient.bulk` returns this object.
 
-    Timeouts have the same meaning and defaults as in `LogClient`.
+    Timeouts have the same meaning and defaults as in `LogClient`. Every method also raises
+    ClientFailed if the client has failed.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -65,7 +66,7 @@ class LogBulk(abc.ABC):
         max_records: int = 10_000,
         max_bytes: int = 4 << 20,
         wait_seconds: float = 0.0,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> RecordRange:
         """Return committed records from ``first_id`` on.
 
@@ -95,14 +96,14 @@ class LogBulk(abc.ABC):
         first_id: int,
         *,
         max_headers: int = 10_000,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> HeaderRange:
         """Return headers of committed transactions from ``first_id`` on; the result may be empty.
 
         A header has the request id of the append. So this method can find out whether an append
         that raised AppendUncertain is in the log.
 
-        It raises the same errors as `records`.
+        It raises the same errors as `records`, except DataCorrupt.
         """
         self._check(partition)
         _check_range(first_id, max_headers)
@@ -116,13 +117,14 @@ class LogBulk(abc.ABC):
         drafts: Sequence[Draft[Any]],
         *,
         mark: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> list[BatchOutcome]:
         """Append ``drafts`` in their order with one request; return the outcome of each.
 
         ``mark`` is the id of the last transaction that the caller's decision takes into account. A
         draft is refused if another client took one of its write or read locks after this
-        transaction. The locks of a draft do not refuse other drafts of the same batch.
+        transaction. If ``mark`` is None, the client uses the last transaction that it has received;
+        see `LogClient.append`. The locks of a draft do not refuse other drafts of the same batch.
 
         A batch is not atomic. If one draft is refused, the others are still appended. After a
         fault, the first drafts of the batch may be in the log while the others are `Absent`. No
@@ -134,10 +136,10 @@ class LogBulk(abc.ABC):
             ClusterUnreachable: The timeout passed and nothing was sent.
             ServerTooOld: The server does not support batches. Nothing was sent.
             ClientAhead: The log ends before the last transaction that this client has seen.
-            DataTooLarge: The data of all drafts exceeds 64 MiB. Nothing was sent.
+            DataTooLarge: The data of all drafts together exceed 64 MiB. Nothing was sent.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
-            ValueError: There are too many drafts or locks, or a draft has a mark.
+            ValueError: There are too many drafts or locks, or a draft has a mark. Nothing was sent.
         """
         self._check(partition)
         appends = _appends_of(drafts, self._options.serializer, mark)
@@ -173,7 +175,8 @@ class LogBulk(abc.ABC):
         drafts: Sequence[Draft[Any]],
         appends: Sequence[Append],
         seconds: float | None,
-    ) -> list[BatchOutcome]: ...
+    ) -> list[BatchOutcome]:
+        """Append ``appends``, which were made from ``drafts``. ``appends`` is not empty."""
 
 
 def _check_range(first_id: int, count: int, size: int = 1) -> None:
@@ -187,9 +190,9 @@ def _check_range(first_id: int, count: int, size: int = 1) -> None:
 def _appends_of(
     drafts: Sequence[Draft[Any]], serializer: Serializer[Any] | None, mark: int | None
 ) -> list[Append]:
-    """Return the appends of a batch.
+    """Return the appends of a batch, one for each of ``drafts``.
 
-    Raises ValueError, DataTooLarge, and the errors of the serializer.
+    Raises ValueError, DataTooLarge, TypeError, and the errors of the serializer.
     """
     if len(drafts) > MAX_BATCH_APPENDS:
         raise ValueError(

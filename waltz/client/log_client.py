@@ -1,7 +1,7 @@
 """The interface of a client: every public method, with its parameters, defaults and meaning.
 
-`Client` implements the few abstract methods at the end of `LogClient`. `waltz.sync` calls the
-public methods. So a new parameter is added only here. Waits on the event loop.
+`Client` implements the abstract methods of `LogClient`. `waltz.sync` takes the signatures of
+most of its methods from here. Waits on the event loop.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         read_locks: Iterable[Lock] = (),
         append_locks: Iterable[Lock] = (),
         mark: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
         """Append one transaction and return its id when a quorum has it on disk.
 
@@ -134,7 +134,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         partition: int,
         build: Build[DataT],
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int | None:
         """Append the transaction that ``build`` returns, and call ``build`` again after a conflict.
 
@@ -150,7 +150,7 @@ class LogClient(abc.ABC, Generic[DataT]):
             LockFailed: The timeout passed after a conflict, before the next attempt was sent.
             TypeError: ``build`` returned neither a `Draft` nor None.
 
-        This method also raises the errors of `append`.
+        This method also raises the other errors of `append`, and the errors of ``build``.
         """
         self._check(partition)
         seconds = self._options.append_timeout if timeout is None else timeout
@@ -162,7 +162,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         partition: int,
         mark: int | None = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
         """Prepare the partition for appends; return the last transaction received from its server.
 
@@ -231,8 +231,8 @@ class LogClient(abc.ABC, Generic[DataT]):
         Raises:
             PartitionUnknown: The cluster has no such partition.
 
-        Iterating over the stream raises ClientAhead, DataCorrupt, ClientClosed, and
-        ClusterUnreachable if ZooKeeper does not answer.
+        Iterating over the stream raises ClientAhead, DataCorrupt, ClientClosed, ClientFailed,
+        the errors of the serializer, and ClusterUnreachable if ZooKeeper does not answer.
         """
         marks, ends = stream_bounds(partitions, after, until)
         for partition in marks:
@@ -244,7 +244,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         partition: int,
         transaction_id: int,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> DataT:
         """Return the data of one transaction after verifying its checksum.
 
@@ -264,7 +264,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         self,
         partition: int,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
         """Return the id of the partition's last committed transaction, -1 if there is none.
 
@@ -280,7 +280,7 @@ class LogClient(abc.ABC, Generic[DataT]):
     async def flush(
         self,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> None:
         """Wait until every append that was called before this call has an outcome.
 

@@ -16,8 +16,8 @@ class MembershipState:
     """The state of a client: open, failed or closed.
 
     A client fails when it can no longer follow the servers in ZooKeeper. Then ``on_failure`` is
-    called with a function that returns a new ClientFailed for every call of the client. The object
-    must be created on an event loop.
+    called with an `Ending` that returns a new ClientFailed for each call that fails. The object
+    must be created while an event loop runs.
     """
 
     def __init__(

@@ -28,7 +28,8 @@ class ClientOptions:
             wait.
         long_wait_seconds: The time after which the client asks the server for the outcome of an
             append, by a flush request.
-        stream_buffer: The number of transactions that a stream holds before it stops reading.
+        stream_buffer: The number of transactions that a stream of feeds, such as a stream without
+            data, holds before it stops reading.
     """
 
     tls: TlsConfig = field(default_factory=TlsConfig)

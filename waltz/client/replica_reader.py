@@ -57,7 +57,7 @@ class Replicas:
         self._cluster = Cluster(store, root)
         self._tls = tls
         self._open: dict[str, RpcConnection] = {}
-        self._sessions: dict[int, PartitionMetadata] = {}
+        self._last_metadata: dict[int, PartitionMetadata] = {}
         """For each partition the metadata that were read last."""
 
     @classmethod
@@ -72,11 +72,11 @@ class Replicas:
         """Return one or more unchecked records from ``wanted.first`` on.
 
         Returns None if no replica returned records, or the store session has changed; the caller
-        may try again. Cached metadata are used only to choose a replica. Metadata that are read
-        after the answer decide whether the answer is valid
+        may try again. Cached metadata are used only for the request. Metadata that are read after
+        the answer decide whether the answer is valid
         (`test_replicas_are_read_across_failures_and_sessions`).
         """
-        metadata = self._sessions.get(wanted.partition) or await self._read_metadata(
+        metadata = self._last_metadata.get(wanted.partition) or await self._read_metadata(
             wanted.partition
         )
         for storage in _rotated(metadata, wanted):
@@ -96,8 +96,9 @@ class Replicas:
         await self._store.close()
 
     async def _read_metadata(self, partition: int) -> PartitionMetadata:
+        """Read the metadata of a partition from ZooKeeper, cache and return them."""
         metadata = (await self._cluster.partition_metadata(partition)).value
-        self._sessions[partition] = metadata
+        self._last_metadata[partition] = metadata
         return metadata
 
     async def _request_records(

@@ -38,11 +38,14 @@ from waltz.net import Dialer
 from waltz.protocol.records import NO_TRANSACTION
 
 OnAnswer = Callable[[Answer | None], None]
-"""Called once: with the answer, or with None if the client ends before the answer."""
+"""Called once: with the answer, or with None if the client ends before the answer.
+
+It is not called if the request is cancelled.
+"""
 
 
 class RequestClient:
-    """Sends the read requests of one client, and returns the answers."""
+    """Sends the read requests of one client, and passes each answer to the code that requested it."""
 
     def __init__(self, client_id: int, directory: Directory, dialer: Dialer) -> None:
         self._client_id = client_id
@@ -63,7 +66,7 @@ class RequestClient:
         return self._known_marks.get(partition, NO_TRANSACTION)
 
     async def read_mark(self, partition: int) -> int:
-        """Request the partition's high-water mark from its server, and return it."""
+        """Request the partition's high-water mark from its server, record and return it."""
         answer = await self._answer(partition, ReadMark())
         self.note_mark(partition, answer.mark)
         return answer.mark
@@ -89,9 +92,10 @@ class RequestClient:
         return answer
 
     def send(self, partition: int, request: ReadRequest, on_answer: OnAnswer) -> None:
-        """Send a request, and call ``on_answer`` with the answer.
+        """Send a request; `OnAnswer` tells when ``on_answer`` is called.
 
-        A stream uses this method for thousands of requests, because it needs no future for each.
+        Raises ClientClosed or ClientFailed after `end`. A stream uses this method for thousands of
+        requests, because it creates no future for each request.
         """
         if self._ended is not None:
             raise self._ended()
@@ -105,7 +109,8 @@ class RequestClient:
     def end(self, why: Ending) -> None:
         """Make all present and later requests fail with the error that ``why`` returns.
 
-        Only the first call has an effect.
+        The callbacks of requests that were sent by `send` get None instead of the error. Only the
+        first call has an effect.
         """
         if self._ended is not None:
             return
@@ -146,6 +151,7 @@ class RequestClient:
             self._perform(partition)
 
     def _of(self, partition: int) -> PartitionRequests:
+        """Return the requests to a partition. The first call connects to the partition's server."""
         requests = self._partitions.get(partition)
         if requests is None:
             requests = PartitionRequests(RequestIds(self._client_id, partition))
@@ -180,7 +186,10 @@ class RequestClient:
         return answer
 
     def _perform(self, partition: int) -> None:
-        """Send the messages that a partition's requests have produced; return the answers."""
+        """Send the messages that a partition's requests have produced, and pass on the answers.
+
+        Each answer has the callback of its request as its token.
+        """
         requests = self._partitions[partition]
         messages = requests.effects.take_messages()
         link = self._link_of.get(partition)

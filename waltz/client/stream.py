@@ -1,9 +1,9 @@
 """A stream of a `Client`: its feeds, its buffer, and its batches. Network.
 
-A stream with data reads ranges of records (`waltz.client.inline`). A stream without data, or from
-servers that are too old for ranges, uses feeds, over its own connections and with its own client
-id. So it is independent of the client's appends and of other streams. `waltz.client.core.feed`
-keeps the order and drops repeated transactions.
+A stream with data reads ranges of records (`waltz.client.stream_ranges`). A stream without data, or
+from servers that are too old for ranges, uses feeds, over its own connections and with its own
+client id. So it is independent of the client's appends and of other streams.
+`waltz.client.core.feed` keeps the order and drops repeated transactions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.core.read_ahead import ReadAhead
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
 from waltz.client.core.values import DataT_co, Transaction
-from waltz.client.inline import InlineFeeds, read_batches
+from waltz.client.stream_ranges import StreamRanges, read_batches
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
@@ -33,19 +33,20 @@ from waltz.client.ticker import Ticker
 from waltz.net import Dialer
 from waltz.protocol import ReqId
 
-BATCH = 1000
+BATCH_TRANSACTIONS = 1000
 """The most transactions of one batch."""
 
-_READS_OPEN = 500
+_READ_AHEAD_TRANSACTIONS = 500
 _READ_AHEAD_BYTES = 32 << 20
-"""How many transactions, and bytes, a stream with feeds reads ahead of the application."""
+"""How many transactions, and bytes of their data, a stream with feeds and data reads ahead of the
+application."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSources:
     """The parts of a client that its streams use.
 
-    ``buffer`` is the number of transactions that a stream holds before it stops reading.
+    ``buffer`` is the number of fed transactions that a stream holds before it stops reading.
     """
 
     directory: Directory
@@ -160,24 +161,24 @@ class ServerStream(LogStream[DataT_co]):
     async def _source(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield transactions from ranges, or from feeds if ranges are not used."""
         if self._closed or self._begun:
-            raise ClientClosed
+            raise ClientClosed  # A stream can be iterated over only once.
         self._begun = True
         if self._with_data:
-            feeds = InlineFeeds(
+            ranges = StreamRanges(
                 self._sources.request_client, self._after, self._until, self._wake.set
             )
             try:
                 async for batch in read_batches(
-                    feeds, self._wait_for_change, self._sources.deserialize
+                    ranges, self._wait_for_change, self._sources.deserialize
                 ):
                     yield batch
             finally:
-                feeds.end()
-            if not feeds.unsupported:
+                ranges.end()
+            if not ranges.unsupported:
                 return
             # A server is too old for ranges: continue with feeds, and read the data of each
             # transaction by a request of its own.
-            self._after = feeds.positions
+            self._after = ranges.positions
         await self._start()
         async for batch in self._with_their_data() if self._with_data else self._without_data():
             yield batch
@@ -221,15 +222,18 @@ class ServerStream(LogStream[DataT_co]):
         )
 
     async def _next_records(self) -> list[FeedRecord] | None:
-        """Wait for records and return up to `BATCH` of them, None at the end of the stream."""
+        """Wait for records and return up to `BATCH_TRANSACTIONS` of them.
+
+        Returns None at the end of the stream.
+        """
         while not self._buffer:
             if self._complete and self._failure is None:
                 return None
             await self._wait_for_change()
         records: list[FeedRecord] = []
-        while self._buffer and len(records) < BATCH:
+        while self._buffer and len(records) < BATCH_TRANSACTIONS:
             run = self._buffer.popleft()
-            room = BATCH - len(records)
+            room = BATCH_TRANSACTIONS - len(records)
             if len(run) > room:
                 self._buffer.appendleft(run[room:])
                 run = run[:room]
@@ -240,7 +244,11 @@ class ServerStream(LogStream[DataT_co]):
         return records
 
     async def _wait(self) -> None:
-        """Wait for a change: new records or answers, a failure, or the end of the stream."""
+        """Wait for a change: new records or answers, a failure, or the end of the stream.
+
+        Raises ClientClosed if the stream is closed already. A failure does not raise an error here,
+        because answers that are still expected come before the error.
+        """
         if self._closed:
             raise ClientClosed
         self._wake.clear()
@@ -258,19 +266,20 @@ class ServerStream(LogStream[DataT_co]):
 
     async def _with_their_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
-        ahead = ReadAhead(_READ_AHEAD_BYTES, _READS_OPEN)
+        ahead = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_TRANSACTIONS)
         reads: deque[_Read] = deque()
         while (records := await self._next_records()) is not None:
             todo = deque(records)
             while todo or reads:
                 while todo and ahead.room():
-                    reads.append(self._read(todo.popleft(), ahead))
+                    reads.append(self._start_read(todo.popleft(), ahead))
                 if batch := self._arrived(reads, ahead):
                     yield batch
                 else:
                     await self._wait()
 
-    def _read(self, record: FeedRecord, ahead: ReadAhead) -> _Read:
+    def _start_read(self, record: FeedRecord, ahead: ReadAhead) -> _Read:
+        """Request the data of a fed transaction."""
         read = _Read(record)
 
         def on_answer(answer: Answer | None) -> None:
@@ -310,6 +319,7 @@ class ServerStream(LogStream[DataT_co]):
         return transaction
 
     def _check_ahead(self, partition: int) -> None:
+        """Make the stream fail if the log is known to end before the position of its feed."""
         feed = self._feeds[partition]
         if feed.log_mark_behind is not None and self._failure is None:
             self._failure = ClientAhead(partition, feed.position, feed.log_mark_behind)

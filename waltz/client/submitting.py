@@ -18,7 +18,7 @@ Build = (
 """Returns the draft to append in this attempt, None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""The pause before a new attempt if the client has received no transaction since the last one."""
+"""The pause before an attempt if no transaction was received since the attempt before it."""
 
 
 Mount = Callable[[], Awaitable[int]]
@@ -35,7 +35,10 @@ async def submit(
     append: Append[DataT],
     seconds: float | None,
 ) -> int | None:
-    """See `waltz.LogClient.submit`. All attempts together take ``seconds`` at most."""
+    """See `waltz.LogClient.submit`. All attempts together take ``seconds`` at most.
+
+    If ``seconds`` is None, there is no limit.
+    """
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
     attempt: Attempt | None = None
@@ -66,6 +69,7 @@ async def submit(
 async def _next(
     partition: int, mount: Mount, before: Attempt | None, conflict: int | None
 ) -> Attempt:
+    """Mount the partition and return the first attempt, or the attempt after ``before``."""
     fed = await mount()
     if before is None:
         return Attempt(partition, 1, fed)

@@ -17,7 +17,7 @@ _SHOWN_LINES = 5
 
 
 class ProcessFailed(RuntimeError):
-    """A process of the cluster did not start, or exited; the text has its last lines of output."""
+    """A process of the cluster did not start, was not ready in time, or exited; the text says why."""
 
 
 class ChildProcess:
@@ -92,20 +92,20 @@ class ChildProcess:
             await asyncio.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """Kill the process, which has the effect of a crash."""
+        """Kill the process and wait for its exit. The effect is that of a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def exit_report(self) -> str:
-        """Return the exit status, and the last lines of the log since the last start."""
+        """Return whether the process runs or how it exited, and the last log lines since its start."""
         status = self.exit_status
-        ended = "it runs" if status is None else f"it exited with status {status}"
+        state = "it runs" if status is None else f"it exited with status {status}"
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
         ending = "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:]) or " nothing"
-        return f"{ended}. Its log, {self._log}, ends with:{ending}"
+        return f"{state}. Its log, {self._log}, ends with:{ending}"
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from waltz.local.core.plan import Layout
 
 _POLL_S = 0.05
 _END_TIMEOUT_S = 10.0
+"""How long to wait for the end of left-over processes after each of the two signals."""
 _DOWN_TIMEOUT_S = 60.0
 
 
@@ -71,6 +72,7 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
         line = await reader.readline()
     finally:
         writer.close()
+    # A supervisor that stops may end before it has answered.
     if not line and request is not Control.STOP:
         raise ControlFailed("the supervisor ended before it answered")
     if line and (error := json.loads(line)["error"]) is not None:
@@ -78,32 +80,42 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 
 
 def find_left_over(directory: Path) -> dict[str, int]:
-    """Return the ids of the processes in ``cluster.json`` that still run, by name."""
+    """Return the ids of the processes in ``cluster.json`` that still run, by name.
+
+    Raises NotRunning.
+    """
     description = read_description(directory)
     pids = {name: process["pid"] for name, process in description["processes"].items()}
     return {name: pid for name, pid in pids.items() if pid and _belongs(pid, directory)}
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
-    """End the processes that a dead supervisor left; return their ids by name."""
+    """End the processes that a dead supervisor left, and delete ``cluster.json``.
+
+    Returns the ids of the processes by name. Raises NotRunning.
+    """
     left = find_left_over(directory)
-    for sign in (signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, sign)
+                os.kill(pid, number)
         _wait_until(lambda: not find_left_over(directory), _END_TIMEOUT_S)
     Layout(directory.absolute()).description.unlink(missing_ok=True)
     return left
 
 
 def wait_until_down(directory: Path) -> None:
-    """Return when the cluster in ``directory`` no longer runs. Raises ControlFailed."""
+    """Return when the cluster in ``directory`` no longer runs.
+
+    Raises ControlFailed if it still runs after `_DOWN_TIMEOUT_S`.
+    """
     description = Layout(directory.absolute()).description
     if not _wait_until(lambda: not description.exists(), _DOWN_TIMEOUT_S):
         raise ControlFailed(f"the cluster in {directory} did not stop within {_DOWN_TIMEOUT_S:g} s")
 
 
 def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
+    """Wait until ``reached`` returns true. Return false if it does not within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:

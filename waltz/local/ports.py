@@ -20,6 +20,7 @@ _DEFAULT_LOWEST_OUTGOING = 32_768
 _LOWEST_CANDIDATE = 10_240
 _FEWEST_CANDIDATES = 1_000
 _TRIES = 50
+"""How many ports are tried before `choose_ports` fails to find one of its ports."""
 
 
 class NoFreePorts(OSError):
@@ -27,7 +28,10 @@ class NoFreePorts(OSError):
 
 
 def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:
-    """Return ``count`` different ports on which no process listens. Raises NoFreePorts."""
+    """Return ``count`` different ports on which no process listens. Raises NoFreePorts.
+
+    The same ``seed`` gives the same random choice.
+    """
     candidates = _candidates()
     draw = random.Random(seed)
     with ExitStack() as held:

@@ -18,13 +18,15 @@ from waltz.local.cluster import LocalCluster, OnProgress
 from waltz.local.control import Control
 
 _CHECK_SECONDS = 0.5
+"""The time between two checks for processes that have ended or started."""
 
 
 async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
     """Start the cluster, run it until SIGTERM, SIGINT or a request to stop, then stop it.
 
-    ``say`` is called with a line of text at each event. A process that ends by itself is reported,
-    but not started again. Raises the errors of `LocalCluster.start`.
+    A signal during the start stops the cluster, too. ``say`` is called with a line of text at each
+    event. A process that ends is reported, but not started again. Raises the errors of
+    `LocalCluster.start`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

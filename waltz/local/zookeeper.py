@@ -1,4 +1,4 @@
-"""Run a ZooKeeper server as a child process, from pyspark's jars. Touches disk and network.
+"""Run ZooKeeper as a child process, from pyspark's jars. Touches disk, processes, the network.
 
 The server needs Java and an installed pyspark, listens only on the loopback address, keeps all data
 in one directory, and has little memory, which suffices for one small cluster. All methods block.
@@ -152,7 +152,7 @@ class ZooKeeperProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the server, which has the effect of a crash."""
+        """Kill the server and wait for its exit. The effect is that of a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -167,6 +167,10 @@ class ZooKeeperProcess:
         return config, logging
 
     def _await_answer(self, process: subprocess.Popen[bytes], log_start: int) -> None:
+        """Wait until the server opens sessions. Raises ZooKeeperNotStarted.
+
+        ``log_start`` is the size of the log before this start.
+        """
         deadline = time.monotonic() + _START_TIMEOUT_S
 
         def until(reached: Callable[[], bool], what: str) -> None:
@@ -185,6 +189,7 @@ class ZooKeeperProcess:
         until(self._opens_session, "opened no session")
 
     def _learn_port(self, log_start: int) -> bool:
+        """Read the server's port from its log. Return false if the log does not have it yet."""
         with self.log_path.open("rb") as log:
             log.seek(log_start)
             bound = _BOUND.search(log.read())

@@ -15,15 +15,16 @@ ZOOKEEPER = "zookeeper"
 
 _LONGEST_RETRY_MS = 1000
 _FORMAT = 1
+"""The format of the plan's file."""
 
 
 class PlanError(ValueError):
-    """The requested shape does not fit the directory; the text says what to do."""
+    """A shape is impossible or not that of the existing cluster, or a plan cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers of partitions and processes; with ``tls``, certificates are self-signed."""
+    """The numbers of partitions and processes. ``tls`` turns TLS on, with self-signed certificates."""
 
     partitions: int = 4
     storages: int = 3
@@ -46,7 +47,7 @@ class Shape:
 
     @property
     def num_ports(self) -> int:
-        """How many ports a cluster of this shape listens on."""
+        """How many ports a cluster of this shape listens on: those of `ClusterPlan`."""
         return 1 + 3 * self.storages + 2 * self.servers
 
 

@@ -1,4 +1,4 @@
-"""Read a stream with data by requests for ranges of records. Network.
+"""Read a stream with data by requests for ranges of records, without a feed. Network.
 
 A *range* is a run of consecutive records of one partition, with their data. The stream requests the
 next range of a partition before the application has taken the last one, but not while two ranges
@@ -25,11 +25,16 @@ _WAIT_MS = 10_000
 
 _CHECKSUM_BYTES = 4
 _RANGE_RECORDS = 1000
-_MOST_RANGE_BYTES = 1 << 20
+"""The most records of a range. A range becomes one batch of the stream."""
+
+_BYTES_OF_ALL_RANGES = 32 << 20
+"""The size limit of one range of every partition together. Each partition has an equal share."""
+
 _LEAST_RANGE_BYTES = 16 << 10
-_HELD_BYTES = 32 << 20
-"""The memory of a stream, divided by its number of partitions, is the largest size of a range, but
-not less than `_LEAST_RANGE_BYTES` and not more than `_MOST_RANGE_BYTES`."""
+_MOST_RANGE_BYTES = 1 << 20
+"""The size limit of one range is the share of its partition, but at least and at most this. The
+first record of a range is sent even if it is larger."""
+
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
 
@@ -46,19 +51,21 @@ class _Partition:
     """The state of one partition of a stream."""
 
     position: int
-    """The id of the last transaction that has arrived."""
+    """The id of the last transaction that has arrived. At first, the stream begins after it."""
     held: int = 0
     """The number of ranges that have arrived and that the application has not taken."""
     open_request: OnAnswer | None = None
+    """The callback of the request that has no answer yet, which identifies this request."""
 
 
-class InlineFeeds:
+class StreamRanges:
     """Requests the ranges of several partitions, and returns them in the order of their arrival.
 
     ``after`` maps a partition to the transaction after which it is read, ``until`` to its last
-    transaction, if it has one. ``wake`` is called after each change. ``unsupported`` becomes true
-    if a server is too old for ranges. Then no more ranges are requested, and the caller must read
-    the transactions after `positions` from feeds.
+    transaction, if it has one. ``wake`` is called after each answer, and when the client ends.
+    ``unsupported`` becomes true if a server is too old for ranges. Then no more ranges are
+    requested, and the caller must read the transactions after `positions` from feeds. ``failure``
+    is the error that ends the stream, None while there is none.
     """
 
     def __init__(
@@ -73,9 +80,9 @@ class InlineFeeds:
         self._request_client = request_client
         self._until = until
         self._wake = wake
-        share = _HELD_BYTES // max(len(after), 1)
+        share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
         self._range_bytes = min(max(share, _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
-        self._partitions = {partition: _Partition(mark) for partition, mark in after.items()}
+        self._partitions = {partition: _Partition(begin) for partition, begin in after.items()}
         self._arrived: deque[_Range] = deque()
         self._ended = False
 
@@ -93,12 +100,15 @@ class InlineFeeds:
         )
 
     def request(self) -> None:
-        """Request the next range of every partition, unless too many of its ranges wait."""
+        """Request the next range of each partition that has no open request and needs one."""
         for number, state in self._partitions.items():
             self._request(number, state)
 
     def take(self) -> _Range | None:
-        """Remove and return the range that arrived first, None if no range waits."""
+        """Remove and return the range that arrived first, None if no range waits.
+
+        Removing a range makes room for another one of its partition, which is requested now.
+        """
         if not self._arrived:
             return None
         arrived = self._arrived.popleft()
@@ -116,6 +126,7 @@ class InlineFeeds:
                 state.open_request = None
 
     def _request(self, number: int, state: _Partition) -> None:
+        """Request the next range of a partition, unless that is not possible or not useful now."""
         count = min(_RANGE_RECORDS, self._until.get(number, 1 << 62) - state.position)
         if (
             state.open_request is not None
@@ -154,7 +165,7 @@ class InlineFeeds:
             case AnswerKind.CORRUPT:
                 self.failure = DataCorrupt(number, answer.mark, CHECKSUM_ATTEMPTS)
             case AnswerKind.DATA | AnswerKind.MARK | AnswerKind.HEADERS:
-                raise AssertionError(f"an answer to another request: {answer.kind}")
+                raise AssertionError(f"not an answer to a request for records: {answer.kind}")
             case _:
                 assert_never(answer.kind)
 
@@ -185,24 +196,25 @@ def transactions(
 
 
 async def read_batches(
-    feeds: InlineFeeds, wait_for_change: Callable[[], Any], deserialize: Callable[[bytes], Any]
+    ranges: StreamRanges, wait_for_change: Callable[[], Any], deserialize: Callable[[bytes], Any]
 ) -> AsyncIterator[list[Transaction[Any]]]:
-    """Yield the transactions of ``feeds`` until `InlineFeeds.complete` or ``unsupported``.
+    """Yield the transactions of ``ranges`` until `StreamRanges.complete` or ``unsupported``.
 
-    ``wait_for_change`` must return after a call of the ``wake`` of ``feeds``.
+    ``wait_for_change`` must return after a call of the ``wake`` of ``ranges``. Raises
+    ``ranges.failure`` and the errors of ``deserialize``.
     """
-    feeds.request()
+    ranges.request()
     while True:
-        arrived = feeds.take()
+        arrived = ranges.take()
         if arrived is not None:
             made, unreadable = transactions(arrived.partition, arrived.records, deserialize)
             if made:
                 yield made
             if unreadable is not None:
                 raise unreadable
-        elif feeds.failure is not None:
-            raise feeds.failure
-        elif feeds.unsupported or feeds.complete:
+        elif ranges.failure is not None:
+            raise ranges.failure
+        elif ranges.unsupported or ranges.complete:
             return
         else:
             await wait_for_change()
