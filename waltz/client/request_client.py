@@ -45,7 +45,7 @@ It is not called if the request is cancelled.
 
 
 class RequestClient:
-    """Sends the read requests of one client, and passes each answer to the code that requested it."""
+    """Sends the read requests of one client, and passes each answer to its request's caller."""
 
     def __init__(self, client_id: int, directory: Directory, dialer: Dialer) -> None:
         self._client_id = client_id

@@ -25,10 +25,10 @@ from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.core.read_ahead import ReadAhead
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
 from waltz.client.core.values import DataT_co, Transaction
-from waltz.client.stream_ranges import StreamRanges, read_batches
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
+from waltz.client.stream_ranges import StreamRanges, read_batches
 from waltz.client.ticker import Ticker
 from waltz.net import Dialer
 from waltz.protocol import ReqId

@@ -17,7 +17,7 @@ _SHOWN_LINES = 5
 
 
 class ProcessFailed(RuntimeError):
-    """A process of the cluster did not start, was not ready in time, or exited; the text says why."""
+    """A process did not start, was not ready in time, or exited. The text says why."""
 
 
 class ChildProcess:
@@ -98,7 +98,7 @@ class ChildProcess:
             self._process.wait()
 
     def exit_report(self) -> str:
-        """Return whether the process runs or how it exited, and the last log lines since its start."""
+        """Return whether it runs or how it exited, and the last log lines since its last start."""
         status = self.exit_status
         state = "it runs" if status is None else f"it exited with status {status}"
         with self._log.open("rb") as log:

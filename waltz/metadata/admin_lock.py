@@ -28,6 +28,7 @@ class AdminLock:
         self._path = path
         self._within_session = asyncio.Lock()
         self._owner: int | None = None
+        """The id of the session that created the node when this object last took the lock."""
 
     async def __aenter__(self) -> None:
         """Wait for the lock, without a time limit."""

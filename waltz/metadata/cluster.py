@@ -56,8 +56,9 @@ class Versioned(Generic[T]):
 class Cluster:
     """The cluster at the znode ``root``. Raises paths.BadRoot if ``root`` is no valid path.
 
-    Every read raises NoCluster if the znode does not exist or has no data, and MalformedMetadata if
-    its data cannot be decoded. ``on_change`` is called once after a change (`MetadataStore`).
+    Every read, except that of a partition's metadata, raises NoCluster if the znode does not exist
+    or has no data. Every read raises MalformedMetadata if the data cannot be decoded. ``on_change``
+    is called once after a change (`MetadataStore`).
     """
 
     def __init__(self, store: MetadataStore, root: str) -> None:
@@ -127,7 +128,7 @@ class Cluster:
         return read
 
     async def membership(self, on_change: OnChange | None = None) -> Membership:
-        """Read the servers and the assignment of partitions, all from the same instant.
+        """Read the servers and the assignment of partitions to them; see `Membership`.
 
         ``on_change`` is called when the assignment, or the list or the data of servers, changes.
         """
@@ -181,8 +182,9 @@ class Cluster:
         Raises VersionConflict.
         """
         assert new.session_id > NO_SESSION, "metadata are written for a session"
-        # A session with a larger id has not begun. A later session would get the same id, and
-        # recovery could not tell the two sessions apart.
+        # The session is the newest one of the partition, so no replica has a larger session id. If
+        # a larger id were recorded, a later session would get the same id, and recovery could not
+        # tell the two apart.
         assert all(state.session_id <= new.session_id for state in new.replicas.values())
         path = self.paths.partition(partition)
         return await compare_and_set(self.store, path, new.encode(partition), version)
@@ -196,7 +198,7 @@ class Cluster:
         return await self._next_id(self.paths.server_id)
 
     async def storage_maps(self) -> StorageMaps:
-        """Read the three maps of storages. Another process may change one between the reads."""
+        """Read the three maps of storages. Another process may change a map between the reads."""
         groups, connections = await self.groups(), await self.connections()
         return StorageMaps(
             groups.value, connections.value, (await self.replica_assignments()).value
@@ -245,6 +247,8 @@ class Cluster:
     ) -> None:
         """Read, change and write the maps under the admin lock.
 
+        Raises ChangeRefused, or VersionConflict if the lock was lost and another process wrote.
+
         The maps are written one after the other, so a crash may leave a change half done. The order
         of the writes makes every such state repairable by `remove_storage_node`: a storage that is
         added enters its group before it gets its partition list, and a storage that is removed
@@ -270,7 +274,10 @@ class Cluster:
                     await compare_and_set(self.store, path, after.encode(), version)
 
     async def _try_membership(self, on_change: OnChange | None) -> Membership | None:
-        """Read the membership once; return None if a part of it changed during the reading."""
+        """Read the membership once.
+
+        Returns None if the assignment was written, or a server left, during the reading.
+        """
         parent = self.paths.server_descriptors
         assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
         children = await self.store.children(parent, on_change)
@@ -288,6 +295,8 @@ class Cluster:
         return Membership(assignment.value, assignment.version, children.cversion, tuple(members))
 
     async def _next_id(self, path: str) -> int:
+        """Increment the counter at ``path``, and return its new value."""
+
         async def take() -> int:
             while True:
                 last = await self._read_once(path, decode_id, None)

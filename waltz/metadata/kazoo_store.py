@@ -70,7 +70,10 @@ class KazooStore:
         connect_timeout_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> KazooStore:
-        """Open a session. Raises ConnectFailed if that takes longer than ``connect_timeout_s``.
+        """Open a session.
+
+        Raises ConnectFailed if ``connect_string`` is malformed, or if there is no session after
+        ``connect_timeout_s``.
 
         Every later operation that has no answer within the session timeout raises
         OperationTimedOut.
@@ -214,6 +217,7 @@ class KazooStore:
         return None if on_change is None else _Watch(self._from_thread, on_change)
 
     def _from_thread(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Make the event loop call ``callback``. kazoo's threads call this method."""
         # kazoo may call after the loop has been closed. Nothing waits for the call then.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
@@ -252,6 +256,7 @@ class _Watch:
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    """Complete ``answer`` by kazoo's ``result``, unless the waiting task has ended already."""
     if answer.done():
         return
     if result.exception is not None:

@@ -1,7 +1,8 @@
 """Create and delete the znodes of a cluster. Touches ZooKeeper.
 
-If ZooKeeper does not answer, the operation fails and is not retried. The cluster may then be
-incomplete; the user deletes it and creates it again. Source: spec/zookeeper.md section 1.
+If ZooKeeper does not answer, the operation fails and is not retried; only the admin lock retries.
+The cluster may then be incomplete; the user deletes it and creates it again. Source:
+spec/zookeeper.md section 1.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: byt
 
 
 async def _what_is_there(store: MetadataStore, root: str) -> str:
+    """Return the text of ClusterExists, which says what is at ``root``."""
     node = await store.get(root)
     try:
         name = ClusterParams.decode(node.data if node and node.data else b"").name

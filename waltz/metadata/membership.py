@@ -145,7 +145,10 @@ class ServerMembership:
         return server_id
 
     async def finished(self) -> None:
-        """Wait until the server has left. If a failure ended its membership, raise the failure."""
+        """Wait until `leave`, or until the store is closed.
+
+        If a failure has ended the membership before, raise the failure.
+        """
         assert self._watch is not None
         await self._watch.finished()
 
@@ -184,7 +187,7 @@ class ServerMembership:
             continue
 
     async def _try_prefer(self) -> bool:
-        """Try `prefer` once; return False if the membership changed meanwhile."""
+        """Try to finish `prefer` once; return False if the membership changed meanwhile."""
         store, paths = self._cluster.store, self._cluster.paths
         membership = await self._cluster.membership()
         own = membership.own_nodes(self.server_id, store.health.session_id)
@@ -250,7 +253,10 @@ class ClientMembership:
         self._watch = _MembershipWatch(self._cluster, self._act)
 
     async def finished(self) -> None:
-        """Wait until `stop`. If a failure ended the task before, raise the failure."""
+        """Wait until `stop`, or until the store is closed.
+
+        If a failure has ended the task before, raise the failure.
+        """
         assert self._watch is not None
         await self._watch.finished()
 

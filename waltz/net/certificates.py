@@ -36,7 +36,10 @@ def expiry(certificate: Path) -> datetime.datetime:
 
 
 def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
-    """Load a new self-signed certificate into ``context``; return when it expires."""
+    """Load a new self-signed certificate into ``context``; return when it expires.
+
+    Raises OSError if no temporary file can be written.
+    """
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
     now = datetime.datetime.now(datetime.UTC)

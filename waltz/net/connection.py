@@ -26,7 +26,8 @@ LINGER_SECONDS = 10.0
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _WRITE_LOW_WATER_BYTES = 1 << 18
-"""A connection is congested from the upper bound of waiting bytes down to the lower one."""
+"""A connection becomes congested when more bytes than the upper bound wait to be written. It stays
+congested until no more than the lower bound wait."""
 
 
 class ConnectionLost(ConnectionError):
@@ -112,7 +113,7 @@ class FrameConnection(asyncio.Protocol):
 
     @property
     def peer_text(self) -> str | None:
-        """The text by which the peer identifies itself in its Hello."""
+        """The text by which the peer identifies itself in its Hello, None before the Hello."""
         return self._decoder.peer_text
 
     async def handshake(self) -> None:
@@ -241,7 +242,7 @@ class FrameConnection(asyncio.Protocol):
             self._transport.writelines(outgoing)
 
     def _end(self, reason: str) -> None:
-        """Mark the connection as closed and notify its owners; the transport is still open."""
+        """Mark the connection as closed and notify its owners. Do not touch the transport."""
         if self.closed:
             return
         self.closed = True

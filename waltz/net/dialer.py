@@ -35,8 +35,9 @@ async def dial(
 ) -> FrameConnection:
     """Open a connection to ``host:port``. Raises DialFailed.
 
-    When this returns, the peer's Hello may not have arrived yet. Await
-    `FrameConnection.handshake` before sending.
+    Also raises TlsConfigError if the TLS files cannot be used and were never loaded before.
+    When this returns, the peer's Hello may not have arrived yet. Await `FrameConnection.handshake`
+    before sending.
     """
     loop = asyncio.get_running_loop()
     context = tls.dialing_context()
@@ -66,7 +67,7 @@ async def dial(
             reason = os.strerror(error.errno)
         raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
     except (OverflowError, ValueError) as error:
-        # The host is no name, or the port no number of a port.
+        # The host is not a valid name, or the port is not a valid port number.
         raise DialFailed(f"cannot reach {host!r}:{port}: not an address: {error}") from error
     raw = transport.get_extra_info("socket")
     if raw is not None:

@@ -25,7 +25,7 @@ _OPEN_SEQ = -1
 _HANDSHAKE_SECONDS = 10.0
 
 OnAnswer = Callable[[Any], None]
-"""Called once, with the answer or with a `ConnectionLost`."""
+"""Called once, with the answer, which may be a failure, or with a `ConnectionLost`."""
 
 
 class RemoteFailure(Exception):
@@ -112,7 +112,7 @@ class RpcConnection(FrameHandler):
         cluster: tuple[uuid.UUID, int],
         network: Network,
     ) -> RpcConnection:
-        """Connect, wait for the handshake, and send the cluster's key and number of partitions."""
+        """Connect, and wait until the node has accepted the cluster's key and partition count."""
         rpc._connection = await network.dial(*address, rpc._port.spec, rpc, tls)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
@@ -147,7 +147,7 @@ class RpcConnection(FrameHandler):
         return self._connection.version
 
     def next_seq(self) -> int:
-        """Return a sequence number for the next request."""
+        """Take a new sequence number, for one request."""
         seq = self._next_seq
         self._next_seq += 1
         return seq
@@ -155,7 +155,8 @@ class RpcConnection(FrameHandler):
     def send_request(self, request: Any, on_answer: OnAnswer) -> None:
         """Send ``request``, whose sequence number is from `next_seq`, and later call ``on_answer``.
 
-        ``on_answer`` is called exactly once, and never during this call.
+        ``on_answer`` is called exactly once, and never during this call. If the peer's version
+        lacks the request, this raises UnsupportedByPeer, and ``on_answer`` is not called.
         """
         if self.closed:
             asyncio.get_running_loop().call_soon(on_answer, ConnectionLost("connection closed"))

@@ -29,8 +29,10 @@ from waltz.net.certificates import Stamp, expiry, load_self_signed, stamp_of
 log = logging.getLogger(__name__)
 
 _SOON_DAYS = 14.0
+"""A certificate that expires within this time causes a warning when it is loaded."""
 _SECONDS_PER_DAY = 86_400
 _OPENSSL_NAME_MISMATCHES = (62, 64)
+"""OpenSSL's codes for a certificate with another host name, and with another IP address."""
 
 
 class TlsConfigError(ValueError):
@@ -60,8 +62,9 @@ class _ReloadedContext:
         return _ReloadedContext, ()
 
     def current(self, files: tuple[Path, ...], load: Callable[[], _Loaded]) -> _Loaded:
-        """Return the context of ``files``; call ``load`` if they have changed since the last call.
+        """Return the context of ``files``.
 
+        Call ``load`` at the first call, and when the files have changed since the last call.
         Raises TlsConfigError only if no earlier load has succeeded.
         """
         stamp = stamp_of(files)
@@ -134,7 +137,7 @@ class TlsConfig:
         return None if expires is None else round(_days_until(expires), 2)
 
     def explain(self, error: ssl.SSLError, host: str) -> str:
-        """Return why a TLS handshake with ``host`` failed, and the remedy."""
+        """Return why a TLS handshake with ``host`` failed, and the remedy if it is known."""
         if not isinstance(error, ssl.SSLCertVerificationError):
             return error.reason or str(error)
         if error.verify_code in _OPENSSL_NAME_MISMATCHES:
@@ -177,7 +180,10 @@ class TlsConfig:
         return _Loaded(context, self._load(context))
 
     def _load(self, context: ssl.SSLContext) -> datetime.datetime | None:
-        """Load the files into ``context``; return when the certificate expires (None: none set)."""
+        """Load the files into ``context``; return when the certificate expires.
+
+        Returns None if no certificate is set. Raises TlsConfigError.
+        """
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if (self.certificate is None) != (self.key is None):
             raise TlsConfigError("TLS certificate and key go together: set both or neither")

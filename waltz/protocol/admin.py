@@ -111,7 +111,7 @@ class LastSessionInfoRequest:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoResponse:
-    """The persisted session, its low-water mark, and the replica's local low-water mark."""
+    """The persisted session and its marks; see `storage.LastSessionInfoResponse`."""
 
     seq_num: int
     partition: int

@@ -16,6 +16,7 @@ MAX_LOCKS = 1 << 16
 
 _OUTCOME = struct.Struct(">bq")
 _SMALLEST_APPEND_BYTES = 24
+"""An append without locks and data has six ints: three counts, header, data length, checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class OutcomeKind(IntEnum):
 class BatchedOutcome:
     """The outcome of one append.
 
-    ``transaction_id`` is the append's own id if it was committed, the id of the transaction that
-    took the lock if the append was refused, otherwise -1.
+    ``transaction_id`` is the append's own id if it was committed. If the append was refused, the
+    client must apply the log up to ``transaction_id`` before it tries again. Otherwise it is -1.
     """
 
     kind: OutcomeKind

@@ -33,9 +33,9 @@ class MountState(IntEnum):
 class MountRequest:
     """Mount a partition: start a feed after ``client_high_water_mark``.
 
-    All later messages of the feed repeat ``req_id``. ``seq_num`` is the number of the connection,
-    which grows with each connection of the client: after the mount, the server ignores requests
-    about the partition on the client's older connections.
+    MountResponse, FeedRequest and FeedSuspended of this feed repeat ``req_id``. ``seq_num`` is the
+    number of the connection, which grows with each connection of the client: after the mount, the
+    server ignores requests about the partition on the client's older connections.
     """
 
     req_id: ReqId
@@ -113,14 +113,17 @@ class TransactionDataResponse:
 
 @dataclass(frozen=True, slots=True)
 class FlushRequest:
-    """Request an answer when every earlier append is resolved: committed, refused or failed."""
+    """Request an answer when every earlier append of the partition is resolved.
+
+    A resolved append is committed, refused or failed.
+    """
 
     req_id: ReqId
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResponse:
-    """All earlier appends are resolved. The log's high-water mark is ``transaction_id``."""
+    """All earlier appends of the partition are resolved. ``transaction_id`` is the log's mark."""
 
     req_id: ReqId
     transaction_id: int
@@ -130,7 +133,7 @@ class FlushResponse:
 class LockFailure:
     """The append was refused because of a lock.
 
-    The client may retry the append after it has applied ``transaction_id``, which took the lock.
+    The client may retry the append after it has applied the log up to ``transaction_id``.
     """
 
     req_id: ReqId

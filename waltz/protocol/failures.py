@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from waltz.protocol.fields import INT, TEXT, Reader
 
+_SMALLEST_FRAME_BYTES = 16
+"""A stack frame with empty texts has four ints: three lengths and the line number."""
+
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
@@ -43,7 +46,7 @@ class RpcFailureCodec:
         message = TEXT.read(reader)
         frames = tuple(
             StackFrame(TEXT.read(reader), TEXT.read(reader), TEXT.read(reader), INT.read(reader))
-            for _ in range(reader.count(16))
+            for _ in range(reader.count(_SMALLEST_FRAME_BYTES))
         )
         return RpcFailure(message, frames)
 

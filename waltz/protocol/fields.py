@@ -234,7 +234,7 @@ class Batch:
 
 
 class UncheckedBatch(Batch):
-    """A `Batch` that ends with the message. Reading does not check its records.
+    """A `Batch` that is the last field of its message. Reading does not check its records.
 
     The receiver must check the records by `RecordBatch.mismatch` before it uses them.
     """
@@ -246,7 +246,10 @@ class UncheckedBatch(Batch):
 
 
 class Stored:
-    """An int count, then that many records in their form on disk. They end with the message."""
+    """An int count, then that many records in their form on disk, as the last field of a message.
+
+    Reading does not check the records.
+    """
 
     def write(self, out: list[bytes], value: StoredBatch) -> None:
         """Append count and records."""

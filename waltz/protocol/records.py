@@ -26,6 +26,7 @@ WIRE_HEAD = struct.Struct(">qiiiiii")
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
+"""The position of the data length in a record."""
 _BETWEEN_DATA = struct.Struct(">Iq20xI")
 """All bytes between the data of two records: the checksum, then the next record's head."""
 

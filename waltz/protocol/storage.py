@@ -33,7 +33,7 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
-"""A placeholder for the sequence number, which the connection sets when it sends a request."""
+"""A placeholder. The sender sets the sequence number when it chooses the connection."""
 
 BOUNDED_LISTS_SINCE = 1
 """The first version whose requests for records can limit the bytes of the answer."""

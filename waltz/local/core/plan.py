@@ -24,7 +24,10 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers of partitions and processes. ``tls`` turns TLS on, with self-signed certificates."""
+    """The numbers of partitions and processes.
+
+    With ``tls``, storages and servers use TLS with self-signed certificates.
+    """
 
     partitions: int = 4
     storages: int = 3

@@ -39,7 +39,7 @@ def int64(value: int) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """Return ``value`` after its length, a 16-bit number of bytes.
+    """Return ``value`` in modified UTF-8, after its length in bytes as a 16-bit number.
 
     Raises MalformedText if ``value`` is too long.
     """

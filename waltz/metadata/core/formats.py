@@ -244,6 +244,7 @@ class PartitionMetadata:
         parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]
         parts.append(int32(len(self.replicas)))
         for storage, state in self.replicas.items():
+            # The version of the ReplicaState, then the version of the ReplicaId in it.
             parts += (_VERSION_1, _VERSION_1, int32(partition), text(storage))
             parts += (int64(state.session_id), int64(state.closing_mark))
         return b"".join(parts)
@@ -269,6 +270,7 @@ class PartitionMetadata:
         def state() -> ReplicaState:
             return ReplicaState(fields.int64(), fields.int64())
 
+        # Two version bytes and the partition, the storage, the session id and the closing mark.
         replicas = _read_map(fields, 6 + _EMPTY_TEXT_BYTES + 16, storage, state)
         fields.finish()
         return cls(generation, session_id, replicas)
@@ -306,6 +308,7 @@ def _read_storage_map(
 def _read_map(
     fields: FieldReader, entry_bytes: int, key: Callable[[], K], value: Callable[[], V]
 ) -> dict[K, V]:
+    """Read a count and that many entries, each of at least ``entry_bytes``; keep their order."""
     entries: dict[K, V] = {}
     for _ in range(fields.count(entry_bytes)):
         name = key()

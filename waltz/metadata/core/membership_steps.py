@@ -31,11 +31,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The servers and the assignment of partitions to them, all from the same instant.
+    """The servers and the assignment of partitions to them.
 
-    ``version`` is the version of the assignment's znode. ``cversion`` counts the changes of the
-    list of servers. An assignment contains the ``cversion`` of the list that it was computed for.
-    ``members`` are sorted by the names of their znodes.
+    The list of servers and the assignment are from the same instant. The data of a server may be
+    newer. ``version`` is the version of the assignment's znode. ``cversion`` counts the changes of
+    the list of servers. An assignment contains the ``cversion`` of the list that it was computed
+    for. ``members`` are sorted by the names of their znodes.
     """
 
     assignment: PartitionAssignment
@@ -95,7 +96,7 @@ class OwnPartitions:
 class UseEndpoints:
     """Use exactly these servers, each for its partitions.
 
-    ``applied`` is the version of the assignment.
+    ``applied`` is the version of the assignment, NOT_APPLIED if there is no server.
     """
 
     endpoints: Mapping[Endpoint, tuple[OwnedPartition, ...]]

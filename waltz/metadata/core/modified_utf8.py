@@ -67,6 +67,7 @@ def _encode_unit(unit: int) -> bytes:
 
 
 def _decode_unit(raw: bytes, position: int) -> tuple[int, int]:
+    """Return the UTF-16 unit that begins at ``position``, and the number of its bytes."""
     first = raw[position]
     if first < 0x80:
         return first, 1

@@ -91,8 +91,10 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
 class _Distribution:
     """Distributes the free partitions of ``pool``, a map from partition to its last generation.
 
-    Every server gets at least the minimum. ``_extra`` counts the servers that may still get one
-    partition more. ``taken`` is the list of the partitions that one server has got so far.
+    Every server gets at least the minimum, unless other servers prefer so many partitions that too
+    few are left. ``_extra`` is the number of partitions that may still be given to servers that
+    have the minimum. Preferred partitions can make it negative. ``taken`` is the list of the
+    partitions that one server has got so far.
     """
 
     def __init__(self, pool: dict[int, int], num_partitions: int, servers: int) -> None:
@@ -138,4 +140,5 @@ class _Distribution:
         return False
 
     def _give(self, taken: list[OwnedPartition], partition: int, *, moved: bool) -> None:
+        """Give a free partition to a server, with the next generation if it is ``moved``."""
         taken.append(OwnedPartition(partition, self.pool.pop(partition) + moved))
