@@ -122,9 +122,9 @@ class LogBulk(abc.ABC):
         """Append ``drafts`` in their order with one request; return the outcome of each.
 
         ``mark`` is the id of the last transaction that the caller's decision takes into account. A
-        draft is refused if another client took one of its write or read locks after this
-        transaction. If ``mark`` is None, the client uses the last transaction that it has received;
-        see `LogClient.append`. The locks of a draft do not refuse other drafts of the same batch.
+        draft is refused if a later transaction took one of its write or read locks. If ``mark`` is
+        None, the client uses the last transaction that it has received; see `LogClient.append`. The
+        locks of a draft do not refuse other drafts of the same batch.
 
         A batch is not atomic. If one draft is refused, the others are still appended. After a
         fault, the first drafts of the batch may be in the log while the others are `Absent`. No

@@ -103,10 +103,11 @@ class LogClient(abc.ABC, Generic[DataT]):
         """Append one transaction and return its id when a quorum has it on disk.
 
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
-        The server refuses the append if another client took one of the write or read locks after
-        this transaction. If ``mark`` is None, the client uses the last transaction that it has
-        received when it sends the append. The caller may not have seen this transaction, so locks
-        without a mark protect no decision. `submit` sets the mark.
+        The server refuses the append if a later transaction took one of the write or read locks,
+        even a transaction of this client. In rare cases the server refuses an append although no
+        transaction took its locks. If ``mark`` is None, the client uses the last transaction that
+        it has received when it sends the append. The caller may not have seen this transaction, so
+        locks without a mark protect no decision. `submit` sets the mark.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that the transaction is not in the log.

@@ -28,12 +28,13 @@ _RANGE_RECORDS = 1000
 """The most records of a range. A range becomes one batch of the stream."""
 
 _BYTES_OF_ALL_RANGES = 32 << 20
-"""The size limit of one range of every partition together. Each partition has an equal share."""
+"""The sum of the size limits of one range of each partition. All partitions have equal shares."""
 
 _LEAST_RANGE_BYTES = 16 << 10
+"""The size limit of a range if the share of its partition is smaller."""
+
 _MOST_RANGE_BYTES = 1 << 20
-"""The size limit of one range is the share of its partition, but at least and at most this. The
-first record of a range is sent even if it is larger."""
+"""The size limit of a range if the share of its partition is larger."""
 
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""

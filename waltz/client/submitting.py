@@ -18,7 +18,7 @@ Build = (
 """Returns the draft to append in this attempt, None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""The pause before an attempt if no transaction was received since the attempt before it."""
+"""The pause before an attempt if the client has received nothing since the previous attempt."""
 
 
 Mount = Callable[[], Awaitable[int]]

@@ -98,7 +98,7 @@ class ChildProcess:
             self._process.wait()
 
     def exit_report(self) -> str:
-        """Return whether it runs or how it exited, and the last log lines since its last start."""
+        """Return the state of the process, and the last lines of its log since its last start."""
         status = self.exit_status
         state = "it runs" if status is None else f"it exited with status {status}"
         with self._log.open("rb") as log:

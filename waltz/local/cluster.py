@@ -135,7 +135,7 @@ class LocalCluster:
         """Start all processes, wait until the cluster is healthy, and write ``cluster.json``.
 
         Raises PlanError, NoFreePorts, ClusterRunning, ZooKeeperNotStarted, ProcessFailed,
-        ClusterUnhealthy. After an error, the processes that were started are stopped.
+        ClusterUnhealthy, and the errors of `sync`. After an error, all processes are stopped.
         """
         self._lock_directory()
         try:

@@ -145,7 +145,7 @@ class ServerMembership:
         return server_id
 
     async def finished(self) -> None:
-        """Wait until `leave`, or until the store is closed.
+        """Wait until `leave`, or until an operation finds the store closed.
 
         If a failure has ended the membership before, raise the failure.
         """
@@ -253,7 +253,7 @@ class ClientMembership:
         self._watch = _MembershipWatch(self._cluster, self._act)
 
     async def finished(self) -> None:
-        """Wait until `stop`, or until the store is closed.
+        """Wait until `stop`, or until an operation finds the store closed.
 
         If a failure has ended the task before, raise the failure.
         """

@@ -47,8 +47,9 @@ class OutcomeKind(IntEnum):
 class BatchedOutcome:
     """The outcome of one append.
 
-    ``transaction_id`` is the append's own id if it was committed. If the append was refused, the
-    client must apply the log up to ``transaction_id`` before it tries again. Otherwise it is -1.
+    ``transaction_id`` is the append's own id if the append was committed, -1 if it is absent or its
+    outcome is unknown. If the append was refused, the client must apply the log up to
+    ``transaction_id`` before it tries again.
     """
 
     kind: OutcomeKind

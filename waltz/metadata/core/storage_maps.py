@@ -197,7 +197,10 @@ def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMa
 def assign_everything(
     groups: Mapping[str, int], admin_ports: Mapping[str, int], num_partitions: int
 ) -> StorageMaps:
-    """Return the maps of a new cluster in which every storage holds every partition."""
+    """Return the maps of a new cluster in which every storage holds every partition.
+
+    Raises ChangeRefused if a storage, a group or an admin port is malformed.
+    """
     maps = StorageMaps.empty()
     for storage, group in groups.items():
         maps = add_storage_node(maps, storage, group, admin_ports[storage])
