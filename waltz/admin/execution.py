@@ -1,7 +1,9 @@
 """Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
-No state is kept from step to step. A process that performs an order may be killed at any moment;
-performing the same order again continues it.
+No state is stored between steps. A process that performs an order may be killed at any moment;
+performing the same order again continues it. There are two exceptions: when ZooKeeper has changed,
+`refusal` forbids an `Unassignment` or a `GroupAssignment` to begin again. A `Synchronization` of
+the storages completes such an order.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ class OrderExecutor:
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
     failed. ``step_seconds`` is the time limit of one step at a storage (None: ``answer_seconds``).
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
-    `ReplicaObservation`. ``on_copied`` is called with the progress of a copy.
+    `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy transfers.
+    ``on_copied`` is called with the progress of a copy.
     """
 
     def __init__(
@@ -201,9 +204,10 @@ async def carry_out(
     """Perform the steps of ``order`` until it is complete; return how many steps succeeded.
 
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
-    changes. A step that failed, or had no effect, counts as a `Wait`. Raises OrderRefused,
-    NotPossible, the errors of `StepPerformer.observe`, and Stalled if there was no progress for
-    ``max_stall_seconds``.
+    changes. A step that failed counts as a `Wait`. If the next step equals the last step that
+    succeeded, the step had no effect: it is tried again without a call of ``on_step``, and counts
+    as a `Wait`, too. Raises OrderRefused, NotPossible, the errors of `StepPerformer.observe`, and
+    Stalled if there was no progress for ``max_stall_seconds``.
     """
     clock = asyncio.get_running_loop().time
     observation = await executor.observe(order.scope)

@@ -21,8 +21,9 @@ async def inspect(
 ) -> ClusterFacts:
     """Query ZooKeeper, every server and every storage concurrently.
 
-    The report of a process that does not answer within ``timeout_seconds`` has only the reason.
-    Raises NoCluster, MalformedMetadata.
+    The report of a process that does not answer has only the reason. A storage has
+    ``timeout_seconds`` for its answer, a server for the handshake and for each request. Raises
+    NoCluster, MalformedMetadata.
     """
     params = await cluster.store_params()
     view, maps = await cluster.membership(), await cluster.storage_maps()
@@ -55,7 +56,10 @@ async def inspect(
 async def query_servers(
     members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
 ) -> Mapping[int, ServerReport]:
-    """Query servers concurrently for their partitions and the storages that they reach."""
+    """Query servers concurrently for their partitions, the health of the partitions, and storages.
+
+    A server has ``timeout_seconds`` for the handshake and for each request.
+    """
     queried = tuple(members)
     answers = await asyncio.gather(*(_query_server(d, tls, timeout_seconds) for d in queried))
     return {each.server_id: answer for each, answer in zip(queried, answers, strict=True)}

@@ -24,7 +24,8 @@ _OPENING = -(1 << 63)
 class Monitor:
     """Samples one cluster; an async context manager.
 
-    A server or storage that does not answer within ``timeout_seconds`` is reported as a problem.
+    A server or storage that does not answer is reported as a problem. A storage has
+    ``timeout_seconds`` for its answer, a server for the handshake and for each request.
     """
 
     def __init__(self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float) -> None:

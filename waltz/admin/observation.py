@@ -28,9 +28,9 @@ class ReplicaObserver:
     """Query ZooKeeper, servers and storages of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. With ``retry``, a storage that refuses connections is retried during that time, so that
-    a restart does not look like a fault. ``tls_of`` has the TLS configuration of each storage that
-    does not use ``tls``.
+    failed; a server has this time for the handshake and for each request. With ``retry``, a storage
+    that fails is queried again during that time, so that a restart does not look like a fault.
+    ``tls_of`` has the TLS configuration of each storage that does not use ``tls``.
     """
 
     def __init__(

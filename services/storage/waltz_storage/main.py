@@ -25,7 +25,7 @@ async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
 
 
 async def _run(node: StorageNode) -> None:
-    """Start the node and run it until it is cancelled or fails."""
+    """Start the node and run it until the task is cancelled. A disk failure ends the process."""
     await node.start(await learn_cluster(node.config))
     async with node.http() as http_port:
         report_ports("storage", {**node.ports(), "http": http_port}, node.config.ports_file)

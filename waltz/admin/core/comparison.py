@@ -32,7 +32,7 @@ class RangeSum:
     """CRC-32, unsigned."""
 
     def plus(self, records: RecordBatch) -> RangeSum:
-        """Return the checksum extended by ``records``, which begin after ``last_id``."""
+        """Return the sum of this range and ``records``, which begin after ``last_id``."""
         num_bytes, checksum = self.num_bytes, self.checksum
         for record in records:
             wire = record.encode()
@@ -58,8 +58,8 @@ class Compared:
     """The result of a comparison up to ``last_id``.
 
     ``ends`` has the last id of each replica that ends before ``last_id``; ``problems`` has why
-    other replicas could not be read. All transactions before ``difference`` are the same; if it is
-    None, all transactions up to ``last_id`` are the same.
+    other replicas could not be read. On the remaining replicas, all compared transactions before
+    ``difference`` are the same; if it is None, all of them up to ``last_id`` are the same.
     """
 
     last_id: int
@@ -94,13 +94,13 @@ class Comparison:
         self._next = first_id
         """The first id that is not compared yet."""
         self._end: int | None = None
-        """The last id of the range that is known to differ, None while no range is."""
+        """The last id of the range that is known to differ, None if no such range is known."""
         self._range_end = first_id - 1
         """The last id of the range to query next."""
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
         self._problems = {s: why for s, why in replicas.items() if isinstance(why, str)}
-        self._query(last_id)
+        self._set_range(last_id)
 
     @property
     def last_id(self) -> int:
@@ -138,15 +138,15 @@ class Comparison:
                     sums[storage] = found
         shortest = min((found.last_id for found in sums.values()), default=self._range_end)
         if len(sums) < len(answers) or any(found.last_id != shortest for found in sums.values()):
-            # Query again: from the storages that are left, or only as far as all of them reach.
-            self._query(shortest)
+            # Query again: only the storages that are left, and only as far as all of them reach.
+            self._set_range(shortest)
         elif len(set(sums.values())) == 1:
             self._next = shortest + 1
             if self._end is not None and self._next > self._end:
                 # The replica that differed cannot be read any more.
                 self._end = None
             # If the first half of a range that differs is the same, the second half differs.
-            self._query(self._last_id if self._end is None else self._middle(self._end))
+            self._set_range(self._last_id if self._end is None else self._middle(self._end))
         else:
             self._differs(sums, shortest)
 
@@ -154,7 +154,7 @@ class Comparison:
         """Continue with the first half of a range that differs, or record its only transaction."""
         self._end = last_id
         if last_id > self._next:
-            self._query(self._middle(last_id))
+            self._set_range(self._middle(last_id))
             return
         versions: dict[RangeSum, set[str]] = {}
         for storage, found in sums.items():
@@ -165,8 +165,11 @@ class Comparison:
     def _middle(self, end: int) -> int:
         return self._next + (end - self._next) // 2
 
-    def _query(self, last_id: int) -> None:
-        """Set the next range: up to ``last_id``, but at most one slice that all replicas have."""
+    def _set_range(self, last_id: int) -> None:
+        """Set the next range: up to ``last_id``, but at most one slice that all replicas have.
+
+        Before that, remove the replicas that end before the range.
+        """
         for storage, limit in list(self._limits.items()):
             if limit < min(self._next, self._last_id):
                 self._ends[storage] = limit
@@ -185,9 +188,9 @@ def comparison_of(
 ) -> Comparison:
     """Return the comparison of the replicas of a partition, as ``observation`` shows them.
 
-    ``last_id`` must be committed; None: the start of the present store session. A replica that
-    takes no part in the session is compared only up to its own low-water mark, because a recovery
-    may still cut its later transactions.
+    ``last_id`` must be committed; None: the start of the present store session. A replica that is
+    not healthy (`unhealthy_reason`) is compared only up to its own low-water mark, because a
+    recovery may still cut its later transactions.
     """
     if last_id is None:
         last_id = _session_start(observation, view)

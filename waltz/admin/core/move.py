@@ -29,7 +29,10 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 
 @dataclass(frozen=True, slots=True)
 class Move(Order):
-    """Move the replica of ``partition`` on ``source`` to ``destination``."""
+    """Move the replica of ``partition`` on ``source`` to ``destination``.
+
+    With ``delete_files``, the source also deletes the files of its replica.
+    """
 
     partition: int
     source: str

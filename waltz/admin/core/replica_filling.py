@@ -27,7 +27,8 @@ def next_fill_step(
 
     The replica is filled when it lacks at most ``lag_allowed`` of the transactions before the start
     of the source's present session. If it is not assigned yet, it must also have no transaction
-    above its own mark. With ``source`` None, the healthy replica that reaches furthest is copied.
+    above its own mark. With ``source`` None, the healthy replica with the highest local low-water
+    mark is copied.
     """
     if problem := observation.storage_problem(destination):
         return Wait(f"storage {destination} does not answer: {problem}")

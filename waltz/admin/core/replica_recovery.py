@@ -29,8 +29,8 @@ from waltz.metadata.core.formats import NO_SESSION
 class ReplicaRecovery(Order):
     """Rebuild the replica of ``partition`` on ``destination``, until it takes part in sessions.
 
-    ``source`` is the storage to copy from; with None, the healthy replica that reaches furthest is
-    copied.
+    ``source`` is the storage to copy from; with None, the healthy replica with the highest local
+    low-water mark is copied.
     """
 
     partition: int
@@ -108,6 +108,7 @@ def _recover_assigned(
 
 
 def _opens_without(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:
+    """Return whether a session of the partition opens without the replica on ``storage``."""
     others = view.replicas - {storage}
     present = frozenset(s for s in others if absence_reason(observation, view, s) is None)
     return session_opens(present, view.replicas, view.session_replicas)

@@ -75,7 +75,8 @@ class PartitionView:
 class ObservationScope:
     """What an order needs to observe: ``partitions`` (None: all), and ``storages``.
 
-    With ``query_peers``, the servers and all storages of the partitions are queried, too.
+    With ``query_peers``, the servers and all storages of the partitions are queried, too. Without
+    it, every `PartitionView` of the observation has a ``server_problem``, which means nothing.
     """
 
     partitions: tuple[int, ...] | None
@@ -203,8 +204,9 @@ def change_obstacle(
 ) -> str | None:
     """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may be.
 
-    The change is safe if every replica that stays is healthy, and the staying replicas alone form
-    both quorums that the next session needs. New replicas do not count before servers have filled
+    The change is safe if the last change is complete, every replica that stays is healthy, and the
+    staying replicas alone form both quorums that the next session needs. New replicas do not count
+    before servers have filled
     them: otherwise one more failure would leave the partition without a quorum
     (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
     """

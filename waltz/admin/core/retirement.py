@@ -23,7 +23,7 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 
 @dataclass(frozen=True, slots=True)
 class Retirement(Order):
-    """Remove all replicas from the storages of ``group``."""
+    """Remove all replicas from the storages of ``group``, and with ``delete_files`` their files."""
 
     group: int
     delete_files: bool = False

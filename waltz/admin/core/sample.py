@@ -1,4 +1,4 @@
-"""Sample a cluster's state, and compute rates from two samples. Pure."""
+"""A sample of a cluster's state, and rates computed from two samples. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ class Sample:
     storages: Mapping[str, StorageSample]
 
     def owner(self, partition: int) -> tuple[int | None, int | None]:
-        """Return the server that ZooKeeper assigns ``partition`` to, and the generation."""
+        """Return the server that ZooKeeper assigns ``partition`` to, and the generation.
+
+        Both are None if there is no such server.
+        """
         for server, owned in self.membership.assignment.servers.items():
             for each in owned:
                 if each.partition == partition:
@@ -77,7 +80,10 @@ class Sample:
 
 
 def rate(before: Sample | None, now: Sample, partition: int) -> float | None:
-    """Return the transactions per second between two samples, None if a mark is missing."""
+    """Return the transactions per second between two samples.
+
+    The result is None without an earlier sample, or if a sample has no mark of the partition.
+    """
     if before is None or now.at <= before.at:
         return None
     first, last = before.mark(partition), now.mark(partition)

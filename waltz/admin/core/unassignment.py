@@ -52,7 +52,10 @@ class Unassignment(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The scope: the partitions, the storage and, without ``force``, the other replicas."""
+        """The scope: the partitions, the storage and, without ``force``, the other replicas.
+
+        With ``force``, the storage is left out if only ZooKeeper changes: it may not run any more.
+        """
         storages = frozenset({self.storage})
         if self.force and self.only is AssignmentSide.ZOOKEEPER:
             storages = frozenset()

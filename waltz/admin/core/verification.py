@@ -2,7 +2,9 @@
 
 The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), except that
 the quorum check counts the replicas of the partition, where that version counts all storages. A
-check fails if a process that it depends on did not answer.
+check of what a server or storage reports fails if that process did not answer. There are two
+exceptions: the quorum check counts the replica of such a storage as not available, and the check of
+recovered replicas uses only the metadata for it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from waltz.metadata.core.formats import (
 
 
 class Check(Enum):
-    """The checks of each partition, by their names in Waltz 0.13.2."""
+    """The checks of each partition; the values are their names in Waltz 0.13.2."""
 
     ONE_SERVER = "PARTITION_ASSIGNMENT_ZK_VALIDITY"
     SERVER_AGREES = "PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY"

@@ -4,10 +4,11 @@ A report is not an effect: the shell never sees it. The store, its session and i
 `StoreReports` at construction and add reports to it. `Partition.take_ready` takes the reports when
 the input that caused them is complete, and acts on them in order.
 
-Reports are not callbacks, because acting on a report calls the store again: `AppendsCommitted`
-frees locks, this grants waiting appends, and these make the session send another batch, drain or
-close. A callback would do all this while the session still counts acknowledgements. A report waits
-until the session is in a consistent state. Reports that the store adds meanwhile are taken next.
+Reports are not callbacks, because acting on a report calls the store again. For example,
+`AppendsCommitted` frees locks, so that waiting appends are granted and passed to the store, and the
+session then sends another batch, drains or closes. A callback would do all this while the session
+still counts acknowledgements. A report waits until the session is in a consistent state. Reports
+that are added while the partition acts on a report are taken next.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class AppendsUnresolved:
 
 @dataclass(frozen=True, slots=True)
 class ReadDone:
-    """A read of a replica is over; it has either records, or headers, or an error."""
+    """A read of a replica is over. Exactly one of records, headers and error is set."""
 
     purpose: ReadPurpose
     records: RecordBatch | None = None

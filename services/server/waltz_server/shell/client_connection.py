@@ -70,7 +70,10 @@ class PartitionHost(Protocol):
         """Dial every storage that holds a partition; return for each whether it was reached."""
 
     async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
-        """Add ``partitions`` to the server's preferred ones, or remove them; raises PolicyError."""
+        """Add ``partitions`` to those that the server prefers to own, or remove them.
+
+        Raises PolicyError if no assignment can be computed now; the preference is kept.
+        """
 
 
 class ClientConnection(FrameHandler):
@@ -113,6 +116,7 @@ class ClientConnection(FrameHandler):
         if self._peer is not None:
             self._host.disconnected(self._peer)
             for hosted in self._host.partitions():
+                # This input adds no effects.
                 hosted.core.lost(self._peer)
 
     def congested(self) -> None:
@@ -129,6 +133,10 @@ class ClientConnection(FrameHandler):
                 hosted.perform_effects()
 
     def _append(self, appends: dict[int, list[Append]]) -> None:
+        """Pass single appends to their partitions; drop those to a partition of another server.
+
+        The protocol has no answer that refuses a single append: its client looks for it in the log.
+        """
         assert self._peer is not None
         for partition, batch in appends.items():
             hosted = self._host.partition(partition)

@@ -1,7 +1,7 @@
 """Perform the effects of one partition on this server. Touches the network and ZooKeeper.
 
-The shell calls the inputs of the partition's core directly, and after each input
-`perform_effects`.
+The shell calls the inputs of the partition's core directly. After each input that may add effects,
+the shell calls `perform_effects`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class HostedPartition:
         self.latency = LatencyTimer()
         """How long appends take from their arrival until they are resolved."""
         self._arrivals: deque[tuple[int, float]] = deque()
-        """For each chunk with unresolved appends: number of appends received up to the end of the
+        """For each chunk with unresolved appends: number of appends accepted up to the end of the
         chunk, and time of its arrival."""
         self._received = 0
-        """Number of appends received."""
+        """Number of appends accepted."""
 
     async def close(self) -> None:
         """Release the partition: end its feeds, timers, operations and connections to storages."""
@@ -154,6 +154,7 @@ class HostedPartition:
             connection.close(reason)
 
     def _note_arrival(self) -> None:
+        """Store the time of arrival of the appends that were accepted since the last call."""
         received = self.core.counters.transactions
         if received != self._received:
             self._received = received
@@ -165,7 +166,7 @@ class HostedPartition:
         resolved = self._received - self.core.open_appends
         while arrivals and arrivals[0][0] <= resolved:
             count, begun = arrivals.popleft()
-            # The latency of the first ``latency.count`` appends was added before.
+            # ``count`` is a total, and the first ``latency.count`` appends were added before.
             latency.add(self._loop.time() - begun, max(0, count - latency.count))
 
     def _turn(self) -> None:

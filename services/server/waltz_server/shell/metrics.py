@@ -27,8 +27,8 @@ from waltz_server.shell.node import ServerNode
 def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     """Return whether the server is healthy, and a report in the form of Waltz 0.13.2.
 
-    A server is healthy if its connection to ZooKeeper works or was lost only a short time ago, and
-    all its partitions are healthy (`StorePartition.healthy`).
+    A server is healthy if its connection to ZooKeeper works, or was lost less than two session
+    timeouts ago, and all its partitions are healthy (`StorePartition.healthy`).
     """
     grace = 2 * node.config.session_timeout_ms / 1000
     since = node.store.health.unhealthy_since

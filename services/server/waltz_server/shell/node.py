@@ -124,6 +124,8 @@ class ServerNode:
         params, store_params = await cluster.params(), await cluster.store_params()
         self.cluster_name = params.name
         self.num_partitions = params.num_partitions
+        # One share more than partitions: a partition that is acquired again while its old object
+        # closes has two objects.
         shares = params.num_partitions + 1
         self._settings = replace(
             config.partition,
@@ -219,7 +221,10 @@ class ServerNode:
         return await self._links.check(used)
 
     async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
-        """Add ``partitions`` to the preferred ones, or remove them; raises PolicyError."""
+        """Add ``partitions`` to those that this server prefers to own, or remove them.
+
+        Raises PolicyError if no assignment can be computed now; the preference is kept.
+        """
         assert self._membership is not None
         if preferred:
             self._preferred |= set(partitions)
@@ -267,8 +272,9 @@ class ServerNode:
     async def _finish_appends(self) -> None:
         """Wait until open appends are resolved, so that their clients get the outcomes.
 
-        Do not wait for a partition without an open session: another server owns it now, and a new
-        session of this server would end the other server's session.
+        This server has left the cluster, so another server owns each partition. Do not wait for a
+        partition without an open session: a new session of this server would end the session of the
+        other server.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _FINISH_SECONDS
@@ -285,6 +291,7 @@ class ServerNode:
             await asyncio.sleep(_FINISH_CHECK_SECONDS)
 
     def _check_overload(self) -> None:
+        """Resume the paused connections if no partition is overloaded, else check again later."""
         if self._leaving:
             return
         if any(hosted.core.overloaded for hosted in self._hosted.values()):

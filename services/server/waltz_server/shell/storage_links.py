@@ -41,7 +41,7 @@ _BACKOFF = Backoff(0.05, 1.0)
 
 
 class StorageUser(Protocol):
-    """A user of links, which is a partition. The links call these methods."""
+    """The interface of a partition that uses links. The links call these methods."""
 
     def storage_up(self, storage: str) -> None:
         """Note that the connection is open."""
@@ -123,7 +123,7 @@ class StorageLink:
         rpc.send_request(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:
-        """Close permanently; no unanswered request gets a response."""
+        """Close permanently. The connection's end answers each unanswered request with None."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.users.clear()
@@ -176,7 +176,7 @@ class StorageLinks:
         self._closing: set[asyncio.Task[None]] = set()
 
     def connect(self, user: StorageUser, storages: frozenset[str]) -> dict[str, StorageLink]:
-        """Keep links to exactly ``storages`` for ``user``, and return them."""
+        """Make ``storages`` exactly the storages that ``user`` has links to; return the links."""
         for name, link in list(self._links.items()):
             if user in link.users and name not in storages:
                 del link.users[user]

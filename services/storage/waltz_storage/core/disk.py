@@ -18,7 +18,7 @@ class DiskFile(Protocol):
     """An open file. Nothing written is durable before `flush` has returned."""
 
     def size(self) -> int:
-        """Return the length in bytes."""
+        """Return the length in bytes; raises OSError."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file.
@@ -66,7 +66,7 @@ class Disk(Protocol):
         """Return whether a file or directory of this name exists; raises OSError if unknown."""
 
     def names(self, directory: str) -> list[str]:
-        """Return the names of a directory's entries, in no particular order."""
+        """Return the names of a directory's entries, in no particular order; raises OSError."""
 
     def make_directory(self, path: str) -> None:
         """Create one directory; raises NoSpace, DiskFailed."""

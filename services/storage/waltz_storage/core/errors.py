@@ -2,8 +2,8 @@
 
 `RequestRefused` and its subclasses become failure answers; their texts begin with the class names
 that peers of Waltz 0.13.2 show (spec/wire.md section 6). After `DiskFailed` the process ends. After
-`DirectoryRefused` it does not start. After `PartitionDamaged` or `PartitionUnopened` it refuses all
-requests to that partition.
+`DirectoryRefused` it does not start. If the opening of a partition raises `PartitionDamaged` or
+`PartitionUnopened`, the process refuses all requests to that partition.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import ClassVar
 
 
 class RequestRefused(Exception):
-    """A request is refused; nothing was changed unless the text says so."""
+    """A request is refused. A refused append may leave its first records in the log.
+
+    See `waltz_storage.core.log.partition_log.StagedAppend`.
+    """
 
     peer_class: ClassVar[str] = "com.wepay.waltz.storage.exception.StorageException"
 
@@ -44,12 +47,17 @@ class UnknownRequest(RequestRefused):
 
 
 class NoSpace(RequestRefused):
-    """The disk is full. No refused record is kept, and no older record is lost."""
+    """The disk is full. No older record is lost.
+
+    Of a refused append whose records go to two segments, the records in the first one are kept.
+    """
 
 
 class PartitionDamaged(RequestRefused):
-    """The files of a partition are damaged; only this partition is refused.
+    """The files of a partition are damaged; the other partitions are served.
 
+    If a read finds the damage, only the read is refused. After the next start, the partition is
+    refused if the opening finds the damage, too.
     ``file`` is relative to the storage directory, ``offset`` a byte position in it.
     """
 
@@ -80,7 +88,10 @@ class PartitionUnopened(RequestRefused):
 
 
 class UnknownPartition(Exception):
-    """The cluster has no partition with this id; version 0 of the admin port cannot answer that."""
+    """The cluster has no partition with this id, or the partition to unassign is not assigned.
+
+    Version 0 of the admin port has no answer to such a request.
+    """
 
 
 class DirectoryRefused(Exception):

@@ -59,7 +59,11 @@ def locate(path: Path) -> Place:
 
 
 def check_stopped(root: Path) -> None:
-    """Raise CannotInspect if a storage is running on ``root``, because it may change the files."""
+    """Raise CannotInspect if a storage is running on ``root``, because it may change the files.
+
+    A running storage holds a lock on the control file or on the pair file in ``root``. Raises
+    OSError if such a file cannot be opened.
+    """
     for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE):
         if not path.exists():
             continue

@@ -56,7 +56,10 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
 
 
 def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[Stored]:
-    """Yield the undamaged records of a segment. Raises OSError."""
+    """Yield the whole records of a segment up to damage with a wrong length (`whole_records`).
+
+    Raises OSError.
+    """
     with ReadOnlyFile(segment_path(root, partition, first_id)) as file:
         yield from whole_records(Windowed(file), first_id)
 
@@ -71,7 +74,7 @@ class Gap:
 def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
     """Yield the records of a partition in order, and a gap where records are damaged or missing.
 
-    Only one record at a time is in memory. Raises CannotInspect, OSError.
+    A torn record at the end of the last segment is not a gap. Raises CannotInspect, OSError.
     """
     one = place.first_id
     expected = 0 if one is None else one
@@ -79,7 +82,7 @@ def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
         path = segment_path(place.root, partition, first_id)
         if first_id != expected:
             yield Gap(f"transactions from {expected} on are missing before {path.name}")
-        read_header(place.root, partition, first_id)
+        read_header(place.root, partition, first_id)  # Raises CannotInspect if it is damaged.
         with ExitStack() as stack:
             data = Windowed(stack.enter_context(ReadOnlyFile(path)))
             index_path = path.with_suffix(INDEX_SUFFIX)

@@ -40,7 +40,7 @@ class StartOutcome:
 
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:
-    """Open a partition's log without writing; return the changes that a start would make."""
+    """Open an assigned partition's log without writing; return the outcome of a start."""
     info = control.info(partition)
     if info is None:
         return StartOutcome(f"its entry in {CONTROL_FILE}: {control.entries.get(partition)}", None)

@@ -1,8 +1,10 @@
 """Handle the requests of the admin port: assignments, status, records (spec/wire.md section 7).
 
 A request becomes one task in the lane of each of its partitions, after the jobs that wait there. It
-is answered when all its tasks are done. Version 0 of the protocol has no answer to a request that
-cannot be done at all, such as a request for a partition that does not exist; version 1 has one.
+is answered when all its tasks are done. A checksum of a range takes several tasks, one after the
+other, and a request for the state of all partitions is answered at once. Version 0 of the protocol
+has no answer to a request that cannot be done at all, such as a request for a partition that does
+not exist; version 1 has one.
 Touches the disk through the storage directory, and a lock.
 """
 
@@ -54,7 +56,10 @@ class AdminHandler:
         self._deliver = deliver
 
     def handle(self, request: admin.Request, version: int, reply: Reply) -> None:
-        """Begin a request of protocol ``version``; ``reply`` is called with its answer later."""
+        """Begin a request of protocol ``version``; ``reply`` is called later with its answer.
+
+        If it has no answer (see `AdminHandler`), ``reply`` is called with None.
+        """
         origin = _Origin(request.seq_num, version, reply)
         try:
             self._begin(request, origin)

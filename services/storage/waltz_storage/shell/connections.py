@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
-"""While the requests under way have this weight or more, no further request begins."""
+"""While a connection's requests under way have this weight or more, no further request begins."""
 _LIST_WEIGHT = 16 << 20
+"""The weight of a request for a list, and of every request on the admin port."""
 # A request that is not listed has the size of its message as its weight.
 _WEIGHTS: dict[type, int] = {
     storage.RecordListRequest: _LIST_WEIGHT,

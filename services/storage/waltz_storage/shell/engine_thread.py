@@ -1,7 +1,8 @@
 """Run the engine on threads, and pass its answers to the event loop.
 
-One thread, the writer, steps the engine and writes appends. A few threads flush. A few others do
-tasks (reads, truncations, sessions, assignments). Touches threads, and the disk through the engine.
+One thread, the writer, steps the engine and writes appends. A few threads flush, and the writer
+flushes, too (see `parallel_flushes`). A few others do tasks (reads, truncations, sessions,
+assignments). Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Mailbox:
             asleep = not self._waiting
             self._waiting += answers
         if asleep and answers:
-            self._wake(self._empty)
+            self._wake(self._deliver)
 
-    def _empty(self) -> None:
+    def _deliver(self) -> None:
         with self._lock:
             answers, self._waiting = self._waiting, []
         for reply, answer in answers:
@@ -50,8 +51,9 @@ class Mailbox:
 class EngineThread:
     """A running engine.
 
-    ``fail`` is called once, from any thread, when the process must end: a change of the disk has
-    failed, or the program has a bug. From then on nothing is written or answered.
+    ``fail`` is called from any thread when the process must end: a change of the disk has failed,
+    or the program has a bug. ``fail`` must end the process at once. The writer takes no further
+    step, but tasks and flushes that have begun, and tasks that wait for a thread, are not stopped.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class EngineThread:
 
     @property
     def flushes(self) -> int:
-        """How many flushes were made for appends so far."""
+        """How many flushes of files the rounds of appends have begun so far."""
         return self._flushes.flushes
 
     def start(self) -> None:
@@ -86,7 +88,10 @@ class EngineThread:
         self._arrivals.put(arrivals)
 
     async def stop(self) -> None:
-        """Finish all submitted jobs, close the directory cleanly, and end the threads."""
+        """Finish all submitted jobs, close the directory cleanly, and end the threads.
+
+        After a failure, only end the threads.
+        """
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:

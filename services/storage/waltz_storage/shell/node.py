@@ -58,7 +58,7 @@ class EngineRunner(Protocol):
 
     @property
     def flushes(self) -> int:
-        """How many flushes were made for appends so far."""
+        """How many flushes of files the rounds of appends have begun so far."""
 
     def start(self) -> None:
         """Begin to run the engine."""
@@ -89,7 +89,7 @@ class StorageEnvironment:
 
     ``fail`` must end the node at once. ``disk_space`` returns the free and the total bytes of the
     disk of a directory. ``clock`` returns seconds from any beginning, ``now_ms`` milliseconds since
-    1970. ``allocate_bytes`` is how many bytes a segment file is allocated ahead.
+    1970. ``allocate_bytes`` is how many bytes at most a data file is allocated ahead.
     """
 
     network: Network = TCP
@@ -133,7 +133,7 @@ class StorageNode:
     async def start(self, cluster: ClusterIdentity) -> None:
         """Open the storage directory, start the engine and listen.
 
-        Raises DirectoryRefused, ListenFailed, TlsConfigError.
+        Raises DirectoryRefused, NoSpace, DiskFailed, ListenFailed, TlsConfigError.
         """
         config, environment = self.config, self._environment
         clock, network = environment.clock, environment.network
@@ -167,7 +167,7 @@ class StorageNode:
 
     @property
     def directory(self) -> StorageDirectory:
-        """The open storage directory, after `start`. One thread at a time may use a partition."""
+        """The open storage directory, after `start`; see its rules for threads."""
         assert self._directory is not None
         return self._directory
 

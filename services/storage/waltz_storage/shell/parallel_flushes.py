@@ -14,15 +14,18 @@ from waltz_storage.core.engine.rounds import RoundPart
 
 
 class ParallelFlushes:
-    """Implements `RoundWriter`. ``executor`` does all flushes of a round except the last one."""
+    """Implements `RoundWriter`. ``executor`` does all flushes of a round except the last flush."""
 
     def __init__(self, executor: Executor) -> None:
         self.flushes = 0
-        """Number of flushes of appended records and their indexes so far."""
+        """Number of flushes of data and index files that rounds have begun so far."""
         self._executor = executor
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
-        """Write one part after the other; flush each part while the next part is written."""
+        """Write one part after the other; flush each part while the next part is written.
+
+        Return when all flushes are done (see `RoundWriter`).
+        """
         flushing: list[Future[None]] = []
         for number, part in enumerate(parts):
             part.log.write(part.staged)
@@ -32,7 +35,8 @@ class ParallelFlushes:
                 durable(part)
                 continue
             countdown = _Countdown(len(flushes), partial(durable, part))
-            # The last flush runs on this thread: to pass it to another costs as much as a flush.
+            # The last flush runs on this thread: passing it to another thread costs as much as a
+            # flush.
             inline = flushes.pop() if number == len(parts) - 1 else None
             for flush in flushes:
                 flushing.append(self._executor.submit(countdown.after, flush))

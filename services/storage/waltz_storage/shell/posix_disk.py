@@ -15,6 +15,7 @@ _ZEROS = bytes(1 << 20)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKED = (errno.EACCES, errno.EAGAIN)
 _CLOSED = -1
+"""No file has this descriptor: any use of a closed file fails."""
 
 
 class PosixDisk:

@@ -77,7 +77,10 @@ class ControlFile:
         return self._entry(partition).sequence
 
     def update(self, partition: int, info: PartitionInfo) -> None:
-        """Store ``info`` as the partition's info, durably; raises PartitionDamaged, DiskFailed."""
+        """Store ``info`` as the partition's info, durably.
+
+        Raises PartitionDamaged, NoSpace, DiskFailed.
+        """
         before = self._entry(partition)
         assert info.session_id >= before.info.session_id, "session ids never go down"
         assert info.low_water_mark >= before.info.low_water_mark, "marks never go down"
@@ -89,7 +92,10 @@ class ControlFile:
         self._entries[partition] = entry
 
     def reset(self, partition: int) -> None:
-        """Reset a partition's session, marks and flags durably; this also repairs its entry."""
+        """Reset a partition's session, marks and flags durably; this also repairs its entry.
+
+        Raises NoSpace, DiskFailed.
+        """
         for step in reset_steps(self._entries[partition]):
             self._write(partition, step)
         self._entries[partition] = step
@@ -118,13 +124,14 @@ class ControlFile:
 def open_control(
     disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int, meta: Disk | None = None
 ) -> ControlFile:
-    """Open the control file of this cluster; create one in an empty directory.
+    """Open the control file of this cluster; create one if there are no partitions.
 
     ``disk`` is the directory of the partitions. ``meta`` is the directory of the control file, None
-    if both are the same. Raises DirectoryRefused if the directory is in use, cannot be read, or
-    belongs to another cluster or another number of partitions. Raises it also if the control file
-    is cut off or missing although there are partitions: a new file would say, as with Waltz 0.13.2,
-    that no partition is assigned. Raises DiskFailed.
+    if both are the same. Raises DirectoryRefused if a directory is in use, cannot be read, or
+    belongs to another cluster or another number of partitions, or if the directories are not a pair
+    (see `directory_pair`). Raises DirectoryRefused also if the control file is cut off or missing
+    although there are partitions: a new file would say, as with Waltz 0.13.2, that no partition is
+    assigned. Raises NoSpace, DiskFailed.
     """
     try:
         return _open(disk, meta, ControlHeader(now_ms, key, num_partitions))
@@ -183,7 +190,10 @@ def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
 
 
 def _open_file(data: Disk, home: Disk) -> DiskFile | None:
-    """Return the existing control file, None if a new one may be created."""
+    """Return the existing control file, None if a new one may be created.
+
+    Remove a file that ends inside its header; raise DirectoryRefused if there are partitions.
+    """
     if not home.exists(CONTROL_FILE):
         _check_empty(data, "is missing")
         return None

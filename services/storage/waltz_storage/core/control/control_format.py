@@ -4,12 +4,12 @@ Source: spec/disk.md section 2. The file has an entry for each partition, and an
 structs. An update never overwrites the current struct, so that a torn write leaves the state before
 the update (planted bug "control file overwritten in place").
 
-A partition has a read switch and a write switch. Waltz 0.13.2 has a single switch for both. The
-state "only one switch is on" is a flag that 0.13.2 does not know: 0.13.2 finds such a partition
-switched off, and copies the flag in each update. If an administrator of 0.13.2 then sets the single
-switch, the copied flag is wrong. So this flag is written with a stamp, which is the number of the
-update. The flag counts only if the stamp equals the number of the last update; after an update by
-0.13.2 it does not (`test_storage_switches`).
+A partition has a read switch and a write switch. Waltz 0.13.2 has one common switch for both. The
+state "only one of the two switches is on" is a flag that 0.13.2 does not know: 0.13.2 finds such a
+partition switched off, and copies the flag in each update. If an administrator of 0.13.2 then sets
+the common switch, the copied flag is wrong. So this flag is written with a stamp, the low 16 bits
+of the update's number. The flag counts only if the stamp fits the number of the last update; after
+an update by 0.13.2 the stamp does not fit (`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _AVAILABLE = 1
 _ASSIGNED = 4
 _READABLE = 8
 _WRITABLE = 16
-_SINGLE_SWITCHES = _READABLE | _WRITABLE
+_ONLY_ONE_SWITCH = _READABLE | _WRITABLE
 _STAMP_SHIFT = 16
-_STAMP_MASK = 0xFFFF
+"""The stamp is in the bits from this one on; the flags are in the bits below."""
+_LOW_16_BITS = 0xFFFF
 _LAST_SEQUENCE = (1 << 31) - 1
 
 _HEADER = struct.Struct(">iq16si")
@@ -122,7 +123,7 @@ class PartitionInfo:
         return replace(self, flags=self.flags | _ASSIGNED)
 
     def _switched(self, readable: bool, writable: bool) -> PartitionInfo:
-        flags = self.flags & ~(_AVAILABLE | _SINGLE_SWITCHES)
+        flags = self.flags & ~(_AVAILABLE | _ONLY_ONE_SWITCH)
         if readable and writable:
             flags |= _AVAILABLE
         elif readable:
@@ -214,18 +215,18 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
 
 def _stamped(flags: int, sequence: int) -> int:
     """Return the flags as they are written in update ``sequence``."""
-    if flags & _SINGLE_SWITCHES:
-        return flags | (sequence & _STAMP_MASK) << _STAMP_SHIFT
+    if flags & _ONLY_ONE_SWITCH:
+        return flags | (sequence & _LOW_16_BITS) << _STAMP_SHIFT
     return flags
 
 
 def _unstamped(raw: int, sequence: int) -> int:
     """Return the flags of ``raw``, written in update ``sequence``.
 
-    A flag for a single switch counts only if its stamp fits ``sequence``.
+    A flag that only one switch is on counts only if its stamp fits ``sequence``.
     """
-    flags = raw & _STAMP_MASK
-    stamp_fits = raw >> _STAMP_SHIFT == sequence & _STAMP_MASK
-    if flags & _AVAILABLE or not stamp_fits or flags & _SINGLE_SWITCHES == _SINGLE_SWITCHES:
-        return flags & ~_SINGLE_SWITCHES
+    flags = raw & _LOW_16_BITS
+    stamp_fits = raw >> _STAMP_SHIFT == sequence & _LOW_16_BITS
+    if flags & _AVAILABLE or not stamp_fits or flags & _ONLY_ONE_SWITCH == _ONLY_ONE_SWITCH:
+        return flags & ~_ONLY_ONE_SWITCH
     return flags

@@ -26,8 +26,8 @@ _PAIR_ID_BYTES = 36
 
 IN_USE = "failed to acquire the lock: another process uses this storage directory"
 
-_OTHERS = "storage.directory is not the one that belongs to this storage.metaDirectory"
-_MOUNT = (
+_NOT_A_PAIR = "storage.directory is not the one that belongs to this storage.metaDirectory"
+_REMEDY = (
     "Mount both volumes of the same storage; if one is lost, empty both directories to begin with "
     "an empty storage, and recover its partitions from other replicas"
 )
@@ -49,7 +49,10 @@ def check_alone(data: Disk) -> None:
 
 
 def check_pair(data: Disk, meta: Disk) -> None:
-    """Check which files exist: may these directories be a pair? Raises DirectoryRefused if not."""
+    """Raise DirectoryRefused if the files that exist show that the directories are not a pair.
+
+    `lock_pair` compares the content of the pair files.
+    """
     if data.exists(META_PAIR_FILE) or meta.exists(DATA_PAIR_FILE):
         raise DirectoryRefused(
             "storage.directory and storage.metaDirectory are exchanged: storage.directory is the "
@@ -70,7 +73,7 @@ def check_pair(data: Disk, meta: Disk) -> None:
             "or begin with two empty directories"
         )
     if not data.exists(DATA_PAIR_FILE):
-        raise DirectoryRefused(f"{_OTHERS}: it has no {DATA_PAIR_FILE}. {_MOUNT}")
+        raise DirectoryRefused(f"{_NOT_A_PAIR}: it has no {DATA_PAIR_FILE}. {_REMEDY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,11 @@ class Pair:
 
 
 def lock_pair(data: Disk, meta: Disk) -> Pair:
-    """Lock two directories that are a pair, or make two empty directories a pair.
+    """Lock two directories that are a pair; make them a pair if there is no control file.
 
-    Raises DirectoryRefused if they are in use or no pair. Raises OSError, NoSpace, DiskFailed.
+    The caller has checked that without a control file there are no partitions either. Raises
+    DirectoryRefused if a directory is in use or the directories are not a pair. Raises OSError,
+    NoSpace, DiskFailed.
     """
     with ExitStack() as opened:
         files = []
@@ -113,7 +118,9 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
 def _compare(pair: Pair) -> None:
     data_id, meta_id = (file.read(0, _PAIR_ID_BYTES) for file in (pair.data, pair.meta))
     if data_id != meta_id or len(data_id) < _PAIR_ID_BYTES:
-        raise DirectoryRefused(f"{_OTHERS}: {DATA_PAIR_FILE} and {META_PAIR_FILE} differ. {_MOUNT}")
+        raise DirectoryRefused(
+            f"{_NOT_A_PAIR}: {DATA_PAIR_FILE} and {META_PAIR_FILE} differ. {_REMEDY}"
+        )
 
 
 def _write(pair: Pair, text: bytes) -> None:

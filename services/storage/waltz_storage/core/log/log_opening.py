@@ -2,7 +2,8 @@
 
 Files are used only through the `Disk` that the caller passes. `log_recovery` finds the records of
 each segment. This module checks all files of the log before it changes any of them: a partition
-that is refused keeps its files.
+that is refused keeps its files. Only the remains of an interrupted creation of a segment, which
+have no records, are removed first.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
-    Raises PartitionDamaged or PartitionUnopened before it changes a file. Raises NoSpace and
-    DiskFailed.
+    Raises PartitionDamaged or PartitionUnopened before it changes the files of a segment. Raises
+    NoSpace and DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         if not disk.exists(identity.directory):
             disk.make_directory(identity.directory)
             disk.flush_directory("")
-        firsts = _first_ids(disk, identity)
+        firsts = _remove_remains(disk, identity)
         if not firsts:
             create_files(disk, identity, 0, options.now_ms()).close()
             firsts = [0]
@@ -67,10 +68,10 @@ def open_log(
         _check_whole(identity, plans)
         sealed = []
         for plan in plans[:-1]:
-            files, segment = _applied(disk, identity, plan, last=False)
+            files, segment = _apply(disk, identity, plan, last=False)
             files.close()
             sealed.append(segment)
-        files, segment = _applied(disk, identity, plans[-1], last=True)
+        files, segment = _apply(disk, identity, plans[-1], last=True)
     tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
     return PartitionLog(LogSegments(disk, identity, options, sealed, tail))
 
@@ -85,8 +86,8 @@ def remove_log(disk: Disk, identity: LogIdentity) -> None:
             disk.flush_directory(identity.directory)
 
 
-def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
-    """Return the first ids of the segments; remove the remains of an interrupted creation.
+def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
+    """Remove the remains of an interrupted creation; return the first ids of the segments.
 
     An index file that has entries but no data file is damage: its records were lost. If it were
     removed, this replica would open an empty log, and would vote as if it had never held those
@@ -149,7 +150,7 @@ def _plan(
         files.close()
 
 
-def _applied(
+def _apply(
     disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, last: bool
 ) -> tuple[SegmentFiles, SealedSegment]:
     """Change the files of one segment as ``plan`` says; return them, open."""

@@ -35,6 +35,11 @@ from waltz_storage.core.log.segment_format import (
     entry_position,
 )
 
+_KEY_AT = 12
+_PARTITION_AT = 28
+_FIRST_ID_AT = 32
+"""Positions of the fields in a file's header."""
+
 _CHECKSUM = struct.Struct(">I")
 _WINDOW_BYTES = 1 << 20
 _WINDOW_ENTRIES = _WINDOW_BYTES // ENTRY_BYTES
@@ -61,11 +66,14 @@ def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: i
     """Return the header of a data or index file; raises Damage if it differs from the arguments."""
     header = FileHeader.decode(source.read(0, HEADER_BYTES))
     if header.key != key:
-        raise Damage(12, f"the cluster key does not match: {header.key} instead of {key}")
+        raise Damage(_KEY_AT, f"the cluster key does not match: {header.key} instead of {key}")
     if header.partition != partition:
-        raise Damage(28, f"the partition id does not match: {header.partition}")
+        raise Damage(_PARTITION_AT, f"the partition id does not match: {header.partition}")
     if header.first_id != first_id:
-        raise Damage(32, f"the first transaction id does not match the name: {header.first_id}")
+        raise Damage(
+            _FIRST_ID_AT,
+            f"the first transaction id does not match the name: {header.first_id}",
+        )
     return header
 
 
@@ -74,8 +82,8 @@ def recover_segment(
 ) -> SegmentPlan:
     """Find the last valid record of a segment; raises Damage, whose offset is in the data file.
 
-    The scan begins at the last record of the known-clean part, as in Waltz 0.13.2, so that the time
-    of a start does not grow with the log. In the ``last`` segment of the log, the index entries
+    The scan begins at the last record of the known-clean part, as in Waltz 0.13.2, so that a start
+    does not read all records of the log. In the ``last`` segment of the log, the index entries
     before that record are checked, too: a truncation that was interrupted by a loss of power can
     leave an index file of its former length with zeros in the middle
     (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).

@@ -46,7 +46,7 @@ class LogOptions:
     segment_threshold: int = 1_000_000_000
     """A segment larger than this number of bytes gets no further record."""
     open_segments: int = 5
-    """How many sealed segments keep their files open."""
+    """How many sealed segments keep their files open, at least one."""
     allocate_bytes: int = 2 << 20
     """How many bytes at most a data file is allocated ahead."""
 
@@ -87,7 +87,7 @@ class LogSegments:
             first_id += step
 
     def segment_of(self, transaction_id: int) -> SealedSegment:
-        """Return the segment that holds a transaction; the tail for a later transaction."""
+        """Return the segment that holds a transaction, the tail if the id is above the log."""
         if transaction_id >= self.tail.first_id:
             return self.tail.sealed()
         number = bisect_right(self.sealed, transaction_id, key=lambda s: s.first_id)

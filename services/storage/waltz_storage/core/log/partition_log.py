@@ -43,7 +43,7 @@ from waltz_storage.core.log.tail_segment import TailSegment
 
 OUT_OF_ORDER = "transaction out of order"
 STORED_LIST_RECORDS = 1 << 14
-"""The largest number of records that `read_stored_batch` returns, with one read of a file."""
+"""The most records that `read_stored_batch` returns; it reads the data file once."""
 
 _CHECKSUM_STEP_BYTES = 1 << 20
 
@@ -65,7 +65,7 @@ class StagedAppend:
     written: SegmentEncoder | None = None
     """The chunk that is written and not yet complete."""
     size: int = 0
-    """Size of all batches in bytes."""
+    """Size of all batches in wire form, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """The length of all segments, with the space allocated in advance. Thread-safe."""
+        """The length of all data files, with the space allocated ahead. Thread-safe."""
         segments = self._segments
         return sum(segment.end for segment in tuple(segments.sealed)) + segments.tail.allocated
 
@@ -140,7 +140,7 @@ class PartitionLog:
 
         A full segment is sealed, which makes its records durable; `flush` makes the records of the
         last segment durable. If the disk is full, a batch is refused unless all its records were
-        written.
+        written. Raises DiskFailed.
         """
         self._tail.write_checkpoint()
         try:
@@ -193,7 +193,7 @@ class PartitionLog:
 
         The batch ends at ``max_records``, at the end of the log, or before the record that would
         exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
-        PartitionDamaged.
+        PartitionDamaged, OSError.
         """
         count, wire = 0, []
         for found in self._read_verified(first_id, max_records, max_bytes):
@@ -205,7 +205,7 @@ class PartitionLog:
         """Return consecutive unverified records in disk form; none if ``first_id`` is absent.
 
         The batch ends where `read_batch` ends, at `STORED_LIST_RECORDS`, or at the end of the
-        segment. Raises PartitionDamaged if the index is damaged.
+        segment. Raises PartitionDamaged if the index is damaged, or OSError.
         """
         segments = self._segments
         steps = segments.steps(first_id, min(max_records, STORED_LIST_RECORDS), STORED_LIST_RECORDS)
@@ -216,7 +216,10 @@ class PartitionLog:
         return NO_STORED_RECORDS
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
-        """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk."""
+        """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk.
+
+        Raises PartitionDamaged, OSError.
+        """
         count = size = 0
         for found in self._read_verified(first_id, max_records, max_bytes):
             count += found.count
@@ -227,7 +230,8 @@ class PartitionLog:
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
 
-        The list ends early when the reads exceed `HeaderBudget`. Raises PartitionDamaged.
+        The list ends early when its reads have spent the `HeaderBudget`. Raises PartitionDamaged,
+        OSError.
         """
         headers: list[RecordHeader] = []
         budget = HeaderBudget()
@@ -251,7 +255,8 @@ class PartitionLog:
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
         gap and is only longer than it should be; the server then truncates the log again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". Raises DiskFailed, or PartitionDamaged before anything is removed.
+        segment". Raises DiskFailed. Before anything is removed, raises PartitionDamaged, or
+        RequestRefused if ``last_id`` is below -1.
         """
         if last_id < NO_TRANSACTION:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
@@ -267,7 +272,10 @@ class PartitionLog:
         assert self.max_id == last_id, "a truncation must leave the log at the wanted mark"
 
     def checksum(self) -> int:
-        """Return the CRC-32 over all records of all segments (spec/disk.md section 10), signed."""
+        """Return the CRC-32 over all records of all segments (spec/disk.md section 10), signed.
+
+        Raises OSError.
+        """
         value = 0
         for segment in (*self._segments.sealed, self._tail.sealed()):
             data = self._segments.files(segment.first_id).data

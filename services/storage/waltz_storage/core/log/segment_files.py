@@ -82,7 +82,7 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
     The data file gets its name last, when its header is on disk. So a crash leaves at most an index
     file without entries and a data file with the suffix of new files, never a data file without a
     header (planted bug "new segment whose name is not durable", `test_storage_crash`). Raises
-    NoSpace after it has removed both files.
+    DiskFailed, or NoSpace after it has removed the files that it created.
     """
     data_path, index_path = (identity.path(first_id, s) for s in (DATA_SUFFIX, INDEX_SUFFIX))
     new_path = identity.path(first_id, NEW_SUFFIX)
@@ -107,10 +107,11 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
 
 
 def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
-    """Remove a segment durably. A crash leaves its data file, or only an index without entries.
+    """Remove a segment durably.
 
-    The index is emptied first: if `log_opening` found an index with entries but no data file, it
-    would refuse the partition, because records were lost. Raises DiskFailed.
+    The index is emptied first, and removed last: if `log_opening` found an index with entries but
+    no data file, it would refuse the partition, because records were lost. So a crash leaves both
+    files, or only an index without entries. Raises DiskFailed.
     """
     index_path = identity.path(first_id, INDEX_SUFFIX)
     with changing(f"removal of segment {identity.path(first_id, '')}"):

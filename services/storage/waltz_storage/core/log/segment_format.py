@@ -25,7 +25,7 @@ RECORD_PREFIX_BYTES = STORED_HEAD_BYTES
 
 ENTRY_BYTES = 8
 CHECKPOINT_INTERVAL = 1000
-"""A checkpoint, which writes index entries, is due when the next id is a multiple of this."""
+"""A checkpoint, which writes index entries, is due when the next id reaches a multiple of this."""
 
 DATA_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
@@ -90,6 +90,8 @@ def segment_name(first_id: int) -> str:
 class SegmentEncoder:
     """Converts records from wire form to the bytes to write at the end of one segment.
 
+    ``parts`` are the bytes to write at byte ``start`` of the data file, and ``offset`` is the byte
+    after them. ``offsets`` has the position of each record, from ``first_id`` to ``next_id`` - 1.
     Once the encoder is ``full``, the segment exceeds its threshold: later records go to the next
     segment.
     """

@@ -31,7 +31,7 @@ HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
 """A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
 
-Within both bounds a list can have `HEADER_READS` headers, and a server requests blocks of 64.
+No list of up to `HEADER_READS` headers exceeds these bounds, and a server requests blocks of 64.
 """
 
 _SMALL_RECORD_BYTES = 8 << 10

@@ -24,6 +24,9 @@ from waltz_storage.core.log.segment_format import (
 )
 
 _SMALLEST_STEP_BYTES = 1 << 20
+"""The file is allocated ahead by at least this, unless ``allocate_bytes`` or the limit is less."""
+_COPY_BYTES = 1 << 20
+"""How many bytes `_rewrite` reads and writes at once."""
 _ALLOCATE_FOR_BYTES = 32 << 10
 """Larger writes do not allocate ahead: the zeros would cost more time than they save."""
 
@@ -63,7 +66,10 @@ class TailSegment:
         return SealedSegment(self.first_id, self.next_id, self.end)
 
     def write(self, encoder: SegmentEncoder) -> None:
-        """Write the encoder's records at the end; raises NoSpace after it has removed them."""
+        """Write the encoder's records at the end.
+
+        Raises DiskFailed, or NoSpace after it has removed the bytes that it has written.
+        """
         # A gap or an overlap would corrupt the log: recovery would take it for a torn tail.
         assert encoder.start == self.end, "records must be written where the last one ends"
         assert encoder.first_id == self.next_id, "transaction ids must have no gap"
@@ -230,8 +236,8 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, last: bool) -> SealedSegm
 
 
 def _rewrite(file: DiskFile, start: int, end: int) -> None:
-    for position in range(start, end, _SMALLEST_STEP_BYTES):
-        file.write(position, file.read(position, min(_SMALLEST_STEP_BYTES, end - position)))
+    for position in range(start, end, _COPY_BYTES):
+        file.write(position, file.read(position, min(_COPY_BYTES, end - position)))
 
 
 def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:

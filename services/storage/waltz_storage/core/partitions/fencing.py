@@ -1,9 +1,10 @@
 """Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
-The *fence* is the highest of these session ids: the one in the control file, and those of all
-requests since the process started. Requests of a lower session are refused: two servers that both
-believe they own the partition must not both write to it. Shown by the planted bugs "no fence" and
-"an older server that reconnects lowers the fence", and by `tests/vectors/test_storage_ops`.
+The *fence* is the highest of these session ids: the id in the control file, and the ids of all
+requests since the partition was opened, without reads of committed records. Requests of a lower
+session are refused: two servers that both believe they own the partition must not both write to it.
+Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
+`tests/vectors/test_storage_ops`.
 
 Requests are also refused if a switch is off. Reads need the read switch. All other requests need
 the write switch, also the first request of a session: a replica that could vote but not be

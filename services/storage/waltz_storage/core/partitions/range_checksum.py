@@ -10,7 +10,7 @@ from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.partition import StoragePartition
 
 RANGE_LIMIT_BYTES = 256 << 20
-"""A request ends before it would read more than this, but it reads at least one record."""
+"""An answer covers at most this many bytes of records, but at least one record."""
 
 _SLICE_BYTES = 1 << 20
 

@@ -24,7 +24,8 @@ from waltz_storage.core.partitions.partition import StoragePartition
 class StorageDirectory:
     """An open storage directory.
 
-    A partition whose files are damaged is in `refused` and is not served; the others are served.
+    A partition that cannot be opened, for example because its files are damaged, is in `refused`
+    and is not served. The other assigned partitions are served.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class StorageDirectory:
         """Open a storage directory, or initialize an empty one.
 
         ``meta`` is the directory of the control file, None if that is ``disk`` (see
-        `directory_pair`). Raises DirectoryRefused, DiskFailed.
+        `directory_pair`). Raises DirectoryRefused, NoSpace, DiskFailed.
         """
         self.key = key
         self.num_partitions = num_partitions
@@ -79,7 +80,10 @@ class StorageDirectory:
         return self._control.info(partition)
 
     def sequence(self, partition: int) -> int:
-        """Return the number of the last update of a partition's entry in the control file."""
+        """Return the number of the last update of a partition's entry in the control file.
+
+        Raises PartitionDamaged.
+        """
         return self._control.sequence(partition)
 
     def session_info(self, partition: int) -> PartitionInfo:
@@ -101,9 +105,10 @@ class StorageDirectory:
         }
 
     def states(self) -> tuple[PartitionState, ...]:
-        """Return the state of each assigned partition at this moment, on any thread.
+        """Return the state of each assigned partition at this moment. Thread-safe.
 
-        A refused partition is reported with both switches off and with an empty log.
+        A refused partition is reported with both switches off and with an empty log. A partition
+        whose control entry is damaged is not reported, because it may not be assigned.
         """
         return tuple(self._state(p) for p in self._undamaged() if self._control.info(p).assigned)
 
@@ -122,7 +127,10 @@ class StorageDirectory:
         )
 
     def assign(self, partition: int) -> None:
-        """Create a partition, or open its files if they exist already; raises RequestRefused."""
+        """Create a partition, or open its files if they exist already.
+
+        Raises UnknownPartition, RequestRefused, DiskFailed.
+        """
         self._check(partition)
         info = self._control.info(partition)
         if partition not in self._partitions:
@@ -131,12 +139,12 @@ class StorageDirectory:
         self._control.update(partition, info.as_assigned())
 
     def unassign(self, partition: int, *, delete_files: bool) -> None:
-        """Close a partition and reset its entry in the control file; raises UnknownPartition.
+        """Close a partition and reset its entry in the control file.
 
         The control entry is reset before the files are removed. After a crash in between, the files
         have no entry and are ignored. In the other order, an entry without files would open as an
         empty log with the marks of a full log. As in Waltz 0.13.2, the entry is reset even if the
-        call then fails because the partition is not assigned.
+        call then raises UnknownPartition because the partition is not assigned.
         """
         self._check(partition)
         assigned = partition in self._partitions or partition in self._refused
@@ -153,11 +161,11 @@ class StorageDirectory:
             remove_log(self._disk, self._identity(partition))
 
     def set_available(self, partition: int, available: bool) -> None:
-        """Set both switches of a partition; raises UnknownPartition, PartitionDamaged."""
+        """Set both switches of a partition; raises UnknownPartition, RequestRefused."""
         self._control.update(partition, self.info(partition).as_available(available))
 
     def set_switch(self, partition: int, switch: Switch, on: bool) -> None:
-        """Set one switch of a partition; raises UnknownPartition, PartitionDamaged."""
+        """Set one switch of a partition; raises UnknownPartition, RequestRefused."""
         self._control.update(partition, self.info(partition).with_switch(switch, on))
 
     def check_known(self, partitions: Sequence[int]) -> None:
