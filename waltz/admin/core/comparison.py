@@ -36,7 +36,8 @@ class RangeSum:
         num_bytes, checksum = self.num_bytes, self.checksum
         for record in records:
             wire = record.encode()
-            start, end = len(wire) - 4 - len(record.data), len(wire) - 4
+            end = len(wire) - _CRC.size
+            start = end - len(record.data)
             # On disk the data's checksum precedes the data; the record's checksum is at its end.
             on_disk = wire[:start] + wire[end:] + record.data
             num_bytes += len(on_disk) + _CRC.size

@@ -45,8 +45,8 @@ class AppendsFailed:
 
 @dataclass(frozen=True, slots=True)
 class AppendsUnresolved:
-    """These appends were sent, and another server has written since: only the log shows if they
-    are committed.
+    """These appends were sent in an older generation, and another server may have committed them:
+    only the log shows if they are committed.
     """
 
     appends: list[Append]

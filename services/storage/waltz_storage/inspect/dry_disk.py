@@ -5,6 +5,7 @@ The code of the storage runs on this disk to rehearse a start without a change t
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from enum import Enum
@@ -115,7 +116,7 @@ class DryDisk:
         """Open an existing file. Raises OSError."""
         content = self._content(path)
         if not content.there:
-            raise FileNotFoundError(2, "No such file or directory", path)
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return _DryFile(content)
 
     def create(self, path: str) -> DiskFile:

@@ -138,7 +138,7 @@ class ServerConnection(FrameHandler):
 
     def received(self, bodies: list[bytes]) -> None:
         """Pass the requests of one chunk to the engine, together."""
-        version = _ready(self._intake.connection).version
+        version = _required(self._intake.connection).version
         arrivals: list[tuple[int, Arrival]] = []
         now = self._clock()
         for body in bodies:
@@ -177,7 +177,7 @@ class ServerConnection(FrameHandler):
         self._intake.done(weight)
 
     def _send(self, answer: storage.Response) -> None:
-        connection = _ready(self._intake.connection)
+        connection = _required(self._intake.connection)
         connection.send(*storage.encode_parts(answer, connection.version))
 
 
@@ -198,7 +198,7 @@ class AdminConnection(FrameHandler):
 
     def received(self, bodies: list[bytes]) -> None:
         """Begin the requests of one chunk."""
-        version = _ready(self._intake.connection).version
+        version = _required(self._intake.connection).version
         self._intake.add([(_LIST_WEIGHT, admin.decode(body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
@@ -210,7 +210,7 @@ class AdminConnection(FrameHandler):
         self._intake.proceed()
 
     def _begin(self, requests: list[admin.Message]) -> None:
-        version = _ready(self._intake.connection).version
+        version = _required(self._intake.connection).version
         for request in requests:
             match request:
                 case admin.AdminOpenRequest(seq, key, num_partitions):
@@ -226,7 +226,7 @@ class AdminConnection(FrameHandler):
                     self._handler.handle(cast(admin.Request, request), version, self._answer)
 
     def _answer(self, answer: admin.Response | None) -> None:
-        connection = _ready(self._intake.connection)
+        connection = _required(self._intake.connection)
         if answer is None:
             if not connection.closed:
                 reason = "a request that version 0 of the protocol cannot answer"
@@ -237,6 +237,6 @@ class AdminConnection(FrameHandler):
         self._intake.done(_LIST_WEIGHT)
 
 
-def _ready(connection: FrameConnection | None) -> FrameConnection:
+def _required(connection: FrameConnection | None) -> FrameConnection:
     assert connection is not None, "received before ready"
     return connection

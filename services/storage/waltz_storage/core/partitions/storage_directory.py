@@ -144,7 +144,8 @@ class StorageDirectory:
         The control entry is reset before the files are removed. After a crash in between, the files
         have no entry and are ignored. In the other order, an entry without files would open as an
         empty log with the marks of a full log. As in Waltz 0.13.2, the entry is reset even if the
-        call then raises UnknownPartition because the partition is not assigned.
+        call then raises UnknownPartition because the partition is not assigned. Raises NoSpace,
+        DiskFailed.
         """
         self._check(partition)
         assigned = partition in self._partitions or partition in self._refused
