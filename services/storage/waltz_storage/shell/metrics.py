@@ -127,8 +127,8 @@ _PROCESS: tuple[Family[StorageSources], ...] = (
     ),
     counter(
         "waltz_storage_flushes_total",
-        "flushes of appended records and their index entries to disk; transactions ÷ flushes is the "
-        "mean size of a flush",
+        "flushes of appended records and their index entries to disk; transactions ÷ flushes is "
+        "the mean size of a flush",
         "flushes",
         lambda storage: storage.flushes(),
         JsonKind.GAUGE,
