@@ -10,16 +10,19 @@ from dataclasses import dataclass
 
 from waltz.protocol.records import WIRE_HEAD
 
-STORED_HEAD_BYTES = WIRE_HEAD.size + 4
-"""The bytes before a record's data: those of the wire form, and the checksum of the data."""
+_CHECKSUM_BYTES = 4
 
-STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + 4
-"""Bytes that a record adds to its data on disk."""
+STORED_HEAD_BYTES = WIRE_HEAD.size + _CHECKSUM_BYTES
+"""The number of bytes before a record's data: the head of the wire form, then the checksum of the
+data."""
+
+STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + _CHECKSUM_BYTES
+"""The number of bytes that a record adds to its data on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Records that are not checked yet: ``raw`` should contain ``count`` consecutive ones."""
+    """Unchecked records: an intact ``raw`` contains ``count`` consecutive records."""
 
     count: int
     raw: bytes | memoryview

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class BadClusterFile(ValueError):
-    """The file does not describe a local cluster. The text has the file and the reason."""
+    """The file cannot be read, or does not describe a local cluster. The text names the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Returns whether the process is healthy, and the report that ``/health`` shows."""
 
 _LONGEST_REASON = 200
-"""The most characters of an error that are logged: a peer could send any number."""
+"""How many characters of an error's text are logged. The text may quote what a peer sent."""
 
 
 class _PeerErrorLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logs an error that a peer caused in one line. Other errors are logged with a traceback."""
+    """Logs each error that a peer caused as one line, and all other errors with a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         # A UnicodeError is the peer's, too: aiohttp copies bytes of a bad request to its answer,

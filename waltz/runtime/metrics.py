@@ -31,7 +31,7 @@ PARTITION = "partition"
 
 _SECONDS_A_DAY = 86_400
 _INFO_MEANING = "always 1; the labels identify the process"
-_FORMS = ("text/plain", "application/openmetrics-text")
+_PROMETHEUS_MEDIA_TYPES = ("text/plain", "application/openmetrics-text")
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -81,8 +81,8 @@ class Declared(Generic[P, Q]):
 
     The metrics in ``process`` are read from a ``P``, those in ``partition`` from one ``Q`` for each
     partition. ``group`` is the group of the process in JSON; partition N has the group
-    ``GROUP.partition-N``. ``info`` is a metric of Prometheus that is always 1; its labels identify
-    the process. ``json_only`` has values that only JSON shows, with their meanings.
+    ``GROUP.partition-N``. ``info`` is the name of a metric of Prometheus that is always 1; its
+    labels ``info_labels`` identify the process. ``json_only`` has values that only JSON shows, with their meanings.
     """
 
     group: str
@@ -165,7 +165,7 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         self._declared = declared
         self._process = process
         self._json = JsonMetrics(clock)
-        self._current = partitions
+        self._read_partitions = partitions
         self._partitions: dict[int, Q] = {}
         for source in (*declared.info_labels.values(), *declared.json_only):
             self._add(declared.group, source, process)
@@ -207,10 +207,10 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         return shown
 
     def _update(self) -> None:
-        """Add and remove partitions as the function ``partitions`` returns them now."""
-        if self._current is None:
+        """Add and remove partitions so that they are those that ``partitions`` returns now."""
+        if self._read_partitions is None:
             return
-        current = dict(self._current())
+        current = dict(self._read_partitions())
         for number, partition in list(self._partitions.items()):
             if current.get(number) is not partition:
                 self.remove_partition(number)
@@ -255,7 +255,9 @@ def accepts_exposition(accept: str) -> bool:
 
     Any other request, also one that names JSON or accepts everything, gets the JSON of 0.13.2.
     """
-    return "application/json" not in accept and any(form in accept for form in _FORMS)
+    return "application/json" not in accept and any(
+        media_type in accept for media_type in _PROMETHEUS_MEDIA_TYPES
+    )
 
 
 def exposition(metrics: list[Metric], accept: str) -> tuple[bytes, str]:

@@ -2,6 +2,8 @@
 
 An unexpected exception shows that an invariant is broken. The process must end. Its peers continue
 without it; if it continued itself, it could damage the log (tests/unit/runtime/test_process.py).
+An OSError is only logged: it reports a failure outside the process, such as a lost connection, and
+says nothing about the invariants.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ _SOFTWARE_ERROR = 70
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Log to standard error, with times. Of libraries, log only warnings and errors."""
+    """Log to standard error, with times.
+
+    Of the libraries that log much, log only warnings and errors.
+    """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
@@ -37,7 +42,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run ``main`` to its end, on uvloop if that is installed.
 
     An unexpected exception in a callback of the event loop, or in a task passed to `watched`, ends
-    the process with exit code 70.
+    the process with exit code 70. An OSError there is only logged.
     """
     if not __debug__:
         main.close()
@@ -57,14 +62,15 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 def watched(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
     """Make an exception that ends ``task`` end the process immediately; return ``task``.
 
-    Otherwise asyncio reports the exception only when the garbage collector finds the task.
+    An OSError is logged immediately and does not end the process. Without this function, asyncio
+    would report an exception only when the garbage collector finds the task.
     """
     task.add_done_callback(_report)
     return task
 
 
 async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.get_running_loop().set_exception_handler(_end_process)
+    asyncio.get_running_loop().set_exception_handler(_handle_exception)
     await main
 
 
@@ -75,9 +81,13 @@ def _report(task: asyncio.Task[Any]) -> None:
         task.get_loop().call_exception_handler(context)
 
 
-def _end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio reports; end the process if it is an exception other than an OSError."""
     error = context.get("exception")
     log = logging.getLogger("waltz")
+    # An OSError comes from the operating system, for example a broken connection, or no file
+    # descriptor for a new connection. It breaks no invariant: the process can continue. A failed
+    # change of a storage's disk is no OSError here, but a DiskFailed, which ends the process.
     if error is None or isinstance(error, OSError):
         log.warning("%s: %s", context.get("message"), error)
         return
@@ -109,7 +119,11 @@ def stop_signal() -> asyncio.Event:
 
 
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Run ``work`` until it ends or ``stop`` is set. Raises the errors of ``work``."""
+    """Run ``work`` until it ends or ``stop`` is set.
+
+    If ``work`` ends first, its error is raised. If ``stop`` is set first, ``work`` is cancelled,
+    and this function returns when ``work`` has ended.
+    """
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

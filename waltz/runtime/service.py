@@ -25,7 +25,8 @@ from waltz.runtime.version import build_version
 
 S = TypeVar("S", bound=Settings)
 
-# These errors end the process with their text; other errors are defects and show a traceback.
+# These errors, and those in `Service.expected`, end the process with their text. Other errors are
+# defects and show a traceback.
 _EXPECTED = (
     ConfigError,
     ListenFailed,

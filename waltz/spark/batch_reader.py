@@ -35,7 +35,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
     def partitions(self) -> list[InputPartition]:
         """Return the tasks, which read the logs up to their present ends.
 
-        Raises OptionError, waltz.WaltzError.
+        Raises OptionError, and the errors of `LogReader`.
         """
         reader = LogReader(self._where)
         try:
@@ -61,7 +61,7 @@ class FilteringReader(WaltzReader):
     """Applies the query's filters, where possible before records are read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
-        """Take the filters on partition, transaction_id and header; return the others."""
+        """Take the filters that `RowFilter` can express; return the others."""
         self._row_filter, left = push(self._row_filter, filters)
         return left
 
@@ -89,7 +89,7 @@ def read_slice(
     payload: Payload,
     row_filter: RowFilter,
 ) -> Iterator[Any]:
-    """Yield the rows of a slice that pass the filter as Arrow batches."""
+    """Yield, as decoded Arrow batches, the rows of a slice that pass ``row_filter``."""
     reader = READER_CACHE.open(where)
     try:
         with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:

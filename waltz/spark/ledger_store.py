@@ -18,9 +18,10 @@ T = TypeVar("T")
 class LedgerStore:
     """Changes the ledger of one write.
 
-    The first attempt creates a ``persistent`` ledger, which stays after the write. Any other ledger
-    exists only while the write runs: an attempt that finds no ledger belongs to a write that has
-    ended, and must not append (`test_attempt_of_a_finished_batch_is_refused`).
+    A ``persistent`` ledger stays after the write, and `join` creates it if it does not exist. Any
+    other ledger exists only while the write runs, from `create` to `delete`: an attempt that finds
+    no ledger belongs to a write that has ended, and must not append
+    (`test_attempt_of_a_finished_batch_is_refused`).
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class LedgerStore:
         self._persistent = persistent
 
     async def create(self) -> None:
-        """Create an empty ledger."""
+        """Create an empty ledger. Do nothing if the write has a ledger already."""
         await self._change(lambda found: found or Ledger(self._write_id, 0), may_create=True)
 
     async def delete(self) -> None:
@@ -56,7 +57,7 @@ class LedgerStore:
     async def join(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Register an attempt that is about to append; see `Ledger.joined`.
 
-        Raises Superseded, WriteIsOver.
+        Raises Superseded, WriteIsOver, LedgerMalformed.
         """
 
         def joined(found: Ledger | None) -> Ledger:
@@ -67,7 +68,12 @@ class LedgerStore:
     async def _change(
         self, change: Callable[[Ledger | None], Ledger], *, may_create: bool
     ) -> Ledger:
-        """Compare-and-set the ledger to ``change(ledger)``; ``change`` is idempotent."""
+        """Compare-and-set the ledger to ``change(ledger)`` and return it.
+
+        ``change`` gets None if there is no ledger. It must be idempotent, because it is called
+        again after a conflict and after a lost connection. Raises LedgerMalformed, and WriteIsOver
+        if there is no ledger and ``may_create`` is false.
+        """
 
         async def once() -> Ledger:
             while True:

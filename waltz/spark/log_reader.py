@@ -47,7 +47,7 @@ _SAMPLE_BYTES = 64 << 10
 
 
 class ReadTimedOut(WaltzError):
-    """Servers did not answer the reader in time."""
+    """Servers or storages did not answer the reader in time."""
 
 
 class LogEndsBefore(WaltzError):
@@ -109,9 +109,10 @@ class LogReader:
     def confirmed_marks(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return the high-water marks; ``starts`` has the next transaction to read per partition.
 
-        If a mark is before the start, the log may have become shorter, or the server may not have
-        noticed yet that it lost the partition. With such an old mark the stream would read
-        transactions twice, so the mark is confirmed by a read. Raises ReadTimedOut.
+        The start is at most the mark plus one. If a mark is lower, the log may have become shorter,
+        or the server may not have noticed yet that it lost the partition. With such an old mark the
+        stream would read transactions twice, so the mark is confirmed by a read. Raises
+        ReadTimedOut, and the errors of `Client.bulk`.
         """
         marks = self.marks(starts)
         for partition, start in starts.items():
@@ -280,7 +281,10 @@ class ReaderCache:
         self._open: dict[ClusterLocation, LogReader] = {}
 
     def open(self, where: ClusterLocation) -> LogReader:
-        """Return the reader of a cluster; its connections stay open from task to task."""
+        """Return the reader of a cluster; its connections stay open from task to task.
+
+        Raises the errors of `waltz.connect`.
+        """
         reader = self._open.get(where)
         if reader is None:
             keep_freed_memory()
@@ -290,7 +294,7 @@ class ReaderCache:
         return reader
 
     def forget(self, where: ClusterLocation) -> None:
-        """Close the reader of a cluster after an error; the next one opens new connections."""
+        """Close the reader of a cluster, so that `open` opens new connections."""
         reader = self._open.pop(where, None)
         if reader is not None:
             with suppress(ClusterUnreachable):

@@ -22,8 +22,8 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """An environment variable that spark-submit sets in the programs that it starts."""
 
-_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-_OLDEST = (4, 2)
+_PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_OLDEST_SPARK = (4, 2)
 
 
 class SparkUnsuitable(RuntimeError):
@@ -49,16 +49,18 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a session with the format ``waltz``, whose workers run this Python.
+    """Return a session with the format ``waltz``.
 
-    Without ``master``, a program that spark-submit started uses the master of spark-submit; any
-    other program uses all cores of this machine. If the process has a session already, that session
-    is returned, with its own master. Raises SparkUnsuitable.
+    The workers run this Python, unless spark-submit started this program and the environment names
+    another Python. Without ``master``, a program that spark-submit started uses the master of
+    spark-submit; any other program uses all cores of this machine. If the process has a session
+    already, that session is returned, with its own master and its own Python. Raises
+    SparkUnsuitable.
     """
     check_version(pyspark.__version__)
     submitted = _SUBMITTED in os.environ
     if SparkSession.getActiveSession() is None:
-        for variable in _PYTHONS:
+        for variable in _PYTHON_VARIABLES:
             if not (submitted and variable in os.environ):
                 os.environ[variable] = sys.executable
     builder = SparkSession.builder.appName(name).config(PUSHDOWN, "true")
@@ -74,7 +76,7 @@ def session(
 def check_version(version: str) -> None:
     """Raise SparkUnsuitable if ``version`` of Spark is too old."""
     found = tuple(int(part) for part in version.split(".")[:2])
-    if found < _OLDEST:
+    if found < _OLDEST_SPARK:
         raise SparkUnsuitable(
             f"this is Spark {version}, but only since Spark 4.2 can sources in Python report a "
             "stream's position: pip install --upgrade 'waltz-log[spark]'"

@@ -96,7 +96,7 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         """Do nothing: the rows are in the log, and the ledger serves the next micro-batch."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: Spark runs the micro-batch again, and finds the appended rows in the log."""
+        """Do nothing: when Spark repeats the micro-batch, new attempts find the appended rows."""
 
 
 def refuse_overwriting(overwrite: bool) -> None:

@@ -48,7 +48,7 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         return WaltzStreamReader(locate(options.cluster), options, payload)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch. Raises OptionError."""
+        """Return the writer of a batch. Raises OptionError, and the errors of `WaltzWriter`."""
         refuse_overwriting(overwrite)
         columns, options = columns_of(schema), parse_write_options(self.options)
         return WaltzWriter(locate(options.cluster), options, columns)

@@ -2,7 +2,8 @@
 
 Every attempt at a task has its own client id, and registers it in the write's ledger
 (`core.ledger`) before its first append. The attempt finds the rows of other attempts in the log by
-their client ids. It appends the missing rows with locks that only attempts at the same rows take.
+their client ids. It appends the missing rows with locks, by which the server refuses a row that a
+competing attempt may have appended since.
 `core.missing_rows` explains why this is safe while other attempts are still running; the test is
 `test_attempts_in_any_order_append_each_row_once`.
 """
@@ -30,14 +31,15 @@ T = TypeVar("T")
 
 _BATCH_ROWS = 2000
 _BATCH_BYTES = 4 << 20
-_HEADERS = 10_000
+_HEADERS_PER_REQUEST = 10_000
 _SESSION_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """One task of a write; `core.ledger` explains ``epoch`` and ``run``, `LedgerStore` the rest.
+    """One task of a write.
 
+    `core.ledger` explains ``epoch`` and ``run``, and `LedgerStore` explains ``persistent``.
     ``task`` is the number of the Spark partition that the task appends.
     """
 
@@ -57,7 +59,7 @@ class Written:
 
 
 class WriterSession:
-    """A worker's session with one cluster's ZooKeeper; serves one task at a time."""
+    """A driver's or a worker's session with one cluster's ZooKeeper; serves one task at a time."""
 
     def __init__(self, where: ClusterLocation) -> None:
         """Connect. Raises ConnectFailed."""
@@ -169,6 +171,7 @@ class Attempt:
         await asyncio.gather(*(self._append_to(p, self._buffered.pop(p)) for p in partitions))
 
     async def _append_to(self, partition: int, rows: list[Row]) -> None:
+        """Append the missing ones of ``rows``; after a refusal search the log, and append again."""
         missing = self._partitions[partition]
         left = missing.select(rows)
         while left:
@@ -204,7 +207,7 @@ class Attempt:
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        If an attempt appended before it registered, the next attempt at the task could not find its
+        Then find the rows that competing attempts have appended to these partitions. If an attempt appended before it registered, the next attempt at the task could not find its
         rows, and would append the same rows again.
         """
         if not partitions:
@@ -220,6 +223,10 @@ class Attempt:
             await asyncio.gather(*map(self._catch_up, partitions))
 
     async def _register_attempt(self, marks: Mapping[int, int]) -> Ledger:
+        """Register this attempt, and return the ledger as it is now.
+
+        Registering it again with no ``marks`` changes nothing: this call only reads the ledger.
+        """
         task = self._task
         joining = NewAttempt(task.epoch, task.run, task.task, self._client.client_id)
         return await self._ledger.join(joining, marks)
@@ -235,7 +242,9 @@ class Attempt:
         end = None
         while end is None or missing.mark < end:
             first = missing.mark + 1
-            page = await self._client.bulk.headers(partition, first, max_headers=_HEADERS)
+            page = await self._client.bulk.headers(
+                partition, first, max_headers=_HEADERS_PER_REQUEST
+            )
             end = page.high_water_mark if end is None else end
             if not page.headers:
                 return
@@ -273,7 +282,7 @@ class SessionCache:
         return session
 
     def forget(self, where: ClusterLocation) -> None:
-        """End the session with a cluster after an error, so that `open` begins a new one."""
+        """End the session with a cluster, so that `open` begins a new session."""
         session = self._open.pop(where, None)
         if session is not None:
             with suppress(Exception):

@@ -61,7 +61,7 @@ def trust_commands(store: str, kind: str) -> list[str]:
 def _as_archive(store: str, kind: str) -> tuple[list[str], PurePath, PurePath]:
     """Return the commands that make a PKCS12 archive, the archive's path, and the store's path.
 
-    ``openssl`` reads only PKCS12. A store of another type than JKS is such an archive already.
+    ``openssl`` reads only PKCS12. Each store whose type is not JKS is taken to be a PKCS12 archive.
     """
     path = PurePath(store)
     if kind.upper() != _JKS:

@@ -31,7 +31,11 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting, its value and the value's origin. An unset or unusable value is None."""
+    """A setting, its value and the value's origin.
+
+    If the setting is not set, the value is its default: None for a required setting. A value that
+    is set but cannot be converted is None.
+    """
 
     key: Key
     value: Any
@@ -55,7 +59,7 @@ def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -
     """Return every setting with its value and origin, and the problems of the settings.
 
     Without ``path``, all values come from the environment or are defaults. Raises ConfigError only
-    if the file cannot be read.
+    if the file cannot be read as a YAML map of settings.
     """
     values = {} if path is None else read_yaml(path)
     in_file = {name: Given(value, str(path)) for name, value in values.items()}
@@ -93,7 +97,9 @@ def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -
 def read(model: type[S], path: Path | None, environment: Mapping[str, str] = os.environ) -> S:
     """Return the settings of the file at ``path`` and the environment; log the warnings.
 
-    Raises ConfigError. Its text has the first problem, and the command that shows all problems.
+    Raises ConfigError. Its text has the first problem and, if there are more, the command that
+    shows all of them. A model without the name of a process has no such command: the text has all
+    problems.
     """
     resolved = look_up(model, path, environment)
     for warning in resolved.warnings:
@@ -135,6 +141,7 @@ def _wrong(refused: ValidationError) -> dict[str, str]:
 def _wrong_values(
     wrong: Mapping[str, str], given: Mapping[str, Given], path: Path | None
 ) -> Iterator[str]:
+    """Yield one problem for each unusable value, and one for all missing settings together."""
     for name, reason in wrong.items():
         if reason:
             yield f"{given[name].origin}: {name} is {given[name].value!r}: {reason}"

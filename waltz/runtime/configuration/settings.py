@@ -22,8 +22,8 @@ Port = Annotated[int, BeforeValidator(port)]
 Switch = Annotated[bool, BeforeValidator(boolean)]
 Text = Annotated[str, BeforeValidator(text)]
 File = Annotated[Path, BeforeValidator(file)]
-# The default of these types is None. A key without a value in the file is an error, as it is for
-# the types above: the validator applies to the whole union and rejects None.
+# A setting of these types has the default None. A key without a value in the file is an error, as
+# it is for the types above: the validator applies to the whole union and rejects None.
 OptionalPort = Annotated[int | None, BeforeValidator(port)]
 OptionalText = Annotated[str | None, BeforeValidator(text)]
 OptionalFile = Annotated[Path | None, BeforeValidator(file)]
@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used.
 
-        ``ignored`` has the settings of `without_effect` that are set, with their values.
+        A subclass overrides this method if it has such combinations. ``ignored`` has the settings of `without_effect` that are set, with their values.
         """
         yield from ()
 

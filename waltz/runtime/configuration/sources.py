@@ -48,7 +48,7 @@ class GivenSource(PydanticBaseSettingsSource):
         self._values = _nested(model, given)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value of a field (None: not set), its alias, and False: it is not JSON."""
+        """Return a field's value (None if not set), its alias, and False: the value is no JSON."""
         name = str(field.validation_alias)
         return self._values.get(name), name, False
 
@@ -98,7 +98,10 @@ def from_environment(
 
 
 def _unknown_variable(found: str, names: Iterable[str], process: str) -> list[str]:
-    """Return a warning about ``found``, or none if it seems to belong to another program."""
+    """Return a list with a warning about ``found``.
+
+    The list is empty if ``found`` seems to belong to Kubernetes or to another program.
+    """
     name, separator, _ = found.removeprefix(VARIABLE_PREFIX).partition("_")
     if not separator or _SERVICE_LINK.search(found):
         return []

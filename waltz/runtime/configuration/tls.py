@@ -1,7 +1,8 @@
 """The settings of TLS. Touches nothing: `waltz.net` reads the files that the settings name.
 
-A setting of Waltz 0.13.2 that names a key store is an error if no PEM file is set instead. If it
-were a warning, a process that accepted only peers of one CA with 0.13.2 would accept any peer here.
+If TLS is on, a setting of Waltz 0.13.2 that names a key store is an error unless a PEM file is set,
+too. If it were a warning, a process that accepted only peers of one CA with 0.13.2 would accept any
+peer here.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ class ListeningTlsSettings(Group):
     )
 
     def config(self) -> TlsConfig:
-        """Return the TLS settings of connections."""
+        """Return these settings in the form that `waltz.net` uses for connections."""
         return TlsConfig(**dict(self))
 
     def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each problem of the TLS settings.
 
-        ``prefix`` is the first part of their names, such as ``server.``. ``ignored`` has those
-        settings of Waltz 0.13.2 that are set. The sentence about a key store has the commands that
-        convert the store.
+        ``prefix`` is the first part of the names of these settings, such as ``server.``.
+        ``ignored`` has those settings of Waltz 0.13.2 that are set. The sentence about a key store
+        has the commands that convert the store.
         """
         if not self.enabled:
             return

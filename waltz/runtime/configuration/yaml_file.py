@@ -14,8 +14,8 @@ import yaml
 
 from waltz.runtime.core.setting_names import flatten
 
-# Besides YAMLError, the YAML library raises errors of Python, for a value that looks like a date or
-# a boolean and is none: a date in month 13, or !!bool 5.
+# Besides YAMLError, the YAML library raises built-in errors of Python, for a value that looks like
+# a date or a boolean but is invalid: a date in month 13, or !!bool 5.
 _YAML_ERRORS = (
     yaml.YAMLError,
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),

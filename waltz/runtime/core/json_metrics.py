@@ -1,7 +1,8 @@
 """Metrics in the two JSON forms of Waltz 0.13.2: for HTTP and for the admin port. Pure.
 
-`JsonMetrics` calls the function that reads a metric when one of the forms is requested. Source:
-spec/behaviour.md sections 12 and 13, spec/wire.md section 7.
+`JsonMetrics` calls the function that reads a metric when one of the forms is requested. It reads
+the `Timer` of a metric only once, when the metric is added. Source: spec/behaviour.md sections 12
+and 13, spec/wire.md section 7.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class JsonKind(StrEnum):
     """The kinds of metrics in JSON. Each value is the key of the map that has these metrics."""
 
     GAUGE = "gauges"
-    """A present value of any type that JSON has."""
+    """A current value, of any type that JSON has."""
     COUNTER = "counters"
     """A count."""
     METER = "meters"
@@ -32,7 +33,12 @@ class JsonKind(StrEnum):
     """A count with its rates and the durations of the most recent events."""
 
 
+_FORMAT_VERSION = "4.0.0"
+"""The value of ``version`` in the HTTP form: the version of the form, not of this software."""
+
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
+"""The maps that both forms have. The map of histograms is always empty."""
+
 _WINDOWS_SECONDS = {"1": 60.0, "5": 300.0, "15": 900.0}
 _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999": 0.999}
 
@@ -40,7 +46,7 @@ _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999":
 class _Meter:
     """The rates of a growing count, averaged over 1, 5 and 15 minutes.
 
-    Each reading updates the rates.
+    The averages are exponential. Each call of `read` updates them.
     """
 
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:
@@ -51,7 +57,7 @@ class _Meter:
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
-        """Return the count, the mean rate since the start, and the rate for each window.
+        """Return the count, the mean rate since the metric was added, and the rate per window.
 
         All rates are events per second.
         """
@@ -89,7 +95,8 @@ class JsonMetrics:
     def add(self, group: str, name: str, kind: JsonKind, read: Callable[[], Any]) -> None:
         """Add a metric whose value ``read`` returns.
 
-        ``read`` returns a `Timer` for a timer, a growing count for a counter or a meter.
+        ``read`` returns a `Timer`, always the same one, for a timer; a growing count for a counter
+        or a meter; and a value of any type that JSON has for a gauge.
         """
         timer = read() if kind is JsonKind.TIMER else None
         count = (lambda: timer.count) if timer is not None else read
@@ -100,12 +107,12 @@ class JsonMetrics:
         members[name] = _Source(group, name, kind, read, meter, timer)
 
     def remove(self, group: str) -> None:
-        """Remove a group and its metrics; without the group, do nothing."""
+        """Remove a group and its metrics. Do nothing if there is no such group."""
         self._groups.pop(group, None)
 
     def http_form(self) -> dict[str, Any]:
         """Return the answer to ``GET /metrics``."""
-        form: dict[str, Any] = {"version": "4.0.0"} | {kind: {} for kind in _KINDS}
+        form: dict[str, Any] = {"version": _FORMAT_VERSION} | {kind: {} for kind in _KINDS}
         for full_name, source in self._all():
             form[source.kind][full_name] = _http_value(source)
         return form

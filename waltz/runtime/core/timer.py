@@ -13,7 +13,7 @@ BUCKETS_SECONDS = (
 """The upper bounds of the buckets of a histogram. One more bucket counts all longer durations."""
 
 _RECENT_DURATIONS = 1028
-"""How many of the last durations a timer keeps."""
+"""How many durations a timer keeps: those of the last calls of `Timer.add`."""
 
 
 class Timer:
@@ -34,7 +34,10 @@ class Timer:
         self._recent: deque[float] = deque(maxlen=_RECENT_DURATIONS)
 
     def add(self, seconds: float, events: int = 1) -> None:
-        """Count ``events`` that took ``seconds`` each."""
+        """Count ``events`` that took ``seconds`` each.
+
+        Each call adds one duration to the last durations, however many ``events`` it counts.
+        """
         self.count += events
         self.seconds += events * seconds
         self._buckets[bisect_left(BUCKETS_SECONDS, seconds)] += events

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _LARGEST = (1 << 63) - 1
+"""The largest absolute value of a whole number: that of a signed 64-bit integer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 A CRC is linear: the checksum of two concatenated pieces is the checksum of the first, shifted by
 the length of the second, xor the checksum of the second. The expected checksums of pieces of one
 size therefore determine the checksum of their concatenation, and one pass over all bytes verifies
-all of them. Pieces of several sizes are padded with zeros in front, which change a checksum in a
-way that depends only on their number.
+all of them. Pieces of several sizes are padded with zeros in front. The padding changes a checksum
+in a way that depends only on the sizes of the piece before and after the padding.
 
 The error rate is that of any CRC-32 over so many bytes: one undetected damage in 2^32, and none if
 the damage is confined to four bytes.
@@ -51,7 +51,7 @@ def match(pieces: Any, crcs: Crcs) -> bool:
     """Return whether each of ``pieces``, an Arrow array of binary, has its checksum in ``crcs``."""
     if not len(pieces):
         return not len(crcs)
-    # The array is not sliced: its first piece begins at offset 0.
+    # No caller passes a slice of another array, so the first piece begins at offset 0.
     offsets = np.frombuffer(pieces.buffers()[1], np.int32, len(pieces) + 1)
     sizes = np.diff(offsets)
     longest, total = int(sizes.max()), int(offsets[-1])
@@ -63,6 +63,8 @@ def match(pieces: Any, crcs: Crcs) -> bool:
         # Arrow can pad only text, but does not check that the bytes are text.
         text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
         content = pc.ascii_lpad(text, longest, "\0").buffers()[2]
+        # For a piece and as many zeros, the xor of their checksums is the same with and without
+        # zeros in front of both. So the checksum of a padded piece follows from three checksums.
         crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))
     return crc32(memoryview(content)[: longest * len(pieces)]) == concatenated(crcs, longest)
 
@@ -91,17 +93,18 @@ def concatenated(crcs: Crcs, size: int) -> int:
 
 
 def shifted(crc: int, size: int) -> int:
-    """Return the checksum ``crc`` shifted by ``size`` bytes."""
+    """Return the checksum ``crc`` after the shift by ``size`` zero bytes, 0 or more."""
     return int(shift_by(size)(np.array([crc], np.uint32))[0]) if size else crc
 
 
 def _of_zeros(sizes: np.ndarray[Any, Any]) -> Crcs:
-    """Return the checksums of pieces of zeros of these sizes."""
+    """Return the checksum of a piece of zeros for each of ``sizes``."""
     different, where = np.unique(sizes, return_inverse=True)
     return np.array([crc32(bytes(size)) for size in different], np.uint32)[where]
 
 
 def _by_one_byte(crcs: Crcs) -> Crcs:
+    """Shift each checksum by one byte, bit by bit."""
     for _ in range(8):
         crcs = (crcs >> np.uint32(1)) ^ (np.uint32(_POLYNOMIAL) * (crcs & np.uint32(1)))
     return crcs

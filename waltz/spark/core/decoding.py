@@ -51,8 +51,9 @@ _STORED_HEAD = np.dtype([*_HEAD.descr, ("checksum", ">u4")])
 assert _STORED_HEAD.itemsize == STORED_HEAD_BYTES
 
 _CRC_BYTES = 4
-_LENGTH_AT = _HEAD.itemsize - 4
 _LENGTH = struct.Struct(">I")
+_LENGTH_AT = _HEAD.itemsize - _LENGTH.size
+"""The offset of the data length in a record: the last field of the head, in both forms."""
 
 
 class RecordsDamaged(Exception):
@@ -61,9 +62,9 @@ class RecordsDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records as the Arrow column ``whole``.
+    """Records as the Arrow column ``whole``, one value of bytes per record.
 
-    ``starts`` are the offsets of the records, and the end of the last record.
+    ``starts`` has the offset of each record, and then the end of the last record.
     """
 
     whole: Any
@@ -74,13 +75,13 @@ class _Records:
         return pc.binary_slice(self.whole, start, stop)
 
     def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """Return one range of bytes of each record as numbers."""
+        """Return one range of bytes of each record as one value of the type ``kind``."""
         found = self.slice(start, stop).buffers()[2] or b""
         return np.frombuffer(found, kind, count=len(self.whole))
 
 
 def to_arrow(records: RecordBatch) -> Any:
-    """Return the records, which must have less than 2 GiB, as one `pyarrow.RecordBatch`."""
+    """Return checked records as one `pyarrow.RecordBatch`. They must have less than 2 GiB."""
     found = _records(records.wire, records.count, WIRE_OVERHEAD_BYTES)
     heads = found.numbers(0, _HEAD.itemsize, _HEAD)
     return _columns(heads, found.slice(_HEAD.itemsize, -_CRC_BYTES))
@@ -112,7 +113,10 @@ def _intact(found: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
     sizes = heads["length"]
     if len(sizes) and (sizes == sizes[0]).all():
         # A record's checksum is its head's checksum, shifted by the length of its data, xor the
-        # checksum of its data. So the heads alone are read again.
+        # checksum of its data. So ``sums ^ data_sums`` has the shifted checksum of each head. Here
+        # all shifts have the same length. A shift is linear, so the shifted checksums of the heads
+        # together determine the shifted checksum of all heads as one piece. The data were checked
+        # above, so only the heads are read again.
         head_sum = shifted(crc32(heads.tobytes()), int(sizes[0]))
         return head_sum == concatenated(sums ^ data_sums, STORED_HEAD_BYTES)
     return match(found.slice(0, -_CRC_BYTES), sums)
@@ -145,7 +149,7 @@ def _starts(
     if count and len(raw) % count == 0 and len(raw) // count >= overhead:
         size = len(raw) // count
         table = np.frombuffer(raw, np.uint8).reshape(count, size)
-        lengths = np.ascontiguousarray(table[:, _LENGTH_AT : _LENGTH_AT + 4]).view(">u4")
+        lengths = np.ascontiguousarray(table[:, _LENGTH_AT : _LENGTH_AT + _LENGTH.size]).view(">u4")
         if (lengths == size - overhead).all():
             return np.arange(0, len(raw) + 1, size, dtype=np.int32)
     starts = [0]

@@ -31,9 +31,10 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """The values that a column may have: from ``low`` to ``high``, and, unless None, in ``among``.
+    """The values that a column may have: from ``low`` to ``high``, both included.
 
-    No value is allowed if ``low`` is above ``high``.
+    If ``among`` is not None, the values must also be in ``among``. No value is allowed if ``low``
+    is above ``high``.
     """
 
     low: int = _LOWEST
@@ -52,7 +53,7 @@ class ColumnBounds:
         elif among is None:
             among = self.among
         if among is not None:
-            # An empty set makes low 1 and high 0, so that no value is allowed.
+            # An empty set makes low at least 1 and high at most 0, so that no value is allowed.
             low, high = max([low, min(among, default=1)]), min([high, max(among, default=0)])
         return ColumnBounds(max(self.low, low), min(self.high, high), among)
 
@@ -93,7 +94,8 @@ class RowFilter:
     def rows(self, batch: Any) -> Any:
         """Return the rows of an Arrow batch that pass the filter.
 
-        The ranges that are read already satisfy the bounds of partition and transaction_id.
+        The ranges that are read already satisfy the bounds of partition, and the lowest and the
+        highest transaction_id. Only lists of transaction ids and the header are checked here.
         """
         masks = []
         if self.bounds_of("transaction_id").among is not None:
@@ -118,6 +120,7 @@ def push(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, l
 
 
 def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:
+    """Return ``allowed`` narrowed by ``pushed``, None if no ColumnBounds can express it."""
     if isinstance(pushed, IsNotNull):
         return allowed  # no column of the log is ever null
     if isinstance(pushed, In):

@@ -79,7 +79,8 @@ class AttemptLocks:
 class Ledger:
     """The newest epoch of a write.
 
-    ``marks`` are by partition, ``attempts`` by client id; ``runs`` are in the order of their start.
+    ``marks`` are by partition, ``attempts`` by client id. ``runs`` are the ids of the epoch's runs,
+    in the order of their start.
     """
 
     write_id: str
@@ -152,7 +153,8 @@ class Ledger:
         """Return the client ids of the other attempts that may have appended the same rows.
 
         Attempts at the same task compete. If rows have ids, another run may give a row to another
-        task, so all attempts of other runs compete, too.
+        task, so all attempts of other runs compete, too. Without ids, each run must give a task the
+        same rows (docs/spark.md, Guarantees).
         """
         own = self.attempts[client_id]
         return frozenset(
@@ -189,7 +191,7 @@ def _text(value: object) -> str:
 
 
 def _attempted(value: object, runs: int) -> AttemptedTask:
-    """Return an attempt's task and run, of which the ledger has ``runs``."""
+    """Return an attempt's task and run; ``runs`` is the number of runs in the ledger."""
     match value:
         case [int(task), int(run)] if 0 <= run < runs:
             return AttemptedTask(task, run)

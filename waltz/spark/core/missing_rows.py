@@ -18,9 +18,9 @@ from waltz.spark.core.rows import Row
 class MissingRows:
     """The rows that one attempt has found in one partition, up to the transaction ``mark``.
 
-    With ``has_row_ids``, rows with the same fingerprint are one row, which is missing if no other
-    attempt has appended it. Otherwise a task may have several equal rows: if the log has n of them,
-    n rows of the task are not missing.
+    With ``has_row_ids``, rows with the same fingerprint are one row, which is missing if no attempt
+    has appended it. Otherwise a task may have several equal rows: if other attempts have appended n
+    of them, n rows of the task are not missing.
     """
 
     def __init__(self, mark: int, *, has_row_ids: bool) -> None:
@@ -35,7 +35,12 @@ class MissingRows:
         self._found.update(fingerprints)
 
     def select(self, rows: Iterable[Row]) -> list[Row]:
-        """Return those of ``rows`` that are missing. Call it again with rows that were refused."""
+        """Return those of ``rows`` that are missing.
+
+        Without row ids, each row that was found in the log stands for only one row of the task, and
+        this call uses it up. So pass each row of the task once, and pass a row again only if its
+        append was refused.
+        """
         missing = []
         selected: set[bytes] = set()
         for row in rows:

@@ -73,7 +73,7 @@ CLUSTER_OPTIONS = (
 
 
 def option_values(options: Iterable[Option], given: Mapping[str, str], what: str) -> dict[str, Any]:
-    """Return a value for each of ``options``. Their names are compared without regard to case.
+    """Return the value of each of ``options``, by name. Case does not matter in ``given``.
 
     ``what`` names the object of the options in errors, such as "the waltz source". Raises
     OptionError.

@@ -108,6 +108,7 @@ class Payload:
                 assert count == 1
                 rows.append(first)
                 tables.append(null_row)
+            # In the mode DROP, nothing is added for the row.
         decoded = pa.concat_tables(tables).combine_chunks()
         if rows != list(range(batch.num_rows)):
             batch = batch.take(pa.array(rows, pa.int64()))
@@ -122,7 +123,7 @@ class Payload:
 
 
 def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payload:
-    """Return how data is decoded; ``schema`` is the schema of the query, if it has one.
+    """Return how data is decoded. ``schema`` is the schema of the query, None without a schema.
 
     Raises OptionError.
     """

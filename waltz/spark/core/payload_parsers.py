@@ -20,7 +20,8 @@ MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 _NEWLINE = b"\n"
 _NOT_AVRO = (EOFError, LookupError, ValueError, TypeError, OverflowError)
-"""The errors of fastavro for bytes that do not match the schema, of Arrow for unfit values."""
+"""The errors of fastavro for bytes that do not match the schema that they were written with, and of
+Arrow for values that do not fit the requested columns."""
 
 
 def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
@@ -29,7 +30,11 @@ def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse data that is one JSON object; fields that are not requested are left out."""
+    """Parse data of which each is one JSON object; leave out fields that are not requested.
+
+    Arrow reads one object per line. So data with a line break is parsed only alone: an error makes
+    the caller split the rows until each is alone.
+    """
     if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
         raise pa.ArrowInvalid("data contains a line break")
     lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
@@ -46,7 +51,7 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse data that is an Arrow stream, which may have many rows."""
+    """Parse data of which each is an Arrow stream, which may have many rows."""
     tables, origins = [], []
     for row, raw in enumerate(data):
         with pa.ipc.open_stream(raw.as_buffer()) as stream:
@@ -60,7 +65,7 @@ def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]:
-    """Parse data that is exactly one Avro datum, without a file header.
+    """Parse data of which each is exactly one Avro datum, without a file header.
 
     ``written`` is the schema with which the data was written, as JSON.
     """

@@ -70,13 +70,16 @@ class Columns:
 
     @property
     def has_row_ids(self) -> bool:
-        """Whether each row has an id."""
+        """Whether each row has an id.
+
+        The ids themselves are not read: rows with different ids differ in data or header.
+        """
         return "id" in self.names
 
     def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, Row]]:
         """Yield partition and row for each row of an Arrow batch. Raises RowRefused.
 
-        Without a column partition or key, all rows of a task go to one partition.
+        Rows without a partition and without a key go to one partition, chosen by ``task``.
         """
         values = {name: batch.column(name).to_pylist() for name in self.names}
         nothing = [None] * batch.num_rows

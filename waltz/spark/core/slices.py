@@ -98,7 +98,11 @@ def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[i
 
 
 def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
-    """Return slices of nearly equal length, as few as ``rows_per_task`` (by partition) allows."""
+    """Return the slices of the ranges in ``found``.
+
+    The slices of one partition have nearly equal lengths. There are as few slices as
+    ``rows_per_task``, the maximum length by partition, allows.
+    """
     return [
         part
         for partition, (first, end) in sorted(found.items())
@@ -107,7 +111,10 @@ def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Sli
 
 
 def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
-    """Return how many rows have about ``size`` bytes, if rows are as in the sample; at least 1."""
+    """Return how many rows have about ``size`` bytes, at least 1.
+
+    The estimate assumes that rows are on average as large as those of the sample.
+    """
     return max(1, size * sample_rows // max(sample_bytes, 1))
 
 
