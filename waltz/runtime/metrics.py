@@ -82,7 +82,8 @@ class Declared(Generic[P, Q]):
     The metrics in ``process`` are read from a ``P``, those in ``partition`` from one ``Q`` for each
     partition. ``group`` is the group of the process in JSON; partition N has the group
     ``GROUP.partition-N``. ``info`` is the name of a metric of Prometheus that is always 1; its
-    labels ``info_labels`` identify the process. ``json_only`` has values that only JSON shows, with their meanings.
+    labels ``info_labels`` identify the process. ``json_only`` has values that only JSON shows, with
+    their meanings.
     """
 
     group: str

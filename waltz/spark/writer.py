@@ -207,8 +207,9 @@ class Attempt:
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        Then find the rows that competing attempts have appended to these partitions. If an attempt appended before it registered, the next attempt at the task could not find its
-        rows, and would append the same rows again.
+        Then find the rows that competing attempts have appended to these partitions. If an attempt
+        appended before it registered, the next attempt at the task could not find these rows, and
+        would append the same rows again.
         """
         if not partitions:
             return

@@ -28,7 +28,7 @@ from waltz.sync.callbacks import Application
 T = TypeVar("T")
 
 RETRY_SECONDS = 60.0
-"""How long transient errors are retried, if the application does not set it."""
+"""The default of ``retry_seconds``: how long transient errors are retried."""
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class StateStore(Application[DataT], abc.ABC):
         self._marks = Marks(table, self._metadata)
         self._retry_seconds = retry_seconds
         # SQLite allows one writer at a time. Other writers poll the database and may time out. So
-        # the threads of this process take turns by a lock.
+        # the threads of this process apply transactions one after the other, by a lock.
         self._turn: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )
@@ -120,7 +120,7 @@ class StateStore(Application[DataT], abc.ABC):
     def _apply_once(self, transaction: Transaction[DataT]) -> None:
         """Apply a transaction in one SQL transaction, or find that it was applied before.
 
-        The mark is moved first: another process that applies the same transaction then waits or
+        Raises MarkMismatch if the transaction is not the next one and was not applied before. The mark is moved first: another process that applies the same transaction then waits or
         fails at the mark, before it changes any data.
         """
         with self._engine.connect() as connection, connection.begin() as sql_transaction:
@@ -156,7 +156,10 @@ class StateStore(Application[DataT], abc.ABC):
                 session.discard()
 
     def _retry_transient_errors(self, work: Callable[[], T]) -> T:
-        """Call ``work``, and call it again after each transient error; return its result."""
+        """Call ``work`` and return its result. Call it again after a transient error.
+
+        When the retries have taken ``retry_seconds``, one last call raises its error.
+        """
         for pause in BACKOFF.delays(self._retry_seconds):
             try:
                 return work()

@@ -90,7 +90,7 @@ class EventLoopThread:
 
     @staticmethod
     def result(future: concurrent.futures.Future[T]) -> T:
-        """Wait for ``future``, which `start` returned, and return its result, as `call` does."""
+        """Wait for ``future``, which `start` returned. Return or raise what `call` would."""
         try:
             return future.result()
         except concurrent.futures.CancelledError:

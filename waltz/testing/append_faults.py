@@ -1,7 +1,7 @@
 """Faults of appends, caused on the connections between clients and servers. Locks.
 
 Each fault is one that a real cluster can have, and the real client decides what follows from it: an
-append that does not arrive is looked up in the log and sent again; one that is refused raises
+append that does not arrive is looked up in the log and sent again; a refused append raises
 LockFailed. Only AppendUncertain needs help, because it would otherwise be raised after a timeout:
 the client is made to give the append up at once.
 """
@@ -36,7 +36,7 @@ class _Frame:
 
 
 class AppendFaults:
-    """The faults of all appends of a cluster: rates, and single ones that a test orders."""
+    """The faults of all appends of a cluster: rates, and single faults that a test orders."""
 
     def __init__(self, partitions: int, seed: int, give_up: GiveUp) -> None:
         self.rates = Faults()
@@ -45,7 +45,11 @@ class AppendFaults:
         self.suspended: dict[int, int] = {}
         """The last transaction that feeds show, for each partition whose feed is suspended."""
         self.watched: dict[ReqId, tuple[ReqId, ...]] = {}
-        """Appends to give up when one of them is in the log, by the id of each."""
+        """The appends that will raise AppendUncertain when they are in the log.
+
+        Each id is mapped to the ids of all appends of its batch. When the feed shows one of them,
+        the client gives all of them up.
+        """
         self._seed = seed
         self._draws: dict[tuple[int, int], Draws] = {}
         self._ordered: list[deque[Delivery]] = [deque() for _ in range(partitions)]
@@ -54,7 +58,7 @@ class AppendFaults:
 
     @property
     def idle(self) -> bool:
-        """Whether every append is delivered."""
+        """Whether no append gets a fault."""
         rates = self.rates
         return not (
             rates.lost + rates.uncertain + rates.conflict
@@ -63,7 +67,11 @@ class AppendFaults:
         )
 
     def order(self, partition: int, delivery: Delivery) -> None:
-        """Deliver the next append like this, or the next with locks if that is CONFLICT."""
+        """Deliver the next append of ``partition`` as ``delivery`` says.
+
+        CONFLICT applies to the next append with write or read locks. Each call affects one more
+        append.
+        """
         with self.lock:
             if delivery is Delivery.CONFLICT:
                 self._ordered_conflicts[partition] += 1
@@ -71,12 +79,12 @@ class AppendFaults:
                 self._ordered[partition].append(delivery)
 
     def suspend_feed(self, partition: int, mark: int) -> None:
-        """Hold up every transaction after ``mark``."""
+        """Hold up every transaction after ``mark``. Do nothing if the feed is suspended already."""
         with self.lock:
             self.suspended.setdefault(partition, mark)
 
     def resume_feed(self, partition: int) -> None:
-        """Let everything arrive that was held up."""
+        """Let everything of ``partition`` arrive that was held up."""
         with self.lock:
             self.suspended.pop(partition, None)
             interceptors = list(self._interceptors)
@@ -84,7 +92,7 @@ class AppendFaults:
             interceptor.release()
 
     def intercept(self, connection: DialedConnection) -> AppendInterceptor:
-        """Return the interceptor of a new connection."""
+        """Return the interceptor of a new connection, and forget those of closed connections."""
         interceptor = AppendInterceptor(self, connection)
         with self.lock:
             open_ones = [each for each in self._interceptors if not each.is_closed()]
@@ -92,7 +100,10 @@ class AppendFaults:
         return interceptor
 
     def delivery(self, req_id: ReqId, *, checked: bool) -> Delivery:
-        """Return how an append is delivered; ``checked``: it has write or read locks."""
+        """Decide how an append is delivered; ``checked`` if it has write or read locks.
+
+        Each call makes one random draw, and uses up an ordered delivery if there is one.
+        """
         partition = req_id.partition
         with self.lock:
             key = (req_id.client_id, partition)
@@ -130,13 +141,17 @@ class AppendInterceptor:
         return b"".join(self._arrived(frame) for frame in _frames(data))
 
     def release(self) -> None:
-        """Let everything arrive that was held up."""
+        """Let everything arrive that was held up on this connection.
+
+        It passes through `to_dialer` again, which holds up partitions that are still suspended.
+        """
         with self._faults.lock:
             held, self._held = self._held, []
         if held:
             self._inject(b"".join(held))
 
     def _sent(self, frame: _Frame) -> bytes:
+        """Return what the server gets for a frame, after the fault of the append in it."""
         if not frame.body:
             return frame.raw
         if frame.body[0] == APPEND_TYPE:
@@ -161,6 +176,7 @@ class AppendInterceptor:
         return frame.raw
 
     def _delivered(self, delivery: Delivery, req_ids: tuple[ReqId, ...], frame: _Frame) -> bytes:
+        """Return what the server gets; let the client give ``req_ids`` up as ``delivery`` says."""
         match delivery:
             case Delivery.LOST:
                 return b""
@@ -173,7 +189,7 @@ class AppendInterceptor:
         return frame.raw
 
     def _with_refusal(self, batch: cs.AppendBatchRequest, refused: int, version: int) -> bytes:
-        """Refuse one append of a batch; the server gets those before and those behind it."""
+        """Refuse one append of a batch; return two batches, of the appends before and after it."""
         outcome = BatchedOutcome(OutcomeKind.REFUSED, batch.client_high_water_mark)
         answer = cs.AppendBatchResponse(_later(batch.req_id, refused), (outcome,))
         self._inject(cs.encode(answer, version))
@@ -186,6 +202,7 @@ class AppendInterceptor:
         return b"".join(cs.encode(part, version) for part in rest)
 
     def _arrived(self, frame: _Frame) -> bytes:
+        """Return what the client gets for a frame; give up the appends that it shows in the log."""
         if not frame.body:
             return frame.raw
         message = cs.decode(frame.body, frame.version)
@@ -217,16 +234,17 @@ class AppendInterceptor:
         return cs.encode(replace(message, records=RecordBatch.of(first)), frame.version)
 
     def _shown(self, partition: int, last: int) -> int:
-        """Return the last transaction that may be shown, ``last`` if the feed goes on."""
+        """Return the last transaction that may be shown: ``last`` if no feed is suspended here."""
         return self._faults.suspended.get(partition, last)
 
     def _hold(self, raw: bytes) -> bytes:
+        """Keep a frame for `release`; return no bytes, which is what the client gets now."""
         with self._faults.lock:
             self._held.append(raw)
         return b""
 
     def _unwatched(self, req_id: ReqId) -> tuple[ReqId, ...]:
-        """End the watch of an append, and of its batch; return their ids."""
+        """End the watch of an append and its batch; return their ids, none if it is not watched."""
         with self._faults.lock:
             req_ids = self._faults.watched.get(req_id, ())
             for each in req_ids:
@@ -239,11 +257,12 @@ class AppendInterceptor:
 
 
 def _later(first: ReqId, number: int) -> ReqId:
+    """Return the id of append ``number`` of the batch whose append 0 has the id ``first``."""
     return replace(first, seq=wrapped(first.seq + number))
 
 
 def _frames(data: bytes) -> Iterator[_Frame]:
-    """Yield the frames of a chunk; an incomplete one at its end comes as it is."""
+    """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body."""
     position = 0
     while position < len(data):
         head = frame_head(data, position)

@@ -19,9 +19,9 @@ T = TypeVar("T")
 class SyncCluster:
     """An `InProcessCluster` on an event loop of its own, on its own thread.
 
-    Enter it with ``with``; at the end of a process that does not, its thread is stopped. The
-    methods may be called on any thread. They block only for the cluster, never for the event loop
-    of the caller, so that a coroutine may call them, too.
+    Enter it with ``with``. Without ``with``, call `start`; its thread is stopped when the process
+    ends. The methods may be called on any thread. They wait only for the cluster's thread, which
+    never waits for the event loop of the caller. So a coroutine may call them, too.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class SyncCluster:
         self.asyncio_cluster = InProcessCluster(
             partitions, servers=servers, storages=storages, seed=seed, name=name, faults=faults
         )
-        """The cluster itself; its methods must be called on its own event loop (see `call`)."""
+        """The cluster itself. Call its methods only on its own event loop, by `call` or `run`."""
         self._thread: EventLoopThread | None = None
 
     def __enter__(self) -> Self:
@@ -115,9 +115,9 @@ class SyncCluster:
         spec: ProtocolSpec = CLIENT_SERVER,
         **options: Unpack[InProcessOptions],
     ) -> Opening[InProcessClient[Any]]:
-        """Open a client on any event loop; for a blocking one give this to `waltz.sync.opened`.
+        """Open a client, on any event loop.
 
-        See `InProcessCluster.connect`.
+        For a blocking client, pass the result to `waltz.sync.opened`. See `InProcessCluster.connect`.
         """
         return self.asyncio_cluster.connect(serializer=serializer, spec=spec, **options)
 

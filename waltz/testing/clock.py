@@ -1,7 +1,7 @@
 """An event loop on virtual time: time jumps to the next timer when nothing else is to be done.
 
-A test that waits for minutes then takes milliseconds, and the same program with the same seed does
-the same at the same times. Event loops.
+A test that waits for minutes then takes milliseconds. The same program with the same seed does the
+same steps at the same virtual times. Event loops.
 """
 
 from __future__ import annotations

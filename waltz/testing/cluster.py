@@ -69,8 +69,8 @@ class InProcessClient(Client[DataT]):
 class InProcessCluster:
     """A cluster of real servers and storages, with network, disks and ZooKeeper in memory.
 
-    Enter it with ``async with``. It runs on the event loop that has entered it; its clients may be
-    on other event loops and threads. On a `VirtualTimeLoop` the same ``seed`` gives the same run.
+    Enter it with ``async with``. It runs on the event loop on which it is entered. Its clients may
+    be on other event loops and threads. On a `VirtualTimeLoop` the same ``seed`` gives the same run.
     """
 
     def __init__(
@@ -86,7 +86,9 @@ class InProcessCluster:
         if partitions < 1:
             raise ValueError(f"{partitions} partitions: a cluster has at least one")
         if servers < 1 or storages < 1:
-            raise ValueError(f"{servers} servers, {storages} storages: a cluster has one of each")
+            raise ValueError(
+                f"{servers} servers, {storages} storages: a cluster has at least one of each"
+            )
         self.num_partitions = partitions
         self.name = name
         self.network = MemoryNetwork(seed)
@@ -120,7 +122,7 @@ class InProcessCluster:
 
     @property
     def faults(self) -> Faults:
-        """The faults that happen by themselves; they may be changed at any time."""
+        """The faults of random appends and messages; they may be changed at any time."""
         return self._appends.rates
 
     @faults.setter
@@ -188,11 +190,12 @@ class InProcessCluster:
         spec: ProtocolSpec = CLIENT_SERVER,
         **options: Unpack[InProcessOptions],
     ) -> Opening[InProcessClient[Any]]:
-        """Open a client, on any event loop. Await the result, or enter it, as of `waltz.connect`.
+        """Open a client, on any event loop.
 
-        The client is a `waltz.Client`, except that it looks up an append without outcome after a
-        tenth of a second. ``spec`` has the protocol versions that it offers to servers; fewer than
-        all make it an older client.
+        Await the result or enter it, like the result of `waltz.connect`. The client is a
+        `waltz.Client`, except that it looks up an append without outcome after a tenth of a second.
+        ``spec`` has the protocol versions that the client offers to servers. With fewer versions it
+        behaves like an older client.
         """
         chosen = ClientOptions(
             serializer=serializer,
@@ -216,7 +219,7 @@ class InProcessCluster:
         return found
 
     def fail_next_append(self, partition: int, *, committed: bool) -> None:
-        """Let the next append raise AppendUncertain; calls add up.
+        """Let the next append raise AppendUncertain; each call affects one more append.
 
         ``committed`` decides whether the append is in the log.
         """
@@ -225,7 +228,10 @@ class InProcessCluster:
         self._appends.order(partition, uncertain)
 
     def fail_next_lock(self, partition: int) -> None:
-        """Let the next append with write or read locks raise LockFailed; calls add up."""
+        """Let the next append with write or read locks raise LockFailed.
+
+        Each call affects one more append.
+        """
         self._check(partition)
         self._appends.order(partition, Delivery.CONFLICT)
 
@@ -244,10 +250,10 @@ class InProcessCluster:
         return self.network.cut(_CLIENT_HOST)
 
     async def kill_server(self, number: int = 0, *, expire: bool = True) -> None:
-        """End a server without any farewell.
+        """End a server as the death of its process does.
 
-        Its ZooKeeper session expires at once, and other servers take its partitions over; without
-        ``expire`` the session stays, and its partitions have no server.
+        With ``expire``, its ZooKeeper session expires at once, and other servers take its
+        partitions over. Without ``expire``, the session stays, and its partitions have no server.
         """
         await self.servers[number].kill(expire=expire)
 
@@ -287,7 +293,7 @@ class InProcessCluster:
             client.give_up(req_id)
 
     def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Note an exception that would end the process of a node; see `waltz.runtime.process`."""
+        """Record an exception that would end the process of a node; see `waltz.runtime.process`."""
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):
             self._world.failures.append(error)
@@ -297,7 +303,10 @@ class InProcessCluster:
             self._handler_before(loop, context)
 
     def _mark(self, partition: int) -> int:
-        """Return the last transaction that a server has counted as committed."""
+        """Return the last transaction that a server has counted as committed.
+
+        The largest mark is kept for the time in which the partition has no server.
+        """
         for server in self.servers:
             hosted = server.node.partition(partition) if server.node is not None else None
             mark = hosted.core.high_water_mark if hosted is not None else None
@@ -308,7 +317,8 @@ class InProcessCluster:
     def _complete_replica(self, partition: int, last: int) -> StoragePartition:
         """Return a replica that has every transaction up to ``last``.
 
-        It is one of the last store session: others may have records that were never committed.
+        It is a replica of the newest store session. A replica of an older session may have records
+        that were never committed.
         """
         nodes = [storage.node for storage in self.storages if storage.node is not None]
         replicas = [node.directory.partition(partition) for node in nodes]
@@ -318,6 +328,7 @@ class InProcessCluster:
         return max(complete, key=lambda replica: replica.info.session_id)
 
     def _all_open(self) -> bool:
+        """Return whether every partition takes appends."""
         nodes = [server.node for server in self.servers if server.node is not None]
         opened = {h.core.id for node in nodes for h in node.partitions() if h.core.store.is_open}
         return len(opened) == self.num_partitions

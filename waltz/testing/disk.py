@@ -18,11 +18,19 @@ from waltz_storage.core.errors import DiskFailed, NoSpace
 
 SECTOR_BYTES = 512
 UNLIMITED = 1 << 60
+"""A limit in bytes that no test reaches."""
+
+_OLD_BYTES_RATE = 0.2
+"""How often a new sector whose write was lost has earlier bytes of the disk instead of zeros."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A file: what is durable, what a reader sees, and the changes in between."""
+    """A file: what is durable, what a reader sees, and the changes in between.
+
+    A change is a position and the data written there. If the data are None, the position is the
+    new size of the file.
+    """
 
     durable: bytearray = field(default_factory=bytearray)
     current: bytearray = field(default_factory=bytearray)
@@ -30,6 +38,7 @@ class _Node:
 
 
 _NameChange = tuple[str, str, str, _Node | None]
+"""A change of names: its kind, the old path, the new path, and the file of a "link"."""
 
 
 def _apply(content: bytearray, change: tuple[int, bytes | None]) -> None:
@@ -46,9 +55,10 @@ class MemoryDisk:
     """Implements `waltz_storage.core.disk.Disk`.
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is the
-    limit of all files together. ``failing_flush`` counts down; the flush that takes it to zero
-    fails, and its pages then look clean, as on Linux. ``failing_open`` (of files and directories)
-    and ``failing_remove`` count down in the same way.
+    limit in bytes of all files together. ``failing_flush`` counts down at each flush of a file or a
+    directory. The flush that takes it to zero fails, and the changes of the file then count as
+    flushed, as on Linux. ``failing_open`` (of files and directories) and ``failing_remove`` count
+    down in the same way. ``flushes`` counts the flushes of files and directories.
     """
 
     def __init__(self) -> None:
@@ -80,13 +90,13 @@ class MemoryDisk:
         """See `Disk`."""
         assert path not in self.directories
         self.directories.add(path)
-        self._rename(("mkdir", path, path, None))
+        self._record_name_change(("mkdir", path, path, None))
 
     def open(self, path: str) -> MemoryFile:
         """See `Disk`."""
         self._count_open()
         if path not in self._names:
-            raise FileNotFoundError(2, "No such file", path)
+            raise FileNotFoundError(errno.ENOENT, "No such file", path)
         return MemoryFile(self, self._names[path])
 
     def create(self, path: str) -> MemoryFile:
@@ -96,13 +106,13 @@ class MemoryDisk:
         node = self._names.get(path)
         if node is None:
             node = self._names[path] = _Node()
-            self._rename(("link", path, path, node))
+            self._record_name_change(("link", path, path, node))
         return MemoryFile(self, node)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk`."""
         self._names[new] = self._names.pop(old)
-        self._rename(("rename", old, new, None))
+        self._record_name_change(("rename", old, new, None))
 
     def remove(self, path: str) -> None:
         """See `Disk`."""
@@ -110,7 +120,7 @@ class MemoryDisk:
         if self.failing_remove == 0:
             raise DiskFailed(f"removal of {path} failed: as configured by the test")
         del self._names[path]
-        self._rename(("unlink", path, path, None))
+        self._record_name_change(("unlink", path, path, None))
 
     def flush_directory(self, path: str) -> None:
         """See `Disk`."""
@@ -122,7 +132,7 @@ class MemoryDisk:
             self._count_open()
         self._count_flush("directory")
         for change in [c for c in self._pending_names if inside(c[1])]:
-            self._change_names(self._durable_names, self._durable_directories, change)
+            self._apply_name_change(self._durable_names, self._durable_directories, change)
             self._pending_names.remove(change)
         self._observe()
 
@@ -131,7 +141,7 @@ class MemoryDisk:
         return bytes(self._names[path].current)
 
     def damage(self, path: str, position: int, data: bytes) -> None:
-        """Change a file durably, unnoticed by the program."""
+        """Change a file durably, as damage of the disk does: ``observer`` is not called."""
         node = self._names[path]
         for content in (node.durable, node.current):
             _apply(content, (position, data))
@@ -155,7 +165,7 @@ class MemoryDisk:
         keep = random.choice((0.0, 0.5, 1.0))
         for change in self._pending_names:
             if random.random() < keep:
-                self._change_names(names, directories, change)
+                self._apply_name_change(names, directories, change)
         names = {p: n for p, n in names.items() if p.rpartition("/")[0] in directories}
         disk = MemoryDisk()
         disk.directories, disk._durable_directories = directories, set(directories)
@@ -173,6 +183,7 @@ class MemoryDisk:
 
     def flush(self, node: _Node) -> None:
         """Make a file durable."""
+        # If the flush fails below, the changes are no longer pending: no later flush repeats them.
         pending, node.pending = node.pending, []
         self._count_flush("file")
         for change in pending:
@@ -180,10 +191,14 @@ class MemoryDisk:
         self._observe()
 
     def left(self) -> int:
-        """Return how many bytes may still be added."""
+        """Return how many bytes files may still grow by; negative if they exceed ``space``."""
         return self.space - sum(len(node.current) for node in self._names.values())
 
     def _copy(self, names: dict[str, _Node]) -> MemoryDisk:
+        """Return a disk with copies of the files; keep the pairs of original and copy in `_copied`.
+
+        The caller copies the directories, the durable names and the pending changes of names.
+        """
         everything = [*names.values(), *self._durable_names.values()]
         everything += [node for *_, node in self._pending_names if node is not None]
         self._copied = []
@@ -198,11 +213,12 @@ class MemoryDisk:
         disk._names = {path: copies[id(node)] for path, node in names.items()}
         return disk
 
-    def _rename(self, change: _NameChange) -> None:
+    def _record_name_change(self, change: _NameChange) -> None:
+        """Record a change of names that is not durable yet."""
         self._pending_names.append(change)
         self._observe()
 
-    def _change_names(
+    def _apply_name_change(
         self, names: dict[str, _Node], directories: set[str], change: _NameChange
     ) -> None:
         kind, old, new, node = change
@@ -216,12 +232,14 @@ class MemoryDisk:
             names[new] = names.pop(old)
 
     def _count_flush(self, what: str) -> None:
+        """Count a flush. Raises DiskFailed if the test lets this flush fail."""
         self.flushes += 1
         self.failing_flush -= 1
         if self.failing_flush == 0:
             raise DiskFailed(f"flush of a {what} failed: as configured by the test")
 
     def _count_open(self) -> None:
+        """Count the opening of a file or directory. Raises OSError if the test lets it fail."""
         self.failing_open -= 1
         if self.failing_open == 0:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -294,7 +312,7 @@ class MemoryFile:
 
 
 def _survivor(node: _Node, random: Random) -> bytes:
-    """Return the content of a file after a crash: a mixture of what it was since the last flush."""
+    """Return a file's content after a crash: a mixture of its contents since the last flush."""
     version = bytearray(node.durable)
     versions = [bytes(version)]
     for change in node.pending:
@@ -311,6 +329,7 @@ def _survivor(node: _Node, random: Random) -> bytes:
         _sector(random.choice(_candidates(versions, chosen, start)), start, random)
         for start in range(0, size, SECTOR_BYTES)
     )
+    # One sector is torn: from the byte ``tear`` to its end it has the content of another version.
     tear = random.randrange(size + 1)
     other = random.choice(_candidates(versions, chosen, tear))
     end = min(size, tear - tear % SECTOR_BYTES + SECTOR_BYTES)
@@ -318,15 +337,17 @@ def _survivor(node: _Node, random: Random) -> bytes:
 
 
 def _candidates(versions: list[bytes], chosen: int, start: int) -> list[bytes]:
-    """Return the versions that a sector may be of, if the file has the size of the chosen one.
+    """Return the versions whose content the sector at ``start`` may have.
 
-    If a later truncation is lost, the sector keeps its content.
+    The file has the size of the version ``chosen``. Later versions that end before ``start`` are
+    excluded: their truncation was lost, so the sector has kept its content.
     """
     return [v for n, v in enumerate(versions) if n <= chosen or len(v) > start]
 
 
 def _sector(version: bytes, start: int, random: Random) -> bytes:
+    """Return the sector at ``start`` of ``version``, which may end before or within the sector."""
     sector = version[start : start + SECTOR_BYTES]
-    if not sector and random.random() < 0.2:
+    if not sector and random.random() < _OLD_BYTES_RATE:
         return random.randbytes(SECTOR_BYTES)
     return sector.ljust(SECTOR_BYTES, b"\0")

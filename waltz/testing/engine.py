@@ -1,7 +1,7 @@
 """The storage engine without threads: each step is done on the event loop. Event loop.
 
-Requests that arrive in one turn of the event loop are in one step, as they are on the thread of a
-busy storage. A disk in memory does not block, so nothing else needs a thread.
+The engine handles all requests that arrive in one turn of the event loop in one step, as the thread
+of a busy storage does. A disk in memory does not block, so nothing else needs a thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class AtOnce(Executor):
 class EventLoopEngine:
     """Runs an engine on the running event loop; the arguments are those of `EngineThread`.
 
-    After ``fail`` was called, or after `abandon`, nothing is written or answered.
+    An error of the engine is passed to ``fail``. Afterwards, and after `abandon`, the engine
+    neither writes nor answers.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class EventLoopEngine:
 
     @property
     def flushes(self) -> int:
-        """How many flushes appends have taken so far."""
+        """How many flushes were made for appends so far."""
         return self._flushes.flushes
 
     def start(self) -> None:
@@ -71,7 +72,10 @@ class EventLoopEngine:
             asyncio.get_running_loop().call_soon(self._run)
 
     async def stop(self) -> None:
-        """Do all submitted jobs and close the directory cleanly."""
+        """Process all queued arrivals and close the directory cleanly.
+
+        After `abandon` or a failure, do nothing.
+        """
         self._run()
         if not self._ended:
             self._ended = True

@@ -13,16 +13,16 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults that happen by themselves. Rates are between 0 and 1, of appends.
+    """The faults of random appends and messages. A rate is the share of appends, from 0 to 1.
 
     Attributes:
         delay_seconds: The shortest and the longest delay of a message between client and server.
-        lost: The server drops the append, as it does with those of an older generation. The client
-            finds out and sends it again, so that later ones may overtake it. An append of a batch
-            that is lost has the outcome `waltz.Absent`.
-        uncertain: The append raises AppendUncertain; half of these are in the log.
-        conflict: An append with write or read locks is refused although they are free, as a server
-            does when the hashes of two locks collide.
+        lost: The append has no effect, as if the server dropped it: a server drops appends of an
+            older generation. The client finds out and sends the append again, so that later appends
+            may overtake it. An append of a batch that is lost has the outcome `waltz.Absent`.
+        uncertain: The append raises AppendUncertain; half of such appends are in the log.
+        conflict: An append with write or read locks is refused although the locks are free. A
+            server does that when the hashes of two locks collide.
     """
 
     delay_seconds: tuple[float, float] = (0.0, 0.0)
@@ -36,14 +36,17 @@ class Faults:
             raise ValueError(f"delay_seconds is {self.delay_seconds}: give shortest and longest")
         rates = (self.lost, self.uncertain, self.conflict)
         if min(rates) < 0 or sum(rates) > 1 or self.lost == 1:
-            raise ValueError(f"rates of {rates}: they must be at least 0 and together at most 1")
+            raise ValueError(
+                f"rates of {rates}: they must be at least 0 and together at most 1, and lost must "
+                "be below 1"
+            )
 
 
 class Delivery(Enum):
     """How one append is delivered."""
 
     ARRIVES = "without a fault"
-    LOST = "sent again"
+    LOST = "dropped"
     UNCERTAIN_ABSENT = "not in the log, and no answer"
     UNCERTAIN_COMMITTED = "in the log, and no answer"
     CONFLICT = "refused although its locks are free"
@@ -56,7 +59,7 @@ class Draws:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
     def delivery(self, faults: Faults, *, checked: bool) -> Delivery:
-        """Return how the next append is delivered; ``checked``: it has write or read locks."""
+        """Draw how the next append is delivered; ``checked`` if it has write or read locks."""
         drawn, half = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
             return Delivery.LOST

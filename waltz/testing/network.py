@@ -24,13 +24,17 @@ _FIRST_FREE_PORT = 40_000
 
 
 class Interceptor(Protocol):
-    """Changes the chunks of one connection to a listener; each chunk has whole frames."""
+    """Changes the chunks of one connection to a listener.
+
+    Each chunk has whole frames, except the last chunk of a connection that is cut. The methods are
+    called on the event loop of the dialing side.
+    """
 
     def to_listener(self, data: bytes) -> bytes:
-        """Return what is sent for ``data``; on the dialing side's event loop."""
+        """Return what is sent for ``data``."""
 
     def to_dialer(self, data: bytes) -> bytes:
-        """Return what arrives for ``data``; on the dialing side's event loop."""
+        """Return what arrives for ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,10 @@ NewInterceptor = Callable[[DialedConnection], Interceptor]
 class MemoryNetwork:
     """The hosts of one cluster and of its clients.
 
-    ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts, and
-    ``host_delay_seconds`` those of all connections of one host; random numbers between them are
-    drawn from ``seed``. The methods may be called on any thread.
+    ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts.
+    ``host_delay_seconds`` has the bounds of an additional delay on all connections of one host.
+    Delays between these bounds are drawn at random from ``seed``. The methods may be called on any
+    thread.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -91,9 +96,9 @@ class MemoryNetwork:
         self._down.discard(host)
 
     def cut(self, host: str, other: str | None = None, *, bytes_arriving: int = 0) -> int:
-        """Cut the connections of ``host``, or those with ``other``; return their number.
+        """Cut the connections of ``host``, or only those with ``other``; return their number.
 
-        In each direction at most ``bytes_arriving`` of the bytes on their way still arrive.
+        In each direction, at most ``bytes_arriving`` of the bytes that are in transit still arrive.
         """
         with self._lock:
             found = [c for c in self._connections if c.between(host, other)]
@@ -121,7 +126,7 @@ class MemoryNetwork:
         return hosts in self._partitioned
 
     def draw_delay(self, hosts: frozenset[str]) -> float:
-        """Return the delay of the next chunk between ``hosts``."""
+        """Draw the delay in seconds of the next chunk between ``hosts``."""
         bounds = [self.delay_seconds]
         bounds += [b for host, b in self.host_delay_seconds.items() if host in hosts]
         with self._lock:
@@ -145,7 +150,10 @@ class MemoryNetwork:
                 del self._listeners[address]
 
     def connect(self, dialer: str, address: tuple[str, int], near: FrameConnection) -> bool:
-        """Connect ``near``, on the running event loop; return False if the address refuses."""
+        """Connect ``near`` to ``address``, on the running event loop.
+
+        Return False, and do nothing, if ``dialer`` is down or nothing listens at the address.
+        """
         with self._lock:
             listener = None if dialer in self._down else self._listeners.get(address)
             if listener is None:
@@ -158,7 +166,7 @@ class MemoryNetwork:
         return True
 
     def forget(self, connection: _Connection) -> None:
-        """Drop a connection of which an end is lost."""
+        """Remove a connection of which one end is lost."""
         with self._lock:
             self._connections.pop(connection, None)
 
@@ -186,7 +194,7 @@ class MemoryHost:
         """See Network."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DIAL_SECONDS
-        # As a connection attempt is answered only by a later packet.
+        # The answer to a connection attempt is a later packet, which has a delay of its own.
         hosts = frozenset((self.name, host))
         await asyncio.sleep(self._network.draw_delay(hosts))
         while self._network.blocked(hosts):
@@ -219,11 +227,11 @@ class MemoryListener:
         self._host = host
         self._spec = spec
         self._new_handler = new_handler
-        # Callables keep their order in a dict; a set would not.
+        # A dict keeps the order of the connections, so that `close` is the same in every run.
         self._connections: dict[FrameConnection, None] = {}
 
     def start(self, host: str | None, port: int) -> None:
-        """See ListeningPort; ``host`` is that of the network."""
+        """See ListeningPort. ``host`` is ignored: the port is that of the listener's own host."""
         self.loop = asyncio.get_running_loop()
         self.port = self._network.add_listener(self, self._host, port)
 
@@ -251,7 +259,7 @@ class MemoryListener:
 
 
 class _Connection:
-    """Two ends: ``near`` is that of the dialing host, ``far`` that of the listening one."""
+    """Two ends: ``near`` is that of the dialing host, ``far`` that of the listening host."""
 
     def __init__(
         self,
@@ -275,7 +283,7 @@ class _Connection:
         self.near.on_lost = self.far.on_lost = lambda: network.forget(self)
 
     def between(self, host: str, other: str | None) -> bool:
-        """Return whether it is a connection of ``host``, and of ``other`` if one is given."""
+        """Return whether one end is ``host``, and the other is ``other`` unless that is None."""
         return host in self._hosts and (other is None or other in self._hosts)
 
     def cut(self, bytes_arriving: int) -> None:

@@ -38,7 +38,10 @@ SESSION_MS = 10_000
 
 _ZOOKEEPER = "zookeeper:2181"
 _ALLOCATED_BYTES = 16 << 10
-"""The step in which segment files grow: zeros in memory would cost more than all else."""
+"""How many bytes a segment file is allocated ahead.
+
+With the default of a storage, writing zeros to memory would take longer than all other work.
+"""
 
 
 @dataclass(slots=True)
@@ -87,7 +90,10 @@ class InProcessServer:
         self._watching = asyncio.create_task(self._watch(self.node))
 
     async def kill(self, *, expire: bool) -> None:
-        """End the process without any farewell; its session expires at once, or stays."""
+        """End the process without closing its connections and its session.
+
+        With ``expire``, the session expires at once; without it, the session stays.
+        """
         assert self.store is not None
         self._world.network.take_down(self.host)
         self._world.zookeeper.abandon(self.store, expire=expire)
@@ -156,7 +162,10 @@ class InProcessStorage:
         self.node = node
 
     async def add_partitions(self, cluster: tuple[uuid.UUID, int]) -> None:
-        """Give it an available replica of every partition of a new cluster."""
+        """Add an available replica of every partition of a new cluster to this storage.
+
+        ``cluster`` is the key of the cluster and its number of partitions.
+        """
         port = await RpcConnection.open_admin(
             (self.host, ADMIN_PORT),
             PLAINTEXT,
@@ -197,6 +206,6 @@ class InProcessStorage:
         return self._engine
 
     def _failed(self, error: BaseException) -> None:
-        """End the process, as a failed flush does."""
+        """End the process because of ``error``, such as a failed flush."""
         log.error("%s: ended: %s", self.host, error)
         self.kill(power_loss=False)

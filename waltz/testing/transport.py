@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 _SOCKET_BYTES = 1 << 18
-"""What the buffers of the operating system would hold; only more counts as the write buffer."""
+"""The size of the buffers of an operating system. Only bytes beyond count as the write buffer."""
+
+_HIGH_WATER_BYTES = 64 << 10
+"""The default size of the write buffer at which the protocol is paused, as in asyncio."""
+
+_LOW_WATER_DIVISOR = 4
+"""The protocol is resumed at the high-water size divided by this number, as in asyncio."""
 
 
 class Wire(Protocol):
@@ -23,21 +29,30 @@ class Wire(Protocol):
 
     @property
     def written(self) -> Callable[[bytes], bytes]:
-        """Return what is sent for a written chunk; called on the sender's event loop."""
+        """The function that returns what is sent for a written chunk.
+
+        It is called on the sender's event loop.
+        """
 
     @property
     def arrived(self) -> Callable[[bytes], bytes]:
-        """Return what arrives for a sent chunk; called on the receiver's event loop."""
+        """The function that returns what arrives for a sent chunk.
+
+        It is called on the receiver's event loop.
+        """
 
     def blocked(self) -> bool:
-        """Whether nothing arrives at present; `MemoryTransport.proceed` must follow."""
+        """Return whether nothing arrives at present.
+
+        When that ends, the network must call `MemoryTransport.proceed`.
+        """
 
     def delay(self) -> float:
-        """Return the seconds until the next chunk arrives."""
+        """Return how many seconds the chunk that is sent now takes to arrive."""
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection. ``wire`` is that of the direction to this end."""
+    """One end of a connection. ``wire`` is the direction from the peer to this end."""
 
     def __init__(
         self,
@@ -62,12 +77,13 @@ class MemoryTransport(asyncio.Transport):
         self._closing = False
         self._lost = False
         self._peer_ended = False
-        self._high, self._low = 64 << 10, 16 << 10
+        self._high = _HIGH_WATER_BYTES
+        self._low = self._high // _LOW_WATER_DIVISOR
 
     # ---- asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send a chunk; nothing after `close` or `abort`."""
+        """Send a chunk. Do nothing after `close` or `abort`."""
         peer = self.peer
         if self._closing:
             return
@@ -100,11 +116,11 @@ class MemoryTransport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the sizes at which the protocol is paused and resumed."""
-        self._high = 64 << 10 if high is None else high
-        self._low = self._high // 4 if low is None else low
+        self._high = _HIGH_WATER_BYTES if high is None else high
+        self._low = self._high // _LOW_WATER_DIVISOR if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that the buffers of an operating system would not hold."""
+        """Return how many bytes the buffers of an operating system would not hold."""
         return max(0, self.peer._inbox_bytes - _SOCKET_BYTES)
 
     def can_write_eof(self) -> bool:
@@ -149,15 +165,15 @@ class MemoryTransport(asyncio.Transport):
         self.soon(self._lose, error)
 
     def cut(self, bytes_arriving: int) -> None:
-        """Lose the connection after at most ``bytes_arriving`` of the bytes that are on their way.
+        """Lose the connection after at most ``bytes_arriving`` of the bytes that are in transit.
 
-        So it can end within a frame.
+        So the received bytes can end within a frame.
         """
         with self._lock:
-            way = b"".join(data for _, data in self._inbox)[:bytes_arriving]
+            arriving = b"".join(data for _, data in self._inbox)[:bytes_arriving]
             self._inbox.clear()
             self._inbox_bytes = 0
-        self.soon(self._deliver_last, way)
+        self.soon(self._deliver_last, arriving)
 
     def proceed(self) -> None:
         """Deliver what has arrived, in a later turn; callable on any thread."""
@@ -170,7 +186,7 @@ class MemoryTransport(asyncio.Transport):
         self.soon(self._deliver)
 
     def inject(self, data: bytes) -> None:
-        """Let ``data`` arrive, behind what is on its way, as if the peer had written it."""
+        """Let ``data`` arrive, after the bytes in transit, as if the peer had written it."""
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
@@ -233,7 +249,10 @@ class MemoryTransport(asyncio.Transport):
         self.reset(ConnectionResetError("connection reset by the peer"))
 
     def _peer_took(self) -> None:
-        """Resume writing, or end a close, when the buffer has room; on the peer's event loop."""
+        """Resume writing, or complete `close`, if the peer has taken enough bytes.
+
+        The peer calls this method on its own event loop.
+        """
         with self._lock:
             size = self.get_write_buffer_size()
             resume = self._paused_writing and size <= self._low
@@ -266,7 +285,7 @@ class MemoryTransport(asyncio.Transport):
         if self.loop is _running_loop():
             self.loop.call_soon(call, *arguments)
         else:
-            # The event loop of the other end may have been closed without closing its connections.
+            # The event loop of this end may have been closed without closing its connections.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(call, *arguments)
 

@@ -17,12 +17,16 @@ from waltz.metadata.store import (
 )
 
 OnChange = Callable[[str, tuple[str, ...]], None]
-"""Called with the path of a node that changed, and with the nodes whose child lists did."""
+"""Called with the path of a changed node, and the paths of the nodes whose child watches fire."""
 
 
 @dataclass(slots=True)
 class Znode:
-    """A node; ``owner`` is the session of an ephemeral one."""
+    """A node.
+
+    ``owner`` is the session of an ephemeral node, None for any other. ``children_ever`` is the
+    number of children that were created, including those that were deleted since.
+    """
 
     data: bytes | None
     owner: int | None
@@ -44,7 +48,7 @@ class Znode:
 
 
 class ZnodeTree:
-    """The nodes by path. Each change is reported to ``on_change``."""
+    """The nodes by path. Each change calls ``on_change``."""
 
     def __init__(self, on_change: OnChange) -> None:
         self.nodes = {"/": Znode(None, None)}
@@ -83,6 +87,7 @@ class ZnodeTree:
         del self.nodes[path]
         parent_path, _, name = path.rpartition("/")
         self.nodes[parent_path or "/"].children.remove(name)
+        # A deletion also fires the child watches of the deleted node.
         self._on_change(path, (path, parent_path or "/"))
 
     def delete_owned(self, session_id: int) -> None:

@@ -62,7 +62,7 @@ class MemoryZooKeeper:
         """Return a client with a new session.
 
         ``pause`` is awaited at the start of every operation, so that other tasks run between two
-        operations of one; by default for one iteration of the event loop.
+        operations of the same task. By default, it lasts one iteration of the event loop.
         """
         client = MemoryStore(self, clock, pause or _one_turn)
         with self._lock:
@@ -82,9 +82,12 @@ class MemoryZooKeeper:
                 self._tree.delete(path, ANY_VERSION)
 
     def suspend(self, client: MemoryStore) -> None:
-        """Suspend the client: its operations raise StoreConnectionLost, its session stays valid."""
+        """Suspend the client: its operations raise StoreConnectionLost, its session stays valid.
+
+        All its watches are called and removed, because changes could be missed from now on.
+        """
         with self._lock:
-            client._drop_watches()
+            client._call_and_remove_all_watches()
         client._enter(SessionState.SUSPENDED, client.health.session_id)
 
     def resume(self, client: MemoryStore) -> None:
@@ -97,13 +100,16 @@ class MemoryZooKeeper:
         client._enter(SessionState.CONNECTED, session_id)
 
     def expire(self, client: MemoryStore) -> None:
-        """End the client's session; a suspended client sees it when it reconnects."""
+        """End the client's session. A suspended client notices this when it reconnects.
+
+        All watches of the client are called and removed.
+        """
         session_id = client.health.session_id
         assert session_id is not None
         with self._lock:
             client._expired = True
             self._end_session(session_id)
-            client._drop_watches()
+            client._call_and_remove_all_watches()
         if client.health.state is SessionState.CONNECTED:
             client._enter(SessionState.LOST, session_id)
 
@@ -126,14 +132,14 @@ class MemoryZooKeeper:
             client._lag = _Lag(self._tree.copied_nodes())
 
     def catch_up(self, client: MemoryStore) -> None:
-        """Bring the client's follower up to date; watches of what it missed are called."""
+        """Bring the client's follower up to date; call the watches of the changes it has missed."""
         with self._lock:
             lag, client._lag = client._lag, None
             for changed, child_lists in lag.missed if lag is not None else ():
                 client._notify(changed, child_lists)
 
     def stop_answering(self) -> None:
-        """Let every operation wait; one that waits for longer than its limit times out."""
+        """Let every operation wait. After its ``operation_timeout`` it raises OperationTimedOut."""
         with self._lock:
             self._answering = False
 
@@ -152,13 +158,15 @@ class MemoryZooKeeper:
         self._tree.delete_owned(session_id)
 
     def _fire(self, changed: str, child_lists: tuple[str, ...]) -> None:
+        """Notify every client of a change; see `waltz.testing.znodes.OnChange`."""
         for client in self._clients:
             client._notify(changed, child_lists)
 
 
 class MemoryStore:
-    """One session with a MemoryZooKeeper; implements MetadataStore. Made by ``connect``.
+    """A client of a MemoryZooKeeper, with one session at a time; implements MetadataStore.
 
+    `MemoryZooKeeper.connect` creates it. After its session has expired, it can get a new session.
     ``operation_timeout`` is the number of seconds after which an operation without an answer raises
     OperationTimedOut.
     """
@@ -264,6 +272,7 @@ class MemoryStore:
         return self._zookeeper._tree.nodes if self._lag is None else self._lag.nodes
 
     async def _begin(self, path: str) -> None:
+        """Wait until the ensemble answers; raise the error of a session that is not connected."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._health.state is not SessionState.CLOSED:
@@ -299,6 +308,7 @@ class MemoryStore:
             self._soon(partial(_settle, future))
 
     def _begin_write(self, path: str) -> None:
+        """Bring the client's follower up to date; act on `lose_next_write`."""
         self._zookeeper.catch_up(self)
         if self._writes_to_lose and not self._writes_to_lose[0]:
             self._writes_to_lose.popleft()
@@ -311,17 +321,19 @@ class MemoryStore:
         self._finish(path)
 
     def _finish(self, path: str) -> None:
+        """End an operation that was executed; act on `lose_next_answer`."""
         if self._answers_to_lose:
             self._answers_to_lose -= 1
             self._lose_connection(path)
 
     def _lose_connection(self, path: str) -> None:
+        """Suspend and resume the session, and raise StoreConnectionLost."""
         self._zookeeper.suspend(self)
         self._zookeeper.resume(self)
         raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
 
     def _forget(self) -> int | None:
-        """Close without ending the session; return its id."""
+        """Close the client, but do not end its session; return the session's id."""
         session_id = self._health.session_id
         self._data_watches.clear()
         self._child_watches.clear()
@@ -339,6 +351,7 @@ class MemoryStore:
             self._soon(lambda: self._health.enter(state, session_id))
 
     def _notify(self, changed: str, child_lists: tuple[str, ...]) -> None:
+        """Remove and call the watches of a change. A client that lags gets the change later."""
         if self._lag is not None:
             self._lag.missed.append((changed, child_lists))
             return
@@ -347,7 +360,8 @@ class MemoryStore:
             due += self._child_watches.pop(path, ())
         self._call_watches(due)
 
-    def _drop_watches(self) -> None:
+    def _call_and_remove_all_watches(self) -> None:
+        """Call and remove all watches, so that their owners read again: changes may be missed."""
         watches = (*self._data_watches.values(), *self._child_watches.values())
         self._data_watches, self._child_watches = {}, {}
         self._call_watches([on_change for registered in watches for on_change in registered])

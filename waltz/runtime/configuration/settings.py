@@ -65,7 +65,8 @@ class Settings(BaseSettings):
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used.
 
-        A subclass overrides this method if it has such combinations. ``ignored`` has the settings of `without_effect` that are set, with their values.
+        A subclass overrides this method if it has such combinations. ``ignored`` has the settings
+        of `without_effect` that are set, with their values.
         """
         yield from ()
 

@@ -1,8 +1,8 @@
 """Dotted names of settings, and the names of their environment variables. Pure.
 
 The variable of a setting is ``WALTZ_`` and the setting's name in capitals, with an underscore for
-every dot and before every capital letter that follows a small letter or a digit. For example, ``server.feedCacheSize`` is
-``WALTZ_SERVER_FEED_CACHE_SIZE``.
+every dot and before every capital letter that follows a lower-case letter or a digit. For example,
+``server.feedCacheSize`` is ``WALTZ_SERVER_FEED_CACHE_SIZE``.
 """
 
 from __future__ import annotations

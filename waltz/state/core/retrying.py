@@ -16,7 +16,8 @@ def is_transient(error: BaseException) -> bool:
 
     A lost connection, a conflict with another SQL transaction, and a busy database are transient.
     An error of the statement, such as a violated constraint or a missing column, is not: every
-    retry would fail in the same way.
+    retry would fail in the same way. But some drivers, such as that of SQLite, report a missing
+    column as an OperationalError, as they report a busy database. Then it counts as transient.
     """
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True

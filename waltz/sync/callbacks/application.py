@@ -1,4 +1,4 @@
-"""The base class of an application with callbacks. Its default methods write log lines."""
+"""The base class of an application with callbacks. Its only default method writes a log line."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class Application(abc.ABC, Generic[DataT]):
         """
 
     def uncaught_exception(self, partition: int, transaction_id: int, error: Exception) -> None:
-        """Report ``error``, which was raised while ``transaction_id`` was handled.
+        """Report ``error``, which was raised by `apply_transaction`, by a callback or by the feed.
 
-        The default method logs the error. The error was raised by a method of the application or of
-        a context, or by the partition's feed: ClientAhead, DataCorrupt, ClientFailed, or an error
-        of the serializer. After an error of `apply_transaction` or of the feed, the client mounts
-        the partition again after a delay. After ClientFailed it does not.
+        The default method logs the error. ``transaction_id`` is the transaction that could not be
+        applied. For an error of a context's callback or of the feed, it is the transaction after
+        the partition's mark. An error of the feed is ClientAhead, DataCorrupt, ClientFailed, or an
+        error of the serializer. After an error of `apply_transaction` or of the feed, the client
+        mounts the partition again after a delay. After ClientFailed it does not.
         """
         log.error(
             "partition %d: transaction %d raised %s: %s",

@@ -45,7 +45,8 @@ class CallbackClient(Generic[DataT]):
         submit_timeout: How many seconds `submit` waits until a context ends.
         apply_threads: The number of threads that apply transactions, each for one partition at a
             time.
-        retry_threads: The number of threads that call ``execute`` after lock failures.
+        retry_threads: The number of threads that call ``execute`` after lock failures, and
+            ``on_lock_failure`` and ``on_exception``.
 
     If the application's ``get_client_high_water_mark`` raises an error, the constructor closes
     ``log`` and raises the error.
@@ -112,7 +113,7 @@ class CallbackClient(Generic[DataT]):
         self._change(partitions)
 
     def mark(self, partition: int) -> int:
-        """Return the last transaction that the application has applied.
+        """Return the id of the last transaction of ``partition`` that the application has applied.
 
         Raises PartitionInactive, PartitionUnknown, ClientClosed.
         """
@@ -121,7 +122,8 @@ class CallbackClient(Generic[DataT]):
     def submit(self, context: TransactionContext[DataT]) -> None:
         """Call ``execute`` of ``context`` on this thread, and append the transaction it builds.
 
-        Returns when the append has begun. The callbacks of the context report how the context ends.
+        Returns when the append is handed to the client's thread, or ``execute`` has returned False.
+        The callbacks of the context report how the context ends.
         If ``max_in_flight`` contexts are open, `submit` waits until one ends. In a callback, it
         does not wait, because the context that must end may be the one whose callback is running.
 
@@ -191,7 +193,7 @@ class CallbackClient(Generic[DataT]):
         self.close()
 
     def _of(self, number: int) -> ActivePartition[DataT]:
-        """Return an active partition, or raise the error why there is none."""
+        """Return an active partition. If there is none, raise the error that says why."""
         partition = self._active.get(number)
         self._log.thread.check()
         if self._closed:

@@ -9,9 +9,9 @@ from waltz.sync.callbacks.core.errors import TimedOut
 
 
 class OpenContexts:
-    """The open contexts of one partition, at most ``limit``.
+    """The open contexts of one partition. `add` waits while ``limit`` contexts are open.
 
-    Each context has a number. Numbers are given in ascending order.
+    Each context has a number. `add` assigns the numbers in ascending order.
     """
 
     def __init__(self, partition: int, limit: int) -> None:

@@ -90,7 +90,7 @@ class ActivePartition(Generic[DataT]):
 
     @property
     def mark(self) -> int:
-        """The id of the last transaction that was applied."""
+        """The id of the last transaction that was applied. Any thread may read it."""
         return self._progress.mark
 
     async def run(self) -> None:
@@ -120,7 +120,10 @@ class ActivePartition(Generic[DataT]):
         await self._conclude()
 
     def check(self) -> None:
-        """Raise an error if the partition accepts no contexts: that of `stop`, or ClientAhead."""
+        """Raise an error if the partition accepts no contexts. Runs on any thread.
+
+        The error is that of `stop`, or ClientAhead.
+        """
         if self._why is not None:
             raise self._why()
         match self.problem:
@@ -190,9 +193,10 @@ class ActivePartition(Generic[DataT]):
     async def _append_with_retries(
         self, submitted: SubmittedContext[DataT], draft: Draft[DataT] | None
     ) -> bool:
-        """Return whether the transaction is in the log.
+        """Append until there is no lock failure; return whether the transaction is in the log.
 
-        If it is not, a callback has reported how the context ended.
+        If the result is false, a callback has reported how the context ended. After AppendUncertain
+        the result is false, although the transaction may be in the log.
         """
         context = submitted.context
         try:
@@ -247,8 +251,8 @@ class ActivePartition(Generic[DataT]):
     async def _apply_feed(self) -> None:
         """Mount the partition at `mark` and apply its feed.
 
-        Returns when the feed must begin again: a transaction could not be applied, or `stop` was
-        called.
+        Returns when a transaction could not be applied, so that the feed must begin again, or when
+        `stop` was called.
         """
         async with self._client.stream({self.number: self.mark}, data=True) as stream:
             self._stream = stream
@@ -297,7 +301,10 @@ class ActivePartition(Generic[DataT]):
         self.open_contexts.remove(submitted.number)
 
     async def _conclude(self) -> None:
-        """End the contexts whose transactions are in the log and will not be applied here."""
+        """End the contexts whose transactions are in the log and will not be applied here.
+
+        Their ``on_completion(True)`` is called, unless it was called before.
+        """
         for delivery in self._progress.abandon():
             await self._workers.apply(self._report_completion, delivery)
             assert delivery.context is not None
@@ -305,6 +312,8 @@ class ActivePartition(Generic[DataT]):
 
     async def _wait_for_change(self) -> None:
         """Wait until a transaction was applied, an append has ended, or `stop` was called."""
+        # An event that is set here reports an earlier change. The caller has seen this change: it
+        # has checked its condition just now, in the same turn of the event loop.
         if self._changed.is_set():
             self._changed.clear()
         await self._changed.wait()

@@ -50,8 +50,8 @@ class TransactionBuilder(Generic[DataT]):
 class TransactionContext(abc.ABC, Generic[DataT]):
     """Builds a transaction that an application submits, and has the callbacks for its end.
 
-    An error in a method other than `execute` is reported to the application's
-    ``uncaught_exception`` and has no other effect.
+    An error in `partition_id` is raised by ``submit``. An error in a callback (``on_…``) is
+    reported to the application's ``uncaught_exception`` and has no other effect.
     """
 
     def partition_id(self, num_partitions: int) -> int:
@@ -63,8 +63,8 @@ class TransactionContext(abc.ABC, Generic[DataT]):
         """Build a transaction from the application's present state and return True.
 
         Return False if there is nothing to append. After a lock failure this method is called
-        again, with a new builder. If this method raises an error, `on_exception` is called; if the
-        first call raises, ``submit`` raises the same error.
+        again, with a new builder. If this method raises an error, `on_exception` is called. If the
+        first call of this method raises an error, ``submit`` raises the same error in addition.
         """
 
     def on_completion(self, result: bool) -> None:

@@ -17,7 +17,10 @@ class PartitionInactive(WaltzError):
 
 
 class TimedOut(WaltzError, TimeoutError):
-    """A wait has timed out. The work that the caller waited for continues. Nothing is lost."""
+    """A wait has timed out. The work that the caller waited for continues.
+
+    If ``submit`` raises this error, the context was not submitted.
+    """
 
 
 class DataMissing(WaltzError, ValueError):

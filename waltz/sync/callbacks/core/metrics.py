@@ -8,7 +8,10 @@ from waltz.runtime.core.timer import Timer
 
 
 class CallbackMetrics:
-    """The metrics of one partition: the times from the submission of a context to its callbacks."""
+    """The metrics of one partition.
+
+    They show whether it is active, and the times from the submission of a context to its callbacks.
+    """
 
     def __init__(self, json: JsonMetrics, partition: int) -> None:
         self.active = False

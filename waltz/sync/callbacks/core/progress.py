@@ -50,10 +50,13 @@ class PartitionProgress(Generic[C]):
         """The number of the append that began last."""
 
         self._completed_mark = mark
-        """The last transaction for which ``on_completion`` was called."""
+        """The last transaction that `next` has returned a delivery for.
+
+        ``on_completion`` is not called again for this transaction or an earlier one.
+        """
 
     def committed(self, transaction_id: int, context: C) -> None:
-        """Record that the append of ``context`` is in the log."""
+        """Record that the append of ``context`` is in the log, as ``transaction_id``."""
         self._committed[transaction_id] = context
 
     def begin_append(self) -> int:
@@ -82,9 +85,10 @@ class PartitionProgress(Generic[C]):
         )
 
     def next(self, transaction: Transaction[object]) -> Delivery[C] | None:
-        """Return how to apply ``transaction``, or None if it is not the next one to apply.
+        """Begin to apply ``transaction``; return how, or None if it is not the next one to apply.
 
-        A new mount can feed transactions again that were applied before. If they were applied
+        The caller must call ``on_completion`` if the result says so. The result of a second call
+        for the same transaction does not say so again. A new mount can feed transactions again that were applied before. If they were applied
         again, they would change the application's state twice.
         """
         if transaction.id != self.mark + 1:
@@ -100,9 +104,10 @@ class PartitionProgress(Generic[C]):
         self._committed.pop(transaction.id, None)
 
     def abandon(self) -> list[Delivery[C]]:
-        """Return, in order of ids, contexts whose transactions are in the log and not yet applied.
+        """Remove and return the contexts whose transactions are in the log and not yet applied.
 
-        These transactions will not be applied, because the partition has stopped.
+        These transactions will not be applied, because the partition has stopped. The result is in
+        the order of their ids.
         """
         committed, self._committed = self._committed, {}
         return [
