@@ -120,8 +120,9 @@ class StateStore(Application[DataT], abc.ABC):
     def _apply_once(self, transaction: Transaction[DataT]) -> None:
         """Apply a transaction in one SQL transaction, or find that it was applied before.
 
-        Raises MarkMismatch if the transaction is not the next one and was not applied before. The mark is moved first: another process that applies the same transaction then waits or
-        fails at the mark, before it changes any data.
+        Raises MarkMismatch if the transaction is not the next one and was not applied before. The
+        mark is moved first: another process that applies the same transaction then waits or fails
+        at the mark, before it changes any data.
         """
         with self._engine.connect() as connection, connection.begin() as sql_transaction:
             if self._marks.advance(connection, transaction.partition, transaction.id):

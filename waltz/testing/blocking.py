@@ -117,7 +117,8 @@ class SyncCluster:
     ) -> Opening[InProcessClient[Any]]:
         """Open a client, on any event loop.
 
-        For a blocking client, pass the result to `waltz.sync.opened`. See `InProcessCluster.connect`.
+        For a blocking client, pass the result to `waltz.sync.opened`. The arguments are those of
+        `InProcessCluster.connect`.
         """
         return self.asyncio_cluster.connect(serializer=serializer, spec=spec, **options)
 

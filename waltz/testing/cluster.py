@@ -70,7 +70,8 @@ class InProcessCluster:
     """A cluster of real servers and storages, with network, disks and ZooKeeper in memory.
 
     Enter it with ``async with``. It runs on the event loop on which it is entered. Its clients may
-    be on other event loops and threads. On a `VirtualTimeLoop` the same ``seed`` gives the same run.
+    be on other event loops and threads. On a `VirtualTimeLoop`, the same ``seed`` gives the same
+    run.
     """
 
     def __init__(

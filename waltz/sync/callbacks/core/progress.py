@@ -88,7 +88,9 @@ class PartitionProgress(Generic[C]):
         """Begin to apply ``transaction``; return how, or None if it is not the next one to apply.
 
         The caller must call ``on_completion`` if the result says so. The result of a second call
-        for the same transaction does not say so again. A new mount can feed transactions again that were applied before. If they were applied
+        for the same transaction does not say so again.
+
+        A new mount can feed transactions again that were applied before. If they were applied
         again, they would change the application's state twice.
         """
         if transaction.id != self.mark + 1:
