@@ -18,6 +18,8 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 _KEPT_BYTES = 32 << 20
+"""How many freed bytes glibc keeps at the end of each of its memory areas."""
+
 _MAPPED_BYTES = 32 << 20
 """Each block of at least this size is still returned to the kernel when it is freed.
 
@@ -47,9 +49,9 @@ def collect_rarely() -> None:
     """Let the garbage collector run less often, and never examine the objects that exist now.
 
     The collector finds cycles of objects. Failed connections and exceptions leave cycles; all other
-    objects of a server or a storage are freed by their reference counts. With Python's default of
-    700 new objects, the collector runs every few appends, and its full runs examine every module
-    and every cached record.
+    objects of a server or a storage are freed by their reference counts. By default, Python 3.11
+    runs the collector after 700 new objects, which is every few appends, and its full runs examine
+    every module and every cached record.
     """
     gc.collect()
     gc.freeze()

@@ -45,7 +45,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._options = options
         self._payload = payload
         self._marks: dict[int, int] = {}
+        """The high-water marks that were read last."""
         self._target: dict[int, int] | None = None
+        """The ends at which the query stops; None if it does not stop by itself."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - this and the following are Spark's names
         """Return the first offset of a new query. Raises OptionError, waltz.WaltzError."""

@@ -43,7 +43,7 @@ class _AttemptQueue(Generic[DataT]):
 def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT]) -> int | None:
     """Run ``call`` on ``thread`` and return its result; run ``build`` on the calling thread.
 
-    ``call`` gets a function that calls ``build``.
+    ``call`` gets an asynchronous function, which lets the calling thread call ``build``.
     """
     attempts: _AttemptQueue[DataT] = _AttemptQueue()
     result = thread.start(call(attempts.build))

@@ -3,7 +3,8 @@
 * `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
 * `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`
 * `faults`, `append_faults`: faults of appends, on demand and from a seed
-* `network`, `transport`: connections in memory; `zookeeper`: the metadata store; `disk`: the disks
+* `network`, `transport`: connections in memory; `disk`: the disks
+* `zookeeper`: the metadata store; `znodes`: its nodes
 * `engine`: the storage engine without threads; `clock`: an event loop on virtual time
 
 A test opens a client of a cluster:

@@ -9,7 +9,7 @@ CLUSTER_ROOT = "the cluster's znode"
 
 
 class ClusterSettings(Settings):
-    """The settings that name a cluster. All of them are required."""
+    """The settings that name a cluster, and the timeout of its sessions. All are required."""
 
     zookeeper: Text = setting("zookeeper.connectString", ZOOKEEPER)
     session_timeout_ms: Positive = setting(

@@ -16,7 +16,7 @@ _OF_SPARK = frozenset(("checkpointlocation",))
 
 
 class OptionError(ValueError):
-    """An option is invalid; the text names the option and the expected values."""
+    """An option or the schema of a DataFrame cannot be used. The text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ CLUSTER_OPTIONS = (
 
 
 def option_values(options: Iterable[Option], given: Mapping[str, str], what: str) -> dict[str, Any]:
-    """Return the value of each of ``options``, by name. Case does not matter in ``given``.
+    """Return the value of each of ``options``, by name. Case does not matter in given names.
 
     ``what`` names the object of the options in errors, such as "the waltz source". Raises
     OptionError.

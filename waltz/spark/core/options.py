@@ -159,7 +159,9 @@ _EDGES = {edge.value: edge for edge in Edge}
 
 _OPTIONS = (
     *CLUSTER_OPTIONS,
-    Option("partitions", parse_partitions, None, "the partitions to read, such as 0-6,7; or all"),
+    Option(
+        "partitions", parse_partitions, None, "the partitions to read, such as 0-6,7; default all"
+    ),
     Option(
         "startingPositions",
         _positions(Edge.EARLIEST),
@@ -173,10 +175,15 @@ _OPTIONS = (
         "the first transaction id not to read, for each partition",
     ),
     Option("rowsPerTask", positive, 500_000, "the most transactions that one task reads"),
-    Option("bytesPerTask", positive, None, "about the most bytes that one task reads; or no limit"),
-    Option("maxRowsPerTrigger", positive, None, "the most rows of a micro-batch; or no limit"),
     Option(
-        "maxBytesPerTrigger", positive, None, "about the most bytes of a micro-batch; or no limit"
+        "bytesPerTask", positive, None, "about the most bytes that one task reads; default no limit"
+    ),
+    Option("maxRowsPerTrigger", positive, None, "the most rows of a micro-batch; default no limit"),
+    Option(
+        "maxBytesPerTrigger",
+        positive,
+        None,
+        "about the most bytes of a micro-batch; default no limit",
     ),
     Option(
         "missingPositions",

@@ -133,7 +133,8 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
         if schema is not None and schema != fixed:
             raise OptionError(
                 f"the waltz source has only the columns {', '.join(SCHEMA.names)}: leave out "
-                "schema() and select or cast afterwards, or set decode to json or arrow"
+                "schema() and select or cast afterwards, or set decode to json, arrow or "
+                "avro"
             )
         return Payload(kind, options.mode, fixed)
     if schema is None:

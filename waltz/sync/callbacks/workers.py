@@ -44,7 +44,7 @@ class Workers:
         return await self._on(self._retrying, lambda: work(*args, **kwargs))
 
     def shut_down(self) -> None:
-        """End each thread after the call that it runs now, and wait for the end."""
+        """Run all calls that wait for a thread, then end the threads; wait for their end."""
         self._applying.shutdown()
         self._retrying.shutdown()
 
