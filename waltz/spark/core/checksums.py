@@ -64,7 +64,8 @@ def match(pieces: Any, crcs: Crcs) -> bool:
         text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
         content = pc.ascii_lpad(text, longest, "\0").buffers()[2]
         # For a piece and as many zeros, the xor of their checksums is the same with and without
-        # zeros in front of both. So the checksum of a padded piece follows from three checksums.
+        # zeros in front of both. So the checksum of a padded piece follows from that of the piece
+        # and those of zeros of both sizes.
         crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))
     return crc32(memoryview(content)[: longest * len(pieces)]) == concatenated(crcs, longest)
 

@@ -30,10 +30,10 @@ def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse data of which each is one JSON object; leave out fields that are not requested.
+    """Parse an array whose values are one JSON object each; leave out fields not in ``schema``.
 
-    Arrow reads one object per line. So data with a line break is parsed only alone: an error makes
-    the caller split the rows until each is alone.
+    Arrow reads one object per line. So a value with a line break is parsed only alone: an error
+    makes the caller split the array until this value is alone.
     """
     if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
         raise pa.ArrowInvalid("data contains a line break")
@@ -51,7 +51,7 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse data of which each is an Arrow stream, which may have many rows."""
+    """Parse an array whose values are one Arrow stream each, with any number of rows."""
     tables, origins = [], []
     for row, raw in enumerate(data):
         with pa.ipc.open_stream(raw.as_buffer()) as stream:
@@ -65,7 +65,7 @@ def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]:
-    """Parse data of which each is exactly one Avro datum, without a file header.
+    """Parse an array whose values are exactly one Avro datum each, without a file header.
 
     ``written`` is the schema with which the data was written, as JSON.
     """
