@@ -194,10 +194,7 @@ class MemoryStore:
         self._answers_to_lose += 1
 
     def lose_next_write(self, *, executed: bool) -> None:
-        """Raise StoreConnectionLost instead of answering the next write.
-
-        ``executed`` decides whether that write is executed.
-        """
+        """Raise StoreConnectionLost for the next write, executed only if ``executed`` is true."""
         self._writes_to_lose.append(executed)
 
     @property
@@ -238,7 +235,7 @@ class MemoryStore:
             self._begin_write(path)
             owner = self._health.session_id if ephemeral else None
             created = self._zookeeper._tree.create(path, data, owner, sequence)
-            self._finish_write(path)
+            self._finish(path, is_write=True)
         return created
 
     async def set(self, path: str, data: bytes, version: int) -> int:
@@ -247,7 +244,7 @@ class MemoryStore:
         with self._zookeeper._lock:
             self._begin_write(path)
             new_version = self._zookeeper._tree.set(path, data, version)
-            self._finish_write(path)
+            self._finish(path, is_write=True)
         return new_version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -256,7 +253,7 @@ class MemoryStore:
         with self._zookeeper._lock:
             self._begin_write(path)
             self._zookeeper._tree.delete(path, version)
-            self._finish_write(path)
+            self._finish(path, is_write=True)
 
     async def close(self) -> None:
         """See MetadataStore."""
@@ -314,14 +311,11 @@ class MemoryStore:
             self._writes_to_lose.popleft()
             self._lose_connection(path)
 
-    def _finish_write(self, path: str) -> None:
-        if self._writes_to_lose:
+    def _finish(self, path: str, *, is_write: bool = False) -> None:
+        """End an operation that was executed; act on `lose_next_answer` and `lose_next_write`."""
+        if is_write and self._writes_to_lose:
             self._writes_to_lose.popleft()
             self._lose_connection(path)
-        self._finish(path)
-
-    def _finish(self, path: str) -> None:
-        """End an operation that was executed; act on `lose_next_answer`."""
         if self._answers_to_lose:
             self._answers_to_lose -= 1
             self._lose_connection(path)

@@ -317,7 +317,8 @@ class PartitionLog:
         Recovery compares only the newest index entries with the data; of the older entries, it
         checks only the order. So an older entry may be wrong, and a cut at a wrong entry would
         remove committed records. This function therefore reads the last record that stays and
-        compares the end of that record with the index (`test_truncation_verifies_index_entry`).
+        compares the end of that record with the index
+        (`test_truncation_at_a_wrong_index_entry_is_refused`).
         """
         segments = self._segments
         segment = segments.segment_of(last_id + 1)
