@@ -121,3 +121,39 @@ def test_import_record_round_trip_keeps_partitions(tmp_path: Path) -> None:
     with pytest.raises(BadArchive, match="not the record of an import"):
         ImportRecord.read(file, key)
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """The calls of fsync: the name of each file or directory, and the files beside or in it."""
+    flushes: list[tuple[str, list[str]]] = []
+    flush = os.fsync
+
+    def record(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        directory = path if path.is_dir() else path.parent
+        flushes.append((path.name, sorted(each.name for each in directory.iterdir())))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return flushes
+
+
+def test_import_record_write_flushes_file_and_then_directory(
+    tmp_path: Path, flushed: list[tuple[str, list[str]]]
+) -> None:
+    ImportRecord(uuid.UUID(int=5), {3: Begun(41, [7, 9])}).write(tmp_path / "record.json")
+    assert flushed == [
+        ("record.json.new", ["record.json.new"]),
+        (tmp_path.name, ["record.json"]),
+    ]
+
+
+def test_written_piece_flushes_file_and_then_directory(
+    tmp_path: Path, flushed: list[tuple[str, list[str]]]
+) -> None:
+    piece = write_piece(tmp_path, Form.JSONL, [transaction(0)])
+    assert flushed == [
+        ("3.partial", ["3.partial"]),
+        ("partition-3", [Path(piece.path).name]),
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from waltz.cli.log.archive import (
     from_json,
     pieces,
 )
+from waltz.cli.log.durable_files import rename_durably
 from waltz.client import Transaction
 
 _PARTIAL = ".partial"
@@ -52,10 +52,7 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{first.partition}{_PARTIAL}")
     _WRITE[form](partial, transactions)
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.rename(path)
-    _flush_directory(path.parent)
+    rename_durably(partial, path)
     return piece
 
 
@@ -133,11 +130,3 @@ def _pyarrow() -> tuple[Any, Any]:
             "Parquet files need pyarrow: pip install 'waltz-log[spark]', or use --format jsonl"
         ) from None
     return pyarrow, pyarrow.parquet
-
-
-def _flush_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,12 +8,12 @@ are the imported ones. So a run after a crash imports no transaction a second ti
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from waltz.cli.log.archive import BadArchive
+from waltz.cli.log.durable_files import rename_durably
 
 
 @dataclass(slots=True)
@@ -50,14 +50,15 @@ class ImportRecord:
         return cls(key, partitions)
 
     def write(self, path: Path) -> None:
-        """Write the record durably to ``path``."""
+        """Write the record durably to ``path``.
+
+        Appends must not begin before: after a power failure, a run without the record would append
+        them again.
+        """
         partitions = {
             str(partition): {"base": begun.base, "clients": begun.clients}
             for partition, begun in self.partitions.items()
         }
         new = path.with_name(f"{path.name}.new")
-        with new.open("w") as file:
-            json.dump({"key": str(self.key), "partitions": partitions}, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(path)
+        new.write_text(json.dumps({"key": str(self.key), "partitions": partitions}, indent=2))
+        rename_durably(new, path)
