@@ -18,6 +18,7 @@ from waltz.protocol.client_server import (
     FeedSuspended,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    LockFailure,
     MountRequest,
     MountResponse,
     MountState,
@@ -126,5 +127,19 @@ def test_appends_in_doubt_end_once_when_the_log_is_shorter_than_the_mark(scene: 
     for _ in range(AHEAD_CONFIRMATIONS):
         scene.answer_mark(2)
     assert scene.outcomes() == [("waiting", Outcome.AHEAD), ("sent", Outcome.UNCERTAIN)]
+    scene.appends.close()
+    assert scene.outcomes() == []
+
+
+def test_refused_append_ends_once_when_the_log_is_shorter_than_the_mark(scene: Scene) -> None:
+    scene.appends.append("refused", APPEND)
+    (request,) = scene.sent(AppendRequest)
+    scene.appends.received(LockFailure(request.req_id, 6))
+    assert scene.outcomes() == []
+    scene.appends.detach()
+    scene.appends.attach(GENERATION + 1, 1, VERSION)
+    for _ in range(AHEAD_CONFIRMATIONS):
+        scene.answer_mark(2)
+    assert scene.appends.effects.take_results() == [Settled("refused", Outcome.LOCK_FAILED, 6)]
     scene.appends.close()
     assert scene.outcomes() == []

@@ -352,7 +352,10 @@ class PartitionAppends:
             oldest = self._oldest()
 
     def _check_ahead(self) -> None:
-        """Settle the appends that wait or are in doubt if the log ends before the client's mark."""
+        """Settle every open append if the log ends before the client's mark.
+
+        The feed may never reach the transactions that took the locks of refused appends.
+        """
         log_mark = self.mount.log_mark_behind
         if log_mark is None:
             return
@@ -362,7 +365,9 @@ class PartitionAppends:
             Settled(sent.token, Outcome.UNCERTAIN, req_id=sent.req_id)
             for sent in self._sent.values()
         )
+        self.effects.results += (_lock_failed(t, sent) for t, sent in self._refused)
         self._sent.clear()
+        self._refused.clear()
 
     def _request_feed(self) -> None:
         assert self.mount.session is not None
