@@ -1,9 +1,4 @@
-"""Append a transaction and read it back.
-
-    python examples/01_hello.py HOST:PORT
-
-HOST:PORT is the address of the cluster's ZooKeeper.
-"""
+"""Append a transaction and read it: python examples/01_hello.py HOST:PORT (of the ZooKeeper)."""
 
 import sys
 

@@ -20,15 +20,23 @@ Connect = Callable[..., Awaitable[LogClient[Any]]]
 
 
 @pytest.fixture(params=["in process", "cluster"])
-async def opening(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
-    """Opens clients, as waltz.connect does."""
+def running(request: pytest.FixtureRequest) -> LocalCluster | None:
+    """The cluster of processes, which is started outside of any event loop; None: in process."""
     if request.param == "in process":
-        faults = Faults(delay_seconds=(0, 0.001), lost=0.05)
-        async with InProcessCluster(3, faults=faults) as cluster:
-            yield cluster.connect
+        return None
+    cluster: LocalCluster = request.getfixturevalue("cluster")
+    return cluster
+
+
+@pytest.fixture
+async def opening(running: LocalCluster | None) -> AsyncIterator[Callable[..., Any]]:
+    """Opens clients, as waltz.connect does."""
+    if running is not None:
+        yield partial(waltz.connect, running.zookeeper, root=running.root, tls=running.tls)
         return
-    running: LocalCluster = request.getfixturevalue("cluster")
-    yield partial(waltz.connect, running.zookeeper, root=running.root, tls=running.tls)
+    faults = Faults(delay_seconds=(0, 0.001), lost=0.05)
+    async with InProcessCluster(3, faults=faults) as cluster:
+        yield cluster.connect
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ async def test_session_survives_a_restart_of_zookeeper(tmp_path: Path) -> None:
         assert store.health.unhealthy_since == 100.0
         now[0] = 200.0
         process.start()
-        await eventually(lambda: store.health.state is SessionState.CONNECTED)
+        await eventually(lambda: store.health.state is SessionState.CONNECTED, seconds=60.0)
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         assert store.health.session_id == session
         assert store.health.state is SessionState.CONNECTED

@@ -32,7 +32,7 @@ _NOTED = (
     {
         "ended: checkpoint": "server: checkpoint",
         "ended: the replica assignment changed": "server: replica assignment changed",
-        "ended: to take": "server: a replica rejoined a session",
+        "ended: to readmit": "server: a replica rejoined a session",
         "did not open": "server: session did not open",
         "is over": "server: generation refused",
         "appends in doubt": "server: appends were in doubt until the next session",

@@ -79,4 +79,4 @@ def test_replica_read_damaged_records_come_from_servers(
         for last in range(280, 300):
             assert from_replicas(reader, Slice(partition, 3, last)) == DATA[3 : last + 1]
     assert 0 < len(caplog.records) < 20
-    assert f"partition {partition}: damaged records" in caplog.messages[0]
+    assert f"partition {partition}: a replica returned damaged records" in caplog.messages[0]

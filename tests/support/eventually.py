@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Return as soon as ``condition()`` is true; fail after ``seconds``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
