@@ -61,6 +61,8 @@ def test_lines_of_log_read_are_accepted() -> None:
         ("[]", "not a JSON object"),
         ("{}", "neither data nor data_base64"),
         ('{"data_base64": "%"}', "not base64"),
+        ('{"data_base64": "é"}', "not base64"),
+        ('{"data": "\\ud800"}', "data is not text"),
         ('{"data": "x", "header": "y"}', "header is 'y'"),
         ('{"data": "x", "header": 4294967296}', "more than 32 bits"),
         ('{"data": "x", "partition": 1.5}', "partition is 1.5"),
@@ -76,11 +78,39 @@ def test_malformed_lines_are_refused(tmp_path: Path, line: str, why: str) -> Non
     assert why in str(refused.value)
 
 
+def test_line_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_bytes(b'{"data": "fine"}\n{"data": "\xff"}\n')
+    rows = read_rows(file)
+    assert next(rows) == Row(None, None, 0, b"fine")
+    with pytest.raises(BadArchive, match=r"x\.jsonl, line 2: it is not UTF-8 text"):
+        next(rows)
+
+
 def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     file = tmp_path / "x.parquet"
     file.write_bytes(b"PAR1")
     with pytest.raises(BadArchive, match=r"x\.parquet"):
+        list(read_rows(file))
+
+
+def test_parquet_file_with_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    data = arrow.array([b"\xff"]).view(arrow.string())
+    parquet.write_table(arrow.table({"data": data}), tmp_path / "x.parquet")
+    with pytest.raises(BadArchive, match=r"x\.parquet: 'utf-8' codec"):
+        list(read_rows(tmp_path / "x.parquet"))
+
+
+def test_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    file = tmp_path / write_piece(tmp_path, Form.PARQUET, [transaction(0)]).path
+    with file.open("r+b") as damaged:
+        damaged.seek(len(b"PAR1"))
+        damaged.write(b"\xee" * 8)
+    with pytest.raises(BadArchive, match=r"\.parquet: "):
         list(read_rows(file))
 
 

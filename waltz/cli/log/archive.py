@@ -8,7 +8,6 @@ so that the names show how far an interrupted export has come.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,10 +132,13 @@ def as_row(value: Mapping[str, Any]) -> Row:
     if isinstance(encoded, str):
         try:
             data = base64.b64decode(encoded, validate=True)
-        except binascii.Error as problem:
+        except ValueError as problem:
             raise BadArchive(f"data_base64 is not base64: {problem}") from None
     elif isinstance(data, str):
-        data = data.encode()
+        try:
+            data = data.encode()
+        except UnicodeEncodeError as problem:
+            raise BadArchive(f"data is not text: {problem}") from None
     if not isinstance(data, bytes):
         raise BadArchive("it has neither data nor data_base64")
     header = value.get("header")

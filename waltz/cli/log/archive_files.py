@@ -102,10 +102,14 @@ _WRITE: dict[Form, Callable[[Path, Sequence[Transaction]], None]] = {
 
 
 def _read_lines(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield from_json(line)
+                yield from_json(line.decode())
+            except UnicodeDecodeError as problem:
+                raise BadArchive(
+                    f"{path}, line {number}: it is not UTF-8 text: {problem}"
+                ) from None
             except BadArchive as problem:
                 raise BadArchive(f"{path}, line {number}: {problem}") from None
 
@@ -116,7 +120,8 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 yield from (as_row(row) for row in batch.to_pylist())
-    except (arrow.ArrowInvalid, BadArchive) as problem:
+    # pyarrow raises OSError, without the name of the file, for damaged pages.
+    except (arrow.ArrowInvalid, BadArchive, OSError, UnicodeDecodeError) as problem:
         raise BadArchive(f"{path}: {problem}") from None
 
 
