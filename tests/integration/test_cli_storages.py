@@ -246,12 +246,14 @@ def test_cluster_is_deleted_only_by_its_name(zookeeper: str, zk_root: str) -> No
     assert run("create", "new", "-p", "2").exit_code == 0
     assert run("create", "new", "-p", "2", "--dry-run").exit_code == 1
     assert run("delete", "new", stdin="n\n").exit_code == 1
-    other = run("delete", "other", "--yes")
-    assert other.exit_code == 1
-    assert "is called 'new', not 'other'" in other.stderr
+    for option in ("--yes", "--dry-run"):
+        other = run("delete", "other", option)
+        assert other.exit_code == 1
+        assert "is called 'new', not 'other'" in other.stderr
     assert run("key").exit_code == 0
     assert run("delete", "new", "--dry-run").exit_code == 0
     assert run("delete", "other", "--yes", "--force").exit_code == 0
-    gone = run("delete", "new", "--yes")
-    assert gone.exit_code == 1
-    assert "There is no cluster" in gone.stderr
+    for option in ("--yes", "--dry-run"):
+        gone = run("delete", "new", option)
+        assert gone.exit_code == 1
+        assert "There is no cluster" in gone.stderr

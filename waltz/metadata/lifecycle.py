@@ -70,13 +70,14 @@ async def create_cluster(
 
 
 async def delete_cluster(
-    store: MetadataStore, root: str, name: str, *, force: bool = False
+    store: MetadataStore, root: str, name: str, *, force: bool = False, dry_run: bool = False
 ) -> None:
     """Delete the root and everything below it. The nodes above the root stay.
 
     ``name`` must be the name of the cluster, so that a mistyped root does not delete another
     cluster. An interrupted creation leaves a root without data and children: it is deleted with any
-    name. With ``force``, the root is deleted whatever its data and name are. Raises NotThatCluster.
+    name. With ``force``, the root is deleted whatever its data and name are. With ``dry_run``, the
+    checks are made, and nothing is deleted. Raises NotThatCluster.
     """
     paths = Paths(root)
     node = await store.get(root)
@@ -84,7 +85,8 @@ async def delete_cluster(
         raise NotThatCluster(f"There is no cluster at {root} in ZooKeeper; nothing was deleted.")
     if not force:
         await _check_name(store, root, node.data, name)
-    await _delete_tree(store, paths.root)
+    if not dry_run:
+        await _delete_tree(store, paths.root)
 
 
 async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:

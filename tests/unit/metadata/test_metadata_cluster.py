@@ -82,11 +82,23 @@ async def test_delete_with_another_name_is_refused(zookeeper: MemoryZooKeeper) -
         (f"{ROOT}/ids/client", "test", "not a Waltz cluster"),
         ("/nothing", "test", "no cluster at /nothing"),
     ):
-        with pytest.raises(NotThatCluster, match=reason):
-            await delete_cluster(store, root, name)
+        for dry_run in (False, True):
+            with pytest.raises(NotThatCluster, match=reason):
+                await delete_cluster(store, root, name, dry_run=dry_run)
     assert zookeeper.dump() == before
     await delete_cluster(store, ROOT, "test")
     assert list(zookeeper.dump()) == ["/waltz"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_delete_as_dry_run_changes_nothing(zookeeper: MemoryZooKeeper, force: bool) -> None:
+    store = zookeeper.connect()
+    await new_cluster(store)
+    before = zookeeper.dump()
+    await delete_cluster(store, ROOT, "test", force=force, dry_run=True)
+    assert zookeeper.dump() == before
+    with pytest.raises(NotThatCluster, match="no cluster at /nothing"):
+        await delete_cluster(store, "/nothing", "test", force=force, dry_run=True)
 
 
 async def test_delete_after_an_interrupted_creation_needs_no_name(

@@ -96,8 +96,7 @@ def delete_command(
                     f"servers {', '.join(running)} of the cluster are running; stop them first, or "
                     "use --force"
                 )
-            if not dry_run:
-                await delete_cluster(found.store, where.root, name, force=force)
+            await delete_cluster(found.store, where.root, name, force=force, dry_run=dry_run)
 
     if not dry_run:
         confirm(
