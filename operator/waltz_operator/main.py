@@ -22,7 +22,7 @@ import kopf
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient
 
-from waltz.runtime.process import run_loop, set_up_logging, stop_signal, watched
+from waltz.runtime.process import run_loop, run_until_done, set_up_logging, stop_signal, watched
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.event_recorder import KubeEventRecorder
@@ -102,10 +102,8 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
         lambda: None,
         OperatorMetrics(controller, recorder, lambda: election.is_leader),
     ):
-        acquiring = asyncio.ensure_future(election.acquire())
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
-        acquiring.cancel()
+        # An error of `acquire` ends the process, so that it never leads without the Lease.
+        await run_until_done(election.acquire(), stop)
         if not stop.is_set():
             tasks = [recorder.start(), asyncio.ensure_future(_exit_when_lease_is_lost(election))]
             tasks += [
@@ -141,7 +139,13 @@ async def _run_kopf(
 
 
 async def _exit_when_lease_is_lost(election: LeaderElection) -> None:
-    """End the process at once when the Lease is lost: another operator may become active."""
-    await election.renew_until_lost()
+    """End the process at once when the Lease is lost: another operator may become active.
+
+    An unexpected exception ends the process, too, because it ends the renewals of the Lease.
+    """
+    try:
+        await election.renew_until_lost()
+    except Exception:
+        log.critical("lease: renewals failed unexpectedly; ending the process", exc_info=True)
     logging.shutdown()
     os._exit(_EXIT_LEASE_LOST)

@@ -182,7 +182,10 @@ class ApiServer:
             raise Conflict(f"{method} {path}: {_message(text)}")
         if response.status >= 300:
             raise KubeError(f"{method} {path}: {response.status} {_message(text)}")
-        return response.status, json.loads(text)
+        try:
+            return response.status, json.loads(text)
+        except ValueError as malformed:
+            raise KubeError(f"{method} {path}: the answer is not JSON: {malformed}") from malformed
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:

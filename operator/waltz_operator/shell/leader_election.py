@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ LEASE_SECONDS = 10
 """The time after its last renewal at which the Lease expires."""
 
 RENEW_SECONDS = 2.0
-"""The pause between two renewals by the leader."""
+"""The time from one renewal by the leader to the next one, from request to request."""
 
 POLL_SECONDS = 1.0
 """The pause between two checks whether the leader still renews the Lease, by other candidates."""
@@ -34,10 +34,16 @@ POLL_SECONDS = 1.0
 RENEW_DEADLINE_SECONDS = 7.0
 """The time without a renewal after which the leader stops."""
 
-_ATTEMPT_SECONDS = RENEW_DEADLINE_SECONDS / 2
+_ATTEMPT_SECONDS = 2.0
 """Timeout of one attempt, so that a request without an answer is tried a second time."""
 
 assert RENEW_SECONDS < RENEW_DEADLINE_SECONDS < LEASE_SECONDS
+# An attempt ends before the next one begins, and the first two attempts after a renewal end before
+# the deadline.
+assert _ATTEMPT_SECONDS <= RENEW_SECONDS
+assert 2 * RENEW_SECONDS + _ATTEMPT_SECONDS <= RENEW_DEADLINE_SECONDS
+# The first deadline of a leader counts from the answer to its first request.
+assert _ATTEMPT_SECONDS + RENEW_DEADLINE_SECONDS < LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,8 @@ def may_take(lease: LiveObject, identity: str, sighting: LeaseSighting, now: flo
 
     Because a candidate may take its own Lease, a restarted container leads again at once.
     """
-    holder = lease["spec"].get("holderIdentity") or ""
-    duration = lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS
+    holder = _spec_of(lease).get("holderIdentity") or ""
+    duration = _spec_of(lease).get("leaseDurationSeconds") or LEASE_SECONDS
     return holder in ("", identity) or now - sighting.since > duration
 
 
@@ -94,9 +100,12 @@ class LeaderElection:
 
     async def renew_until_lost(self) -> None:
         """Renew the Lease periodically; return when this candidate is no longer the leader."""
-        deadline = self._clock() + RENEW_DEADLINE_SECONDS
-        while (left := deadline - self._clock()) > 0:
-            await asyncio.sleep(min(self._renew_seconds, left))
+        requested = self._clock()
+        deadline = requested + RENEW_DEADLINE_SECONDS
+        while (now := self._clock()) < deadline:
+            # The pause counts from the request of the last attempt. Otherwise an attempt without an
+            # answer would leave no time for a second one.
+            await asyncio.sleep(min(requested + self._renew_seconds, deadline) - now)
             requested = self._clock()
             # An attempt never lasts beyond the deadline. Otherwise a leader whose request hangs
             # would continue after another candidate may take the Lease. Shown by
@@ -117,7 +126,7 @@ class LeaderElection:
         self.is_leader = False
         try:
             found = await self._kube.get("Lease", self._namespace, self._name)
-            if found is not None and found["spec"].get("holderIdentity") == self._identity:
+            if found is not None and _spec_of(found).get("holderIdentity") == self._identity:
                 await self._write(found, holder="")
         except KubeError as problem:
             log.warning(
@@ -138,7 +147,7 @@ class LeaderElection:
                 version, now = found["metadata"].get("resourceVersion", ""), self._clock()
                 if self._sighting is None or self._sighting.version != version:
                     self._sighting = LeaseSighting(version, now)
-                holder = found["spec"].get("holderIdentity")
+                holder = _spec_of(found).get("holderIdentity")
                 # A leader that reads another holder never takes the Lease back: that operator is
                 # active already. Shown by test_leader_stops_when_another_holds_the_lease.
                 self._replaced = self.is_leader and holder != self._identity
@@ -162,10 +171,10 @@ class LeaderElection:
         So only one of two candidates succeeds.
         """
         spec = self._spec(holder)
-        if found["spec"].get("holderIdentity") == holder:
+        if _spec_of(found).get("holderIdentity") == holder:
             del spec["acquireTime"]
         else:
-            spec["leaseTransitions"] = (found["spec"].get("leaseTransitions") or 0) + 1
+            spec["leaseTransitions"] = (_spec_of(found).get("leaseTransitions") or 0) + 1
         change = {
             "metadata": {"resourceVersion": found["metadata"].get("resourceVersion", "")},
             "spec": spec,
@@ -188,3 +197,8 @@ class LeaderElection:
             "acquireTime": now,
             "renewTime": now,
         }
+
+
+def _spec_of(lease: LiveObject) -> Mapping[str, Any]:
+    """Return the spec of a Lease, which Kubernetes lets a user omit."""
+    return lease.get("spec") or {}

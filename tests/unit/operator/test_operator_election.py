@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.support.eventually import eventually
 from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import World, cluster_resource
+from waltz.testing import run
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.leader_election import (
@@ -132,6 +134,46 @@ async def test_leader_whose_request_hangs_stops_at_the_deadline() -> None:
     assert asyncio.get_running_loop().time() - started < 2
     clock.now += 0.05
     await asyncio.wait_for(renewing, 5)
+    assert not leader.is_leader
+
+
+@pytest.mark.parametrize("answer_seconds", [0.0, 1.9])
+def test_renewal_without_an_answer_is_tried_again_before_the_deadline(
+    answer_seconds: float,
+) -> None:
+    """The last renewal before the API server hangs is answered after ``answer_seconds``."""
+
+    async def renew() -> tuple[list[float], float]:
+        now = asyncio.get_running_loop().time
+        requests: list[float] = []
+
+        class HangingKube(FaultyKube):
+            async def get(self, kind: str, namespace: str, name: str) -> Any:
+                requests.append(now())
+                if len(requests) > 2:
+                    await asyncio.Event().wait()
+                await asyncio.sleep(answer_seconds)
+                return await super().get(kind, namespace, name)
+
+        kube = HangingKube(World(cluster_resource(), []), Faults())
+        leader = LeaderElection(kube, "waltz-system", LEASE.name, "leader", clock=now)
+        await leader.acquire()
+        await leader.renew_until_lost()
+        renewed = requests[1]
+        return [each - renewed for each in requests[2:]], now() - renewed
+
+    attempts, stopped = run(renew())
+    assert attempts == pytest.approx([2.0, 4.0, 6.0])
+    assert stopped == pytest.approx(RENEW_DEADLINE_SECONDS)
+
+
+async def test_lease_without_a_spec_is_free_and_ends_the_leader_that_held_it() -> None:
+    world, clock = World(cluster_resource(), []), Clock()
+    world.objects[LEASE] = {"metadata": {"name": LEASE.name}}
+    leader = candidate(UnreliableKube(world, Faults()), "leader", clock)
+    await asyncio.wait_for(leader.acquire(), 5)
+    del world.objects[LEASE]["spec"]
+    await asyncio.wait_for(leader.renew_until_lost(), 5)
     assert not leader.is_leader
 
 

@@ -26,6 +26,7 @@ class Recorder:
         self.requests: list[tuple[str, str, dict[str, str], str, str]] = []
         self.status = 200
         self.answer: Any = {}
+        self.text: str | None = None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         form, body = request.headers.get("Content-Type", ""), await request.text()
@@ -33,6 +34,8 @@ class Recorder:
         if request.query.get("watch") and self.status == 200:
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in self.answer]
             return web.Response(text="\n".join(lines) + "\n")
+        if self.text is not None:
+            return web.Response(text=self.text, status=self.status)
         return web.json_response(self.answer, status=self.status)
 
 
@@ -116,6 +119,14 @@ async def test_refused_request_raises_kube_error_with_the_servers_message(
     recorder.status = 409
     with pytest.raises(Conflict):
         await kube.create({"kind": "Pod", "metadata": {"name": "x", "namespace": "logs"}})
+
+
+async def test_answer_that_is_not_json_raises_kube_error(
+    kube: ApiServer, recorder: Recorder
+) -> None:
+    recorder.text = "<html>a proxy's page</html>"
+    with pytest.raises(KubeError, match="is not JSON"):
+        await kube.get("Lease", "ops", "waltz-operator")
 
 
 async def test_unreachable_server_raises_kube_error() -> None:

@@ -9,6 +9,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import cast
+
+import pytest
 
 from tests.support.eventually import eventually
 from tests.support.operator_faults import Faults, FaultyKube
@@ -18,12 +21,12 @@ from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.steps import AddFinalizer
-from waltz_operator.main import read_settings
+from waltz_operator.main import Settings, _operate, read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
 from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.handlers import watch_owned
-from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.kube_api import ApiServer, KubeError
 from waltz_operator.shell.metrics import HELP, OperatorMetrics
 
 ROOT = Path(__file__).parents[3]
@@ -174,6 +177,41 @@ def complete_handshake(listening: ssl.SSLContext, dialing: ssl.SSLContext, name:
             except ssl.SSLWantReadError:
                 continue
     assert len(done) == 2
+
+
+class BrokenKube(FaultyKube):
+    """An API server whose client has a defect."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> object:
+        raise ValueError("unexpected")
+
+
+async def test_operator_whose_election_fails_unexpectedly_ends_without_leading(
+    tmp_path: Path,
+) -> None:
+    kube = cast(ApiServer, BrokenKube(World(cluster_resource(), []), Faults()))
+    with pytest.raises(ValueError, match="unexpected"):
+        async with asyncio.timeout(5):
+            await _operate(Settings("ops", "logs", "me", 0), kube, tmp_path)
+
+
+@pytest.mark.parametrize("failure", ["None", "ValueError('unexpected')", "OSError('unexpected')"])
+def test_process_whose_renewals_end_in_any_way_ends(failure: str) -> None:
+    program = (
+        "import asyncio\n"
+        "from waltz_operator.main import _exit_when_lease_is_lost\n"
+        "class Election:\n"
+        "    async def renew_until_lost(self):\n"
+        f"        failure = {failure}\n"
+        "        if failure: raise failure\n"
+        "async def lead():\n"
+        "    task = asyncio.ensure_future(_exit_when_lease_is_lost(Election()))\n"
+        "    await asyncio.sleep(1)\n"
+        "    print('still leading', task)\n"
+        "asyncio.run(lead())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (1, "")
 
 
 def test_settings_are_read_from_environment_variables() -> None:
