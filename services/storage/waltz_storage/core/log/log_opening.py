@@ -76,14 +76,41 @@ def open_log(
     return PartitionLog(LogSegments(disk, identity, options, sealed, tail))
 
 
-def remove_log(disk: Disk, identity: LogIdentity) -> None:
-    """Remove all files of a log, damaged or not; the directory stays. Raises DiskFailed."""
+def remove_log(disk: Disk, identity: LogIdentity) -> bool:
+    """Remove all files of a log, damaged or not; the directory stays.
+
+    Return whether there were files. The newest segment is removed first, and the index of a segment
+    is emptied before the data file is removed, as `remove_files` does it. So a crash at any step
+    leaves files that `open_log` opens, if it could open them before
+    (`test_removal_interrupted_at_any_step_leaves_a_partition_that_can_be_assigned`). Raises
+    DiskFailed.
+    """
     with changing(f"removal of the log in {identity.directory}"):
-        if disk.exists(identity.directory):
-            for name in sorted(disk.names(identity.directory), reverse=True):
-                if name.endswith((DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)):
-                    disk.remove(f"{identity.directory}/{name}")
+        if not disk.exists(identity.directory):
+            return False
+        suffixes = (DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)
+        names = [name for name in disk.names(identity.directory) if name.endswith(suffixes)]
+        for name in sorted(names, reverse=True):
+            index = name.removesuffix(DATA_SUFFIX) + INDEX_SUFFIX
+            if name.endswith(DATA_SUFFIX) and index in names:
+                _empty_index(disk, f"{identity.directory}/{index}")
+            disk.remove(f"{identity.directory}/{name}")
             disk.flush_directory(identity.directory)
+    return bool(names)
+
+
+def _empty_index(disk: Disk, path: str) -> None:
+    """Remove all entries of an index durably; do nothing if the file cannot be opened."""
+    try:
+        index = disk.open(path)
+    except OSError:
+        # The partition may be refused for this reason, and its files are removed all the same.
+        return
+    try:
+        index.truncate(HEADER_BYTES)
+        index.flush()
+    finally:
+        index.close()
 
 
 def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:

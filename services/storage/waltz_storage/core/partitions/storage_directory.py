@@ -143,14 +143,19 @@ class StorageDirectory:
 
         The control entry is reset before the files are removed. After a crash in between, the files
         have no entry and are ignored. In the other order, an entry without files would open as an
-        empty log with the marks of a full log. As in Waltz 0.13.2, the entry is reset even if the
-        call then raises UnknownPartition because the partition is not assigned. Raises NoSpace,
-        DiskFailed.
+        empty log with the marks of a full log.
+
+        The files of a partition that is not assigned are removed, too: a crash may have left them,
+        and damaged files would prevent a new assignment. As in Waltz 0.13.2, the entry is reset
+        even if the call then raises UnknownPartition. It does so if the partition is not assigned
+        and no file was removed. Raises NoSpace, DiskFailed.
         """
         self._check(partition)
         assigned = partition in self._partitions or partition in self._refused
         self._control.reset(partition)
         if not assigned:
+            if delete_files and remove_log(self._disk, self._identity(partition)):
+                return
             raise UnknownPartition(f"partition {partition} is not assigned")
         opened = self._partitions.pop(partition, None)
         self._refused.pop(partition, None)
