@@ -187,3 +187,20 @@ def test_directory_locked_by_another_process_is_refused(tmp_path: Path) -> None:
 def test_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="does not exist"):
         PosixDisk(tmp_path / "missing")
+
+
+def test_damaged_entries_are_listed_while_another_thread_repairs_one() -> None:
+    class RepairedMeanwhile(dict[int, str]):
+        """Reasons of damage; another thread resets an entry just before it is looked up."""
+
+        def __getitem__(self, partition: int) -> str:
+            control.reset(partition)
+            return super().__getitem__(partition)
+
+    disk = MemoryDisk()
+    opened(disk).close()
+    reasons = RepairedMeanwhile({1: "checksums are wrong"})
+    control = ControlFile(disk.open(CONTROL_FILE), [decode_entry(fresh_entry(0)), None], reasons)
+    assert "checksums are wrong" in str(control.damaged[1])
+    control.reset(1)
+    assert control.damaged == {}

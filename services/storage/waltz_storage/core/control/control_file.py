@@ -65,8 +65,13 @@ class ControlFile:
 
     @property
     def damaged(self) -> Mapping[int, PartitionDamaged]:
-        """The partitions whose entries are damaged at this moment, each with its error."""
-        return {partition: self._damaged(partition) for partition in tuple(self._damage)}
+        """The partitions whose entries are damaged at this moment, each with its error.
+
+        Thread-safe: another thread may reset an entry at the same time.
+        """
+        return {
+            partition: _damaged(partition, why) for partition, why in self._damage.copy().items()
+        }
 
     def info(self, partition: int) -> PartitionInfo:
         """Return a partition's info; raises PartitionDamaged."""
@@ -110,15 +115,15 @@ class ControlFile:
     def _entry(self, partition: int) -> ControlEntry:
         entry = self._entries[partition]
         if entry is None:
-            raise self._damaged(partition)
+            raise _damaged(partition, self._damage[partition])
         return entry
-
-    def _damaged(self, partition: int) -> PartitionDamaged:
-        offset = entry_offset(partition)
-        return PartitionDamaged(partition, CONTROL_FILE, offset, self._damage[partition])
 
     def _write(self, partition: int, entry: ControlEntry) -> None:
         self._file.write_durably(struct_offset(partition, entry.slot), entry.encode())
+
+
+def _damaged(partition: int, why: str) -> PartitionDamaged:
+    return PartitionDamaged(partition, CONTROL_FILE, entry_offset(partition), why)
 
 
 def open_control(
