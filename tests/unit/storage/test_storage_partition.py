@@ -64,3 +64,21 @@ def test_answer_is_bounded_whatever_the_request_allows(
     assert engine.ask(request_of(0, RECORDS - 1)).records.count == RECORDS
     monkeypatch.setattr(partition_module, "BULK_LIMIT_BYTES", 450)
     assert engine.ask(request_of(0, RECORDS - 1)).records.count == 3
+
+
+def test_refused_append_is_not_counted() -> None:
+    directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    engine = InlineEngine(directory)
+    accepted, out_of_order = (
+        engine.ask(
+            storage.AppendRequest(
+                -1, first_id, 0, RecordBatch.of([Record(first_id, ReqId(1, 2, 0, 3), 0, b"", 7)])
+            )
+        )
+        for first_id in (0, 5)
+    )
+    assert isinstance(accepted, storage.SuccessResponse)
+    assert isinstance(out_of_order, storage.FailureResponse)
+    assert directory.partitions[0].appends == 1
+    assert directory.partitions[0].append_latency.count == 1

@@ -52,8 +52,8 @@ class EngineThread:
     """A running engine.
 
     ``fail`` is called from any thread when the process must end: a change of the disk has failed,
-    or the program has a bug. ``fail`` must end the process at once. The writer takes no further
-    step, but tasks and flushes that have begun, and tasks that wait for a thread, are not stopped.
+    or the program has a bug. ``fail`` must end the process at once. After a failure no step and no
+    task begins, and no answer is posted. Tasks and flushes that have begun are not stopped.
     """
 
     def __init__(
@@ -133,12 +133,17 @@ class EngineThread:
         self._finish(self.engine.settle(part, self._clock()))
 
     def _run_task(self, task: LaneTask) -> None:
+        if self._failed.is_set():
+            # The task waited for a thread. It must not change files whose content is unknown.
+            return
         try:
             self._finish(self.engine.run_task(task))
         except Exception as error:
             self._give_up(error)
 
     def _finish(self, done: Done) -> None:
+        if self._failed.is_set():
+            return
         self._mailbox.post(done.answers)
         self._arrivals.put((done.freed,))
 

@@ -141,8 +141,9 @@ class Engine:
         opened, appends = part.partition, part.appends
         outcomes = part.log.complete(part.staged)
         answers = append_answers([append.request for append in appends], outcomes)
-        for append in appends:
-            opened.count_append(append.request.records.count, now - append.arrived)
+        for append, refused in zip(appends, outcomes, strict=True):
+            if refused is None:
+                opened.count_append(append.request.records.count, now - append.arrived)
         replies = [append.reply for append in appends]
         return Done(list(zip(replies, answers, strict=True)), Arrival(opened.partition, None))
 

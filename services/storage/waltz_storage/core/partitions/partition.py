@@ -131,7 +131,7 @@ class StoragePartition:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
 
     def count_append(self, records: int, seconds: float) -> None:
-        """Count an append of ``records``, also a refused one; it was complete after ``seconds``."""
+        """Count an accepted append of ``records``, which was durable after ``seconds``."""
         self.appends += records
         self.append_latency.add(seconds)
 

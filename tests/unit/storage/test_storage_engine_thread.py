@@ -1,0 +1,52 @@
+"""Test that a failed engine thread begins no further task and posts no further answer."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.engine.engine import Arrival, Task
+from waltz_storage.core.errors import DiskFailed
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.engine_thread import EngineThread, Mailbox
+
+THREADS = 4
+"""How many tasks run at the same time."""
+
+
+async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -> None:
+    begun = threading.Barrier(THREADS + 1)
+    may_fail, failed = threading.Event(), threading.Event()
+    calls: list[str] = []
+    answers: list[Any] = []
+
+    def failing() -> list[Any]:
+        begun.wait(20)
+        assert may_fail.wait(20)
+        raise DiskFailed("as configured by the test")
+
+    def slow() -> list[Any]:
+        begun.wait(20)
+        assert failed.wait(20)
+        return [(answers.append, "answer of a task that has begun before the failure")]
+
+    def waiting() -> list[Any]:
+        calls.append("begun after the failure")
+        return [(answers.append, "answer of a task that has begun after the failure")]
+
+    tasks: list[Task] = [failing, *[slow] * (THREADS - 1), waiting]
+    directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), len(tasks), LogOptions(lambda: 1))
+    running = EngineThread(
+        directory, Mailbox(lambda run: run()), lambda _: failed.set(), lambda: 0.0
+    )
+    running.start()
+    running.submit([Arrival(partition, task) for partition, task in enumerate(tasks)])
+    begun.wait(20)
+    may_fail.set()
+    await running.stop()
+    assert failed.is_set()
+    assert calls == []
+    assert answers == []
