@@ -171,6 +171,9 @@ def test_processes_of_killed_supervisor_are_ended(tmp_path: Path) -> None:
     orders = waltz(tmp_path, "local", "kill", "storage/0")
     assert orders.returncode == 1
     assert "does not answer" in orders.stderr
+    dead = waltz(tmp_path, "local", "status")
+    assert dead.returncode == 1
+    assert "has ended" in dead.stderr
     down = waltz(tmp_path, "local", "down")
     assert down.returncode == 0, down.stderr
     assert all(name in down.stderr for name in pids)

@@ -20,6 +20,7 @@ from waltz.local.control import (
     NotRunning,
     end_left_over,
     read_description,
+    read_running,
     send_control,
     wait_until_down,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "ZooKeeperNotStarted",
     "end_left_over",
     "read_description",
+    "read_running",
     "send_control",
     "supervise",
     "wait_until_down",

@@ -1,4 +1,4 @@
-"""Control a running local cluster from another process. Touches a Unix socket and processes.
+"""Control a running local cluster from another process. Touches files, a Unix socket, processes.
 
 A request is one line of JSON, ``{"do": …, "name": …}``, to the supervisor's socket, which
 ``cluster.json`` names. The response is one line, ``{"error": …}``, with null for success.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -52,6 +53,23 @@ def read_description(directory: Path) -> dict[str, Any]:
             f"waltz local up --dir {directory}"
         ) from None
     return description
+
+
+def read_running(directory: Path) -> dict[str, Any]:
+    """Return the contents of ``cluster.json``. Raises NotRunning also if the supervisor is dead.
+
+    A supervisor that was killed leaves the file, but not its lock of the directory.
+    """
+    description = read_description(directory)
+    with contextlib.suppress(FileNotFoundError), Layout(directory.absolute()).lock.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return description
+    raise NotRunning(
+        f"the supervisor of the cluster in {directory} has ended; "
+        f"end its remaining processes with: waltz local down --dir {directory}"
+    )
 
 
 async def send_control(directory: Path, request: Control, name: str = "") -> None:

@@ -27,6 +27,7 @@ from waltz.local import (
     Shape,
     end_left_over,
     read_description,
+    read_running,
     send_control,
     supervise,
     wait_until_down,
@@ -128,7 +129,7 @@ def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
 def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Show the processes of a running cluster. The exit status is 1 if no cluster runs."""
     with failing_clearly():
-        description = read_description(directory)
+        description = read_running(directory)
     show(output, local_processes(description))
 
 
