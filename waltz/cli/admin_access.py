@@ -17,12 +17,16 @@ ANSWER_SECONDS = 10.0
 
 
 async def open_admin(
-    cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig
+    cluster: Cluster,
+    maps: StorageMaps,
+    storage: str,
+    tls: TlsConfig,
+    seconds: float = ANSWER_SECONDS,
 ) -> StorageAdmin:
     """Connect to the admin port of a storage of the cluster.
 
-    Raises ChangeRefused if the storage is not in the cluster, DialFailed, RemoteFailure,
-    TimeoutError.
+    Raises ChangeRefused if the storage is not in the cluster, Failed if it does not answer within
+    ``seconds``, DialFailed, RemoteFailure.
     """
     port = maps.connections.admin_ports.get(storage)
     if port is None:
@@ -30,8 +34,15 @@ async def open_admin(
         raise ChangeRefused(
             f"Storage {storage} is not in the cluster. Storages there are: {known}."
         )
-    async with asyncio.timeout(ANSWER_SECONDS):
-        return await StorageAdmin.open(storage, port, tls, await cluster.store_params())
+    params = await cluster.store_params()
+    try:
+        async with asyncio.timeout(seconds):
+            return await StorageAdmin.open(storage, port, tls, params)
+    except TimeoutError:
+        raise Failed(
+            f"storage {storage} did not answer within {seconds:g} s; find the cause with: "
+            "waltz storage validate"
+        ) from None
 
 
 def check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:

@@ -116,8 +116,12 @@ async def opened(target: Target) -> AsyncIterator[Cluster]:
 
 
 async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds):
+        async with limit:
             return await work
     except TimeoutError:
+        if not limit.expired():
+            # A shorter limit of the verb was reached, which it should have reported itself.
+            raise
         raise Failed(f"the command did not finish within {seconds:g} s and was stopped") from None

@@ -17,7 +17,7 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Shown
-from waltz.cli.running import opened, run
+from waltz.cli.running import Failed, opened, run
 from waltz.cli.storage import partitions as storage_partitions
 from waltz.cli.storage import replicas as storage_replicas
 from waltz.cli.storage import rows as storage_rows
@@ -164,5 +164,5 @@ async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsC
             return Holdings(await admin.states())
     except TimeoutError:
         return Holdings(problem=f"no answer within {ANSWER_SECONDS:g} s")
-    except (DialFailed, ConnectionLost, RemoteFailure, ChangeRefused) as problem:
+    except (DialFailed, ConnectionLost, RemoteFailure, ChangeRefused, Failed) as problem:
         return Holdings(problem=str(problem))

@@ -1,0 +1,58 @@
+"""Test the time limits of verbs: the error names the limit that was reached, and what it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+import typer
+
+from waltz.cli.admin_access import open_admin
+from waltz.cli.running import Failed, run
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.storage_maps import assign_everything
+from waltz.metadata.lifecycle import create_cluster
+from waltz.net import PLAINTEXT
+from waltz.testing.zookeeper import MemoryZooKeeper
+
+
+async def never_ends() -> None:
+    await asyncio.Event().wait()
+
+
+async def times_out() -> None:
+    async with asyncio.timeout(0):
+        await never_ends()
+
+
+def test_verb_that_reaches_its_limit_fails_with_that_limit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        run(never_ends(), seconds=0.01)
+    assert ended.value.exit_code == 1
+    text = "waltz: the command did not finish within 0.01 s and was stopped\n"
+    assert capsys.readouterr().err == text
+
+
+@pytest.mark.parametrize("seconds", [60.0, None])
+def test_timeout_inside_verb_is_not_reported_as_limit_of_verb(
+    capsys: pytest.CaptureFixture[str], seconds: float | None
+) -> None:
+    with pytest.raises(TimeoutError):
+        run(times_out(), seconds=seconds)
+    assert "did not finish" not in capsys.readouterr().err
+
+
+async def test_open_admin_of_silent_storage_fails_with_its_name_and_limit() -> None:
+    silent = await asyncio.start_server(lambda _reader, _writer: never_ends(), "127.0.0.1", 0)
+    storage, port = "127.0.0.1:7", silent.sockets[0].getsockname()[1]
+    store = MemoryZooKeeper().connect()
+    maps = assign_everything({storage: 0}, {storage: port}, 1)
+    await create_cluster(store, "/waltz", "test", 1, key=uuid.UUID(int=7), storages=maps)
+    try:
+        with pytest.raises(Failed, match=r"storage 127\.0\.0\.1:7 did not answer within 0\.05 s"):
+            await open_admin(Cluster(store, "/waltz"), maps, storage, PLAINTEXT, seconds=0.05)
+    finally:
+        silent.close()
