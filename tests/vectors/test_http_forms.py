@@ -52,6 +52,7 @@ class _Node:
         bind_host="127.0.0.1", http_port=0, session_timeout_ms=1000, tls=PLAINTEXT
     )
     store = SimpleNamespace(health=SimpleNamespace(unhealthy_since=None))
+    feed_cache_misses = data_cache_misses = 0
 
     def __init__(self, num_partitions: int) -> None:
         cores = [Partition(n, PartitionSettings(), DataCache(1)) for n in range(num_partitions)]

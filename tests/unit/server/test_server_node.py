@@ -37,6 +37,8 @@ class RecordingCore:
         self.generations: list[int] = []
         self.replicas: list[tuple[str, ...]] = []
         self.overloaded = False
+        self.feed_cache_misses = 0
+        self.data_cache_misses = 0
 
     def set_generation(self, generation: int) -> None:
         self.generations.append(generation)
@@ -120,6 +122,17 @@ async def test_partition_that_returns_is_a_new_one(node: Node) -> None:
     node._own({})
     node._own({0: 2})
     assert [each.core.generations for each in node.made] == [[1], [2]]
+
+
+async def test_counts_of_released_partitions_stay_in_the_totals(node: Node) -> None:
+    node._own({0: 1, 1: 1})
+    for made in node.made:
+        made.core.feed_cache_misses, made.core.data_cache_misses = 3, 5
+    node._own({1: 1})
+    node._own({0: 2, 1: 1})
+    node.made[-1].core.feed_cache_misses += 1
+    assert node.feed_cache_misses == 7
+    assert node.data_cache_misses == 10
 
 
 class Connection:

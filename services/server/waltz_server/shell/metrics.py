@@ -67,13 +67,13 @@ _PROCESS: tuple[Family[ServerNode], ...] = (
         "waltz_server_feed_cache_misses_total",
         "times that a feed needed headers from a storage",
         "feed-cache-miss",
-        lambda node: sum(h.core.feed_cache_misses for h in node.partitions()),
+        lambda node: node.feed_cache_misses,
     ),
     counter(
         "waltz_server_data_cache_misses_total",
         "client requests for transaction data that needed a read from a storage",
         "transaction-cache-miss",
-        lambda node: sum(h.core.data_cache_misses for h in node.partitions()),
+        lambda node: node.data_cache_misses,
     ),
 )
 

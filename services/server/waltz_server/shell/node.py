@@ -80,6 +80,8 @@ class ServerNode:
         self._membership: ServerMembership | None = None
         self._hosted: dict[int, HostedPartition] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._released_feed_misses = 0
+        self._released_data_misses = 0
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
         self._paused: list[FrameConnection] = []
@@ -110,6 +112,23 @@ class ServerNode:
         """The metadata store; only after `start`."""
         assert self._store is not None
         return self._store
+
+    @property
+    def feed_cache_misses(self) -> int:
+        """Number of times that a feed needed a read of a replica, also in released partitions."""
+        return self._released_feed_misses + sum(
+            hosted.core.feed_cache_misses for hosted in self.partitions()
+        )
+
+    @property
+    def data_cache_misses(self) -> int:
+        """Number of reads of single transactions that needed a read of a replica.
+
+        The reads in released partitions are included.
+        """
+        return self._released_data_misses + sum(
+            hosted.core.data_cache_misses for hosted in self.partitions()
+        )
 
     async def start(self) -> None:
         """Connect to ZooKeeper, listen, and join the cluster, which then assigns partitions.
@@ -242,7 +261,10 @@ class ServerNode:
         for partition in self._hosted.keys() - owned.keys():
             log.info("partition %d: released", partition)
             self._on_gone(partition)
-            task = asyncio.create_task(self._hosted.pop(partition).close())
+            released = self._hosted.pop(partition)
+            self._released_feed_misses += released.core.feed_cache_misses
+            self._released_data_misses += released.core.data_cache_misses
+            task = asyncio.create_task(released.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         for partition, generation in sorted(owned.items()):
