@@ -69,6 +69,16 @@ def test_partition_that_cannot_be_opened_is_not_damaged(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("suffix", ["seg", "idx"])
+def test_refused_partition_names_the_file_that_cannot_be_opened(
+    disk: ClosedDisk, suffix: str, number: int
+) -> None:
+    path = f"0/0000000000000000000.{suffix}"
+    disk.refused = (path, number)
+    assert path in str(directory_on(disk).refused[0])
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
 def test_unreadable_control_file_is_refused_with_reason(disk: ClosedDisk, number: int) -> None:
     disk.refused = (CONTROL_FILE, number)
     with pytest.raises(DirectoryRefused) as caught:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 
-from waltz_storage.core.disk import Disk, changing
+from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.log_recovery import (
     SegmentPlan,
@@ -148,18 +148,14 @@ def _plan(
     disk: Disk, identity: LogIdentity, first_id: int, local_mark: int, *, last: bool
 ) -> SegmentPlan:
     """Check one segment without a change; raises PartitionDamaged, PartitionUnopened."""
-    suffix = INDEX_SUFFIX
+    data = _open_to_check(disk, identity, identity.path(first_id, DATA_SUFFIX))
     try:
-        files = open_files(disk, identity, first_id)
-    except OSError as error:
-        path = identity.path(first_id, INDEX_SUFFIX)
-        advice = _NOT_DAMAGE.get(error.errno or 0)
-        if advice is not None:
-            why = error.strerror or str(error)
-            raise PartitionUnopened(identity.partition, path, why, advice) from error
-        raise PartitionDamaged(
-            identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
-        ) from error
+        index = _open_to_check(disk, identity, identity.path(first_id, INDEX_SUFFIX))
+    except BaseException:
+        data.close()
+        raise
+    files = SegmentFiles(data, index)
+    suffix = INDEX_SUFFIX
     try:
         check_header(files.index, identity.key, identity.partition, first_id)
         suffix = DATA_SUFFIX
@@ -175,6 +171,20 @@ def _plan(
         ) from error
     finally:
         files.close()
+
+
+def _open_to_check(disk: Disk, identity: LogIdentity, path: str) -> DiskFile:
+    """Open a file of a segment; raises PartitionDamaged, PartitionUnopened."""
+    try:
+        return disk.open(path)
+    except OSError as error:
+        advice = _NOT_DAMAGE.get(error.errno or 0)
+        if advice is not None:
+            why = error.strerror or str(error)
+            raise PartitionUnopened(identity.partition, path, why, advice) from error
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
+        ) from error
 
 
 def _apply(
