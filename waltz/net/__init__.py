@@ -1,6 +1,7 @@
 """asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network.
 
 * `connection`: `FrameConnection`, one end of a connection of one of the three protocols
+* `decoding`: decodes received messages so that no message can end the process
 * `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections
 * `network`: `Network`, the interface by which a process opens and accepts connections, and its
@@ -14,6 +15,7 @@
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.core.backoff import Backoff
+from waltz.net.decoding import decoded
 from waltz.net.dialer import DialFailed, dial, split_address
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
@@ -39,6 +41,7 @@ __all__ = [
     "RpcConnection",
     "TlsConfig",
     "TlsConfigError",
+    "decoded",
     "dial",
     "split_address",
 ]

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from waltz.net import FrameConnection
-from waltz.protocol import storage
+from waltz.protocol import MalformedMessage, admin, storage
 from waltz_storage.core.engine.engine import Arrival, RequestJob
-from waltz_storage.shell.connections import ClusterIdentity, ServerConnection
+from waltz_storage.shell.admin_handler import AdminHandler
+from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 
 VERSION = 1
 AT_ONCE = 4
@@ -121,3 +122,27 @@ def test_requests_of_one_chunk_are_submitted_together_and_in_order() -> None:
     requests = [storage.MaxTransactionIdRequest(1, seq, seq % 3) for seq in range(5)]
     connection.received([storage.encode(r, VERSION)[7:] for r in requests])
     assert calls == [[0, 1, 2, 3, 4]]
+
+
+def broken(body: bytes, version: int) -> Any:
+    raise KeyError("a bug in decoding")
+
+
+def test_unexpected_error_in_decoding_makes_a_server_request_malformed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "decode", broken)
+    with pytest.raises(MalformedMessage, match="a bug in decoding"):
+        scene.receive(*reads(1))
+    assert scene.submitted == []
+
+
+def test_unexpected_error_in_decoding_makes_an_admin_request_malformed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identity = ClusterIdentity(uuid.UUID(int=1), 3)
+    connection = AdminConnection(identity, cast(AdminHandler, None), lambda: "")
+    connection.ready(cast(FrameConnection, Peer()))
+    monkeypatch.setattr(admin, "decode", broken)
+    with pytest.raises(MalformedMessage, match="a bug in decoding"):
+        connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[7:]])

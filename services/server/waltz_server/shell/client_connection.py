@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar, assert_never
+from collections.abc import Coroutine
+from typing import Any, Protocol, assert_never
 
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.core.policy import PolicyError
-from waltz.net import FrameConnection, FrameHandler
+from waltz.net import FrameConnection, FrameHandler, decoded
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import (
@@ -31,8 +31,6 @@ from waltz_server.core.reads.range_reads import NOT_HERE, refusal
 from waltz_server.shell.hosted_partition import HostedPartition
 
 log = logging.getLogger(__name__)
-
-_Decoded = TypeVar("_Decoded")
 
 _PartitionRequest = (
     cs.MountRequest
@@ -98,7 +96,7 @@ class ClientConnection(FrameHandler):
         appends: dict[int, list[Append]] = {}
         for body in bodies:
             if body[0] == APPEND_TYPE:
-                partition, append = _decoded(decode_append, body, version)
+                partition, append = decoded(decode_append, body, version)
                 appends.setdefault(partition, []).append(append)
                 continue
             self._append(appends)
@@ -106,7 +104,7 @@ class ClientConnection(FrameHandler):
             if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body)
             else:
-                self._dispatch(_decoded(cs.decode, body, version))
+                self._dispatch(decoded(cs.decode, body, version))
         self._append(appends)
 
     def lost(self, reason: str) -> None:
@@ -148,7 +146,7 @@ class ClientConnection(FrameHandler):
 
     def _append_batch(self, body: bytes) -> None:
         assert self._peer is not None
-        req_id, appends = _decoded(decode_batch, body)
+        req_id, appends = decoded(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None:
             self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
@@ -240,22 +238,6 @@ class ClientConnection(FrameHandler):
     def _send(self, message: cs.Message) -> None:
         assert self._peer is not None
         self._connected().send(cs.encode(message, self._peer.version))
-
-
-def _decoded(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
-    """Return the decoded message; raise MalformedMessage for every exception of ``decode``.
-
-    An unexpected exception must not end the server: the client would then send the same message to
-    the next server, and one server after another would end. The message has changed nothing yet, so
-    it is safe to close only the connection.
-    """
-    try:
-        return decode(*message)
-    except MalformedMessage:
-        raise
-    except Exception as error:
-        log.exception("client message not decoded, closing the connection: please report this")
-        raise MalformedMessage(f"decoding a message failed: {error!r}") from error
 
 
 def _pass_on(core: Partition, peer: Peer, message: _PartitionRequest) -> None:

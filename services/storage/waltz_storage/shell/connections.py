@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from waltz.net import FrameConnection, FrameHandler
+from waltz.net import FrameConnection, FrameHandler, decoded
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine.engine import Arrival, RequestJob
@@ -142,7 +142,7 @@ class ServerConnection(FrameHandler):
         arrivals: list[tuple[int, Arrival]] = []
         now = self._clock()
         for body in bodies:
-            request = storage.decode(body, version)
+            request = decoded(storage.decode, body, version)
             if isinstance(request, storage.OpenRequest):
                 self._open(request)
                 continue
@@ -199,7 +199,7 @@ class AdminConnection(FrameHandler):
     def received(self, bodies: list[bytes]) -> None:
         """Begin the requests of one chunk."""
         version = _required(self._intake.connection).version
-        self._intake.add([(_LIST_WEIGHT, admin.decode(body, version)) for body in bodies])
+        self._intake.add([(_LIST_WEIGHT, decoded(admin.decode, body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way are done, but their answers are dropped."""
