@@ -10,6 +10,7 @@ import datetime
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -41,10 +42,17 @@ def make_authority(name: str) -> KeyPair:
 
 
 def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> KeyPair:
-    """Return a certificate for ``name``, valid for servers and clients, signed by ``authority``."""
+    """Return a certificate for ``name``, valid for servers and clients, signed by ``authority``.
+
+    Raises ValueError if ``authority`` cannot be decoded.
+    """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
-    issuer_key = serialization.load_pem_private_key(authority.key, password=None)
-    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    try:
+        issuer_key = serialization.load_pem_private_key(authority.key, password=None)
+    except (TypeError, UnsupportedAlgorithm) as unusable:
+        raise ValueError(f"its key cannot be used: {unusable}") from unusable
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise ValueError("its key is not a key of an elliptic curve")
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from typing_extensions import override
 
 from waltz.admin import ObservationScope, OrderExecutor, ReplicaObservation, Step
 from waltz.metadata import KazooStore, MetadataStore
 from waltz.metadata.cluster import Cluster
-from waltz.net import TlsConfig
+from waltz.net import DialFailed, TlsConfig, TlsConfigError
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects.pods import tls_secret_name
@@ -99,13 +103,36 @@ class NetworkEnvironment:
         files = {}
         for part in ("ca.crt", "tls.crt", "tls.key"):
             files[part] = folder / part
-            _write_if_changed(files[part], base64.b64decode(secret["data"].get(part, "")))
-        return TlsConfig(
+            content = base64.b64decode((secret.get("data") or {}).get(part, ""))
+            _write_if_changed(files[part], content)
+        return _SecretTls(
+            secret=secret["metadata"]["name"],
             certificate=files["tls.crt"],
             key=files["tls.key"],
             ca=files["ca.crt"],
             server_name=names.tls_name(desired.name, desired.namespace),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _SecretTls(TlsConfig):
+    """The TLS settings from a secret.
+
+    While the content of the secret cannot be used, each dial fails, as if the peer did not answer.
+    """
+
+    secret: str = ""
+
+    @override
+    def dialing_context(self) -> ssl.SSLContext | None:
+        """See TlsConfig. Raises DialFailed instead of TlsConfigError."""
+        try:
+            return TlsConfig.dialing_context(self)
+        except TlsConfigError as unusable:
+            raise DialFailed(
+                f"the certificates of the secret {self.secret} cannot be used: "
+                f"{unusable.__cause__ or unusable}; correct the secret"
+            ) from unusable
 
 
 def _write_if_changed(file: Path, content: bytes) -> None:

@@ -151,7 +151,13 @@ class Executor:
             await self._kube.create(_secret(cluster, secret_name, data))
         else:
             authority = _key_pair(found)
-        issued = issue(authority, names.tls_name(name, namespace))
+        try:
+            issued = issue(authority, names.tls_name(name, namespace))
+        except ValueError as malformed:
+            raise KubeError(
+                f"the secret {secret_name} cannot be used: {malformed}: restore or delete the "
+                "secret"
+            ) from malformed
         data = {
             "ca.crt": authority.certificate,
             "tls.crt": issued.certificate,
@@ -200,7 +206,8 @@ def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapp
 
 def _key_pair(secret: LiveObject) -> KeyPair:
     try:
-        certificate, key = (base64.b64decode(secret["data"][p]) for p in ("tls.crt", "tls.key"))
+        data = secret.get("data") or {}
+        certificate, key = (base64.b64decode(data[part]) for part in ("tls.crt", "tls.key"))
     except KeyError as missing:
         name = secret["metadata"]["name"]
         raise KubeError(

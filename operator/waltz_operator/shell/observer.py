@@ -142,9 +142,9 @@ async def _read_incomplete(
         name = None if data is None else ClusterParams.decode(data).name
         has_key = node is not None and node.data is not None
         key = (await cluster.store_params()).key if has_key else None
+        return Incomplete(name, key, await _is_used(store, cluster))
     except MalformedMetadata as malformed:
         return Malformed(str(malformed))
-    return Incomplete(name, key, await _is_used(store, cluster))
 
 
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:

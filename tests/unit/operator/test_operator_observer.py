@@ -1,0 +1,103 @@
+"""Observations of one cluster whose secret or znodes are malformed: they end no operator."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
+from tests.support.operator_world import World, cluster_resource
+from waltz.admin.core.steps import CreateReplicas
+from waltz.metadata import create_cluster
+from waltz.metadata.cluster import Cluster
+from waltz.testing import run
+from waltz.testing.zookeeper import MemoryZooKeeper
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import Incomplete, Malformed, Present
+from waltz_operator.core.steps import IssueCertificates
+from waltz_operator.shell.environment import Environment, NetworkEnvironment
+from waltz_operator.shell.executor import Executor, StepFailed
+from waltz_operator.shell.kube_api import Kube
+from waltz_operator.shell.observer import read_metadata
+
+_STORAGE = "a-0.a:6101"
+_JUNK = base64.b64encode(b"junk").decode()
+_SECRETS = [
+    pytest.param({"ca.crt": _JUNK, "tls.crt": _JUNK, "tls.key": _JUNK}, id="malformed"),
+    pytest.param({"tls.crt": _JUNK}, id="incomplete"),
+    pytest.param(None, id="empty"),
+]
+
+
+def world_with_secret(name: str, data: dict[str, str] | None) -> World:
+    world = World(cluster_resource(pools=["a"], tls={"mode": "Operator"}), [])
+    world.objects[ObjectKey("Secret", name)] = {"metadata": {"name": name}, "data": data}
+    return world
+
+
+@pytest.mark.parametrize("data", _SECRETS)
+def test_storages_of_a_cluster_with_an_unusable_tls_secret_are_observed_as_unreachable(
+    tmp_path: Path, data: dict[str, str] | None
+) -> None:
+    world = world_with_secret("log-tls", data)
+    desired = world.desired()
+    environment = NetworkEnvironment(FaultyKube(world, Faults()), tmp_path)
+
+    async def observe() -> Present:
+        store = MemoryZooKeeper().connect()
+        await create_cluster(store, desired.root, desired.metadata_name, 1, key=uuid.uuid4())
+        cluster = Cluster(store, desired.root)
+        await cluster.add_storage_node(_STORAGE, 0, 6102)
+        await cluster.assign_partitions(_STORAGE, (0,))
+        found = await read_metadata(store, desired, environment)
+        assert isinstance(found, Present)
+        return found
+
+    found = run(observe())
+    problem = found.replicas.storages[_STORAGE].problem
+    assert problem is not None
+    assert "the certificates of the secret log-tls cannot be used" in problem
+
+
+@pytest.mark.parametrize("data", _SECRETS)
+async def test_step_at_a_storage_with_an_unusable_tls_secret_fails(
+    tmp_path: Path, data: dict[str, str] | None
+) -> None:
+    world = world_with_secret("log-tls", data)
+    desired, kube = world.desired(), FaultyKube(world, Faults())
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, desired.root, desired.metadata_name, 1, key=uuid.uuid4())
+    await Cluster(store, desired.root).add_storage_node(_STORAGE, 0, 6102)
+
+    class Connected(NetworkEnvironment):
+        async def metadata_store(self, desired: object) -> object:
+            return store
+
+    executor = Executor(desired, kube, cast(Environment, Connected(kube, tmp_path)))
+    with pytest.raises(StepFailed, match="the secret log-tls cannot be used"):
+        await executor.perform(CreateReplicas(_STORAGE, (0,)))
+
+
+@pytest.mark.parametrize("data", _SECRETS)
+async def test_issue_with_an_unusable_authority_fails(data: dict[str, str] | None) -> None:
+    world = world_with_secret("log-authority", data)
+    environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
+    kube = cast(Kube, FaultyKube(world, Faults()))
+    with pytest.raises(StepFailed, match="the secret log-authority"):
+        await Executor(world.desired(), kube, environment).perform(IssueCertificates(renew=True))
+
+
+async def test_malformed_counter_of_an_incomplete_cluster_is_observed_as_malformed() -> None:
+    world = World(cluster_resource(), [])
+    desired, store = world.desired(), MemoryZooKeeper().connect()
+    await create_cluster(store, desired.root, desired.metadata_name, 1, key=uuid.uuid4())
+    paths = Cluster(store, desired.root).paths
+    await store.delete(paths.connection)
+    environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
+    assert isinstance(await read_metadata(store, desired, environment), Incomplete)
+    await store.set(paths.client_id, b"x", -1)
+    assert isinstance(await read_metadata(store, desired, environment), Malformed)
