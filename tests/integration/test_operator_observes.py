@@ -67,7 +67,7 @@ async def test_metadata_steps_create_register_and_delete_znodes(operator: Operat
     with pytest.raises(StepFailed, match="exists already"):
         await operator.perform(create)
     await operator.perform(UnregisterStorage(_STORAGE))
-    await operator.perform(DeleteMetadata(desired.metadata_name))
+    await operator.perform(DeleteMetadata(desired.metadata_name, desired.key, complete=True))
     assert await operator.metadata() == Absent()
 
 
@@ -84,7 +84,7 @@ async def test_interrupted_creation_is_observed_as_incomplete_at_every_point(
         found = await operator.metadata()
         key = None if name in made[made.index("store") :] else desired.key
         assert found == Incomplete(desired.metadata_name, key, used=False), name
-    await operator.perform(DeleteMetadata(desired.metadata_name))
+    await operator.perform(DeleteMetadata(desired.metadata_name, None, complete=False))
     assert await operator.metadata() == Absent()
 
 

@@ -112,9 +112,15 @@ class CreateMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DeleteMetadata:
-    """Delete the znodes of a cluster that is deleted or whose creation was interrupted."""
+    """Delete the znodes of a cluster that is deleted or whose creation was interrupted.
+
+    The znodes are deleted only while their state is as it was observed: ``key`` is the observed
+    key, None if there was none; ``complete`` is false if the creation was interrupted.
+    """
 
     name: str
+    key: uuid.UUID | None
+    complete: bool
 
     def __str__(self) -> str:
         return f"the cluster {self.name} is deleted in ZooKeeper"

@@ -3,15 +3,17 @@
 An operator that has lost the Lease may still perform a step that it planned earlier. So a write
 that a later plan could not correct is conditional: clusters and pools are patched by
 compare-and-set of their versions, objects are deleted by the uid that was observed, the storage
-maps are changed by compare-and-set, and znodes are deleted only below a root with the cluster's
-name. An object is applied without a condition, because the next plan applies it again if it is
-outdated. Shown by test_unreliable_api_server_delays_start_and_deletion_only.
+maps are changed by compare-and-set, and znodes are deleted only if the cluster's name, its key and
+whether it is complete are still as observed. An object is applied without a condition, because the
+next plan applies it again if it is outdated. Shown by
+test_unreliable_api_server_delays_start_and_deletion_only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,7 +115,13 @@ class Executor:
         match step:
             case CreateMetadata(name, num_partitions, key):
                 await create_cluster(cluster.store, root, name, num_partitions, key=key)
-            case DeleteMetadata(name):
+            case DeleteMetadata(name, key, complete):
+                # Another operator may have created the cluster again since the observation.
+                if await _key_and_completeness(cluster) != (key, complete):
+                    raise NotThatCluster(
+                        f"The cluster at {root} in ZooKeeper has changed since it was observed; "
+                        "nothing was deleted."
+                    )
                 await delete_cluster(cluster.store, root, name)
 
     async def _perform_in_kubernetes(self, step: KubernetesStep) -> None:
@@ -164,6 +172,19 @@ class Executor:
             "tls.key": issued.key,
         }
         await self._kube.apply(_secret(cluster, names.tls_secret(name), data))
+
+
+async def _key_and_completeness(cluster: Cluster) -> tuple[uuid.UUID | None, bool]:
+    """Return the key in the metadata of a cluster, and whether the metadata is complete."""
+    key = None
+    try:
+        key = (await cluster.store_params()).key
+        await cluster.params()
+        await cluster.storage_maps()
+        await cluster.membership()
+    except NoCluster:
+        return key, False
+    return key, True
 
 
 async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
 from tests.support.operator_world import NAMESPACE, World, cluster_resource, pool_resource
+from waltz.metadata import MetadataStore
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.resources import ObjectMeta
@@ -16,6 +18,7 @@ from waltz_operator.core.steps import (
     AddFinalizer,
     ClaimPool,
     CreateMetadata,
+    DeleteMetadata,
     DeleteObject,
     ReleasePool,
     RemoveFinalizer,
@@ -109,6 +112,52 @@ async def test_delete_names_the_uid_that_was_observed() -> None:
     executor = Executor(scene.world.desired(), cast(Kube, Deletions()), cast(Environment, object()))
     await executor.perform(DeleteObject(ObjectKey("Pod", "x"), "uid-1"))
     assert calls == [("Pod", NAMESPACE, "x", "uid-1")]
+
+
+@pytest.mark.parametrize(
+    ("key", "complete"),
+    [
+        pytest.param(UUID(int=1), True, id="another cluster"),
+        pytest.param(World(cluster_resource(), []).desired().key, False, id="with a key"),
+        pytest.param(None, False, id="without a key"),
+    ],
+)
+async def test_metadata_that_changed_since_its_observation_is_not_deleted(
+    key: UUID | None, complete: bool
+) -> None:
+    """Another operator has created the cluster again after this operator observed it."""
+    world = World(cluster_resource(), [])
+    desired, znodes = world.desired(), StoredZnodes(world)
+    world.objects[ObjectKey("StatefulSet", "log-zookeeper")] = {"status": {}}
+    environment = cast(Environment, FakeEnvironment(znodes, Faults()))
+    executor = Executor(desired, FaultyKube(world, Faults()), environment)
+    await executor.perform(CreateMetadata(desired.metadata_name, 1, desired.key))
+    before = znodes.zookeeper.dump()
+    with pytest.raises(StepFailed, match="has changed since it was observed"):
+        await executor.perform(DeleteMetadata(desired.metadata_name, key, complete))
+    assert znodes.zookeeper.dump() == before
+    await executor.perform(DeleteMetadata(desired.metadata_name, desired.key, complete=True))
+    assert await znodes.session.get(desired.root) is None
+
+
+@pytest.mark.parametrize("lost", ["store/connection", "store"])
+async def test_metadata_that_is_as_incomplete_as_observed_is_deleted(lost: str) -> None:
+    world = World(cluster_resource(), [])
+    desired, znodes = world.desired(), StoredZnodes(world)
+    world.objects[ObjectKey("StatefulSet", "log-zookeeper")] = {"status": {}}
+    environment = cast(Environment, FakeEnvironment(znodes, Faults()))
+    executor = Executor(desired, FaultyKube(world, Faults()), environment)
+    await executor.perform(CreateMetadata(desired.metadata_name, 1, desired.key))
+    await _delete(znodes.session, f"{desired.root}/{lost}")
+    key = None if lost == "store" else desired.key
+    await executor.perform(DeleteMetadata(desired.metadata_name, key, complete=False))
+    assert await znodes.session.get(desired.root) is None
+
+
+async def _delete(session: MetadataStore, path: str) -> None:
+    for name in (await session.children(path)).names:
+        await _delete(session, f"{path}/{name}")
+    await session.delete(path)
 
 
 async def test_step_without_an_answer_fails_at_its_deadline(

@@ -12,7 +12,7 @@ import pytest
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
 from tests.support.operator_world import World, cluster_resource
 from waltz.admin.core.steps import CreateReplicas
-from waltz.metadata import create_cluster
+from waltz.metadata import MetadataStore, create_cluster
 from waltz.metadata.cluster import Cluster
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
@@ -74,7 +74,7 @@ async def test_step_at_a_storage_with_an_unusable_tls_secret_fails(
     await Cluster(store, desired.root).add_storage_node(_STORAGE, 0, 6102)
 
     class Connected(NetworkEnvironment):
-        async def metadata_store(self, desired: object) -> object:
+        async def metadata_store(self, desired: object) -> MetadataStore:
             return store
 
     executor = Executor(desired, kube, cast(Environment, Connected(kube, tmp_path)))

@@ -115,9 +115,9 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
         case Present(foreign_znodes=True):
             return None
         case Present(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
-            return ClusterPlan((DeleteMetadata(desired.metadata_name),))
+            return ClusterPlan((DeleteMetadata(name, key, complete=True),))
         case Incomplete() as found if is_own_incomplete_metadata(desired, found):
-            return ClusterPlan((DeleteMetadata(desired.metadata_name),))
+            return ClusterPlan((DeleteMetadata(desired.metadata_name, found.key, complete=False),))
         case Unreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:
             return wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}")
         case _:

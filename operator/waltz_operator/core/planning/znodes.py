@@ -43,8 +43,8 @@ def plan_metadata(
                 "that was used, or that another WaltzCluster created: restore its znodes, or use "
                 "another root"
             )
-        case Incomplete():
-            return ClusterPlan((DeleteMetadata(desired.metadata_name),))
+        case Incomplete(_, key):
+            return ClusterPlan((DeleteMetadata(desired.metadata_name, key, complete=False),))
         case Present(name, partitions, key) if (name, key) != (desired.metadata_name, desired.key):
             return problem(
                 f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: use "
