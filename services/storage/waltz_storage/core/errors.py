@@ -85,6 +85,8 @@ class PartitionUnopened(RequestRefused):
             f"partition {partition} cannot be opened: {why} ({file}); it is not served and its "
             f"files are unchanged: {advice}, then assign it again or restart this storage node"
         )
+        self.file = file
+        self.why = why
 
 
 class UnknownPartition(Exception):

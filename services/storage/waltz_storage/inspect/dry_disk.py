@@ -93,11 +93,11 @@ class DryDisk:
         return [change for change in found if change is not None]
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or directory of this name exists."""
+        """Return whether a file or directory of this name exists. Raises OSError."""
         known = self._files.get(path)
         if known is not None:
             return known.there
-        return path in self._directories or (self._root / path).exists()
+        return path in self._directories or _exists(self._root / path)
 
     def names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries."""
@@ -117,6 +117,7 @@ class DryDisk:
         content = self._content(path)
         if not content.there:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        content.check_readable()
         return _DryFile(content)
 
     def create(self, path: str) -> DiskFile:
@@ -145,8 +146,17 @@ class DryDisk:
     def _content(self, path: str) -> _Content:
         if path not in self._files:
             real = self._root / path
-            self._files[path] = _Content(real if real.exists() else None)
+            self._files[path] = _Content(real if _exists(real) else None)
         return self._files[path]
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a file exists, as `PosixDisk` does; raises OSError if that is unknown."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 class _Content:
@@ -158,6 +168,11 @@ class _Content:
         self._changed: bytearray | None = None
         self.there = real is not None
         self.size = self._before or 0
+
+    def check_readable(self) -> None:
+        """Open and close the file, so that the rehearsal fails at the same step as a start."""
+        if self._real is not None:
+            ReadOnlyFile(self._real).close()
 
     def read(self, offset: int, length: int) -> bytes:
         if self._changed is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waltz_storage.core.control.control_format import CONTROL_FILE
-from waltz_storage.core.errors import DiskFailed, PartitionDamaged
+from waltz_storage.core.errors import DiskFailed, PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
@@ -50,6 +50,8 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
         log = open_log(disk, identity, LogOptions(lambda: 0), info.local_low_water_mark)
     except PartitionDamaged as damaged:
         return StartOutcome(f"{damaged.what} ({damaged.file} at offset {damaged.offset})", None)
+    except PartitionUnopened as unopened:
+        return StartOutcome(f"it cannot be opened: {unopened.why} ({unopened.file})", None)
     except DiskFailed as failure:
         return StartOutcome(f"the storage would not start at all: {failure}", None)
     known = info.local_low_water_mark

@@ -1,0 +1,47 @@
+"""Test that the rehearsal of a start distinguishes unreadable files from damaged ones."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.inspect.control_reading import read_control
+from waltz_storage.inspect.start_rehearsal import StartOutcome, try_start
+from waltz_storage.shell.posix_disk import PosixDisk
+
+
+def refusing(call: Callable[..., Any], refused: Path) -> Callable[..., Any]:
+    """Return ``call``, which this process may not do with the path ``refused``."""
+
+    def guarded(path: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path) == refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return call(path, *arguments, **options)
+
+    return guarded
+
+
+@pytest.mark.parametrize("call", ["open", "stat"])
+@pytest.mark.parametrize("suffix", ["seg", "idx"])
+def test_rehearsal_reports_a_file_that_it_may_not_read_as_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, call: str
+) -> None:
+    directory = StorageDirectory(PosixDisk(tmp_path), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    directory.close()
+    control = read_control(tmp_path, None)
+    assert try_start(tmp_path, 0, control).sound
+
+    path = f"0/0000000000000000000.{suffix}"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refusing(getattr(os, call), tmp_path / path))
+        outcome = try_start(tmp_path, 0, control)
+    assert outcome == StartOutcome(f"it cannot be opened: Permission denied ({path})", None)
