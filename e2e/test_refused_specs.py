@@ -110,6 +110,10 @@ INVALID: dict[str, tuple[Body, str]] = {
         cluster(zookeeper={"managed": {"heap": "1Gi", "resources": limited("1Gi", "1Gi")}}),
         "zookeeper.managed.heap must be less than resources.limits.memory: raise the limit, or",
     ),
+    "a heap of half a byte": (
+        cluster(zookeeper={"managed": {"heap": "500m"}}),
+        "zookeeper.managed.heap must be at least 16Mi, such as 256Mi",
+    ),
     "servers with one port twice": (
         cluster(servers={"port": 6100, "httpPort": 6100}),
         "servers.port and servers.httpPort must differ",

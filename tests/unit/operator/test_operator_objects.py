@@ -32,6 +32,7 @@ from waltz_operator.core.objects import (
     zookeeper_switch,
 )
 from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.resources.cluster import ManagedZooKeeper
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
@@ -112,6 +113,23 @@ def test_manifests_equal_the_golden_file(case: str) -> None:
         "after an intended change: "
         "WRITE_GOLDEN=1 pytest tests/unit/operator/test_operator_objects.py"
     )
+
+
+@pytest.mark.parametrize(
+    ("heap", "expected"),
+    [
+        ("256Mi", "256m"),
+        ("2Gi", "2g"),
+        ("1.5Gi", "1572864k"),
+        ("512M", "500000k"),
+        ("1Pi", "1099511627776k"),
+        ("268435456", "262144k"),
+    ],
+)
+def test_heap_is_the_same_amount_in_the_notation_of_java(heap: str, expected: str) -> None:
+    managed = ManagedZooKeeper(heap=heap)
+    pod = pod_of(zookeeper_set(desired("small").cluster, managed))
+    assert {"name": "HEAP", "value": expected} in pod["containers"][0]["env"]
 
 
 def pod_of(manifest: Manifest) -> dict[str, Any]:

@@ -11,6 +11,8 @@ ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from typing import Any
 
 from waltz_operator.core import names
@@ -20,7 +22,7 @@ from waltz_operator.core.names import (
     ZOOKEEPER_PEER_PORT,
     Component,
 )
-from waltz_operator.core.objects.manifest import Manifest, manifest
+from waltz_operator.core.objects.manifest import Manifest, amount, manifest
 from waltz_operator.core.objects.pods import SCRATCH, claim_template, container, pod_template
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.resources.cluster import ManagedZooKeeper
@@ -156,5 +158,13 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
 
 
 def _java_size(quantity: str) -> str:
-    """Return an amount of memory in the notation of the JVM: ``256Mi`` becomes ``256m``."""
-    return quantity.removesuffix("i").lower()
+    """Return an amount of memory in the notation of the JVM: ``256Mi`` becomes ``256m``.
+
+    The JVM knows no fractions, no decimal units and no petabytes: such an amount is returned in
+    whole kibibytes.
+    """
+    if re.fullmatch("[0-9]+[KMGT]i", quantity):
+        return quantity.removesuffix("i").lower()
+    size = amount(quantity)
+    assert isinstance(size, Decimal), quantity
+    return f"{int(size) // 1024}k"

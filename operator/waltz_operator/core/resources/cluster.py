@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
 from waltz_operator.core.resources.parts import (
+    AMOUNT,
     Conditions,
     Disposal,
     ObjectMeta,
@@ -100,7 +101,18 @@ class ManagedZooKeeper(Model):
     volume: Volume = Volume(size="5Gi")
     resources: Resources = Resources()
     scheduling: Scheduling = Scheduling()
-    heap: Quantity = "256Mi"
+    heap: Annotated[
+        Quantity,
+        Field(
+            json_schema_extra=checked(
+                AMOUNT,
+                rule(
+                    "!isQuantity(self) || !quantity(self).isLessThan(quantity('16Mi'))",
+                    "zookeeper.managed.heap must be at least 16Mi, such as 256Mi",
+                ),
+            )
+        ),
+    ] = "256Mi"
     """The maximum heap size of Java."""
 
     on_deletion: Disposal = Disposal.KEEP
