@@ -52,7 +52,8 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
                 return replace(report, flaws=(missing, *report.flaws))
             return check_segment(Windowed(data), index, first_id)
     except OSError as problem:
-        raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
+        failed = problem.filename or path  # An error of reading names no file.
+        raise CannotInspect(f"cannot read {failed}: {problem.strerror}") from problem
 
 
 def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[Stored]:

@@ -1,4 +1,4 @@
-"""Test that the rehearsal of a start distinguishes unreadable files from damaged ones."""
+"""Test that the inspection of files distinguishes unreadable files from damaged ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
+from waltz_storage.inspect.places import CannotInspect
+from waltz_storage.inspect.segment_reading import check_segment_files
 from waltz_storage.inspect.start_rehearsal import StartOutcome, try_start
 from waltz_storage.shell.posix_disk import PosixDisk
 
@@ -45,3 +47,17 @@ def test_rehearsal_reports_a_file_that_it_may_not_read_as_not_opened(
         patched.setattr(os, call, refusing(getattr(os, call), tmp_path / path))
         outcome = try_start(tmp_path, 0, control)
     assert outcome == StartOutcome(f"it cannot be opened: Permission denied ({path})", None)
+
+
+@pytest.mark.parametrize("suffix", ["seg", "idx"])
+def test_check_of_segment_names_the_file_that_it_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    directory = StorageDirectory(PosixDisk(tmp_path), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    directory.close()
+    path = tmp_path / f"0/0000000000000000000.{suffix}"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refusing(os.open, path))
+        with pytest.raises(CannotInspect, match=f"cannot read {path}: Permission denied"):
+            check_segment_files(tmp_path, 0, 0)
