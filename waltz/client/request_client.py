@@ -56,6 +56,11 @@ class RequestClient:
         self._known_marks: dict[int, int] = {}
         self._ended: Ending | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether `end` was called: every later request fails."""
+        return self._ended is not None
+
     def note_mark(self, partition: int, transaction_id: int) -> None:
         """Record that the partition's log reaches ``transaction_id``."""
         if transaction_id > self._known_marks.get(partition, NO_TRANSACTION):

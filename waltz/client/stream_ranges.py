@@ -108,14 +108,16 @@ class StreamRanges:
     def take(self) -> _Range | None:
         """Remove and return the range that arrived first, None if no range waits.
 
-        Removing a range makes room for another one of its partition, which is requested now.
+        Removing a range makes room for another one of its partition. It is requested now, unless
+        the client has ended: the ranges that have arrived are returned even then.
         """
         if not self._arrived:
             return None
         arrived = self._arrived.popleft()
         state = self._partitions[arrived.partition]
         state.held -= 1
-        self._request(arrived.partition, state)
+        if not self._request_client.ended:
+            self._request(arrived.partition, state)
         return arrived
 
     def end(self) -> None:

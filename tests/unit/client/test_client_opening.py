@@ -18,6 +18,7 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.store import OnChange, StoreClosed
 from waltz.net import TlsConfig, TlsConfigError
+from waltz.protocol.client_server import RecordsRequest
 from waltz.runtime.configuration import ConfigError
 from waltz.testing.zookeeper import MemoryZooKeeper
 
@@ -276,3 +277,38 @@ async def test_client_fails_when_its_metadata_store_is_closed() -> None:
         with pytest.raises(waltz.ClientFailed, match="connection to ZooKeeper was closed"):
             await append
         await client.close()
+
+
+async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -> None:
+    async with fake_cluster(2) as cluster:
+        server = await cluster.start_server(0)
+        cluster.logs[0].fill(5000)
+        requests: list[RecordsRequest] = []
+
+        def on_message(message: object) -> bool:
+            if isinstance(message, RecordsRequest):
+                requests.append(message)
+            return True
+
+        server.on_message = on_message
+        metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        batches = aiter(client.stream(0, data=True).batches())
+        ids = [each.id for each in await anext(batches)]
+        await eventually(lambda: len(requests) == 3)
+        await client.high_water_mark(0)  # Its answer follows the third range on the connection.
+        waiting = asyncio.ensure_future(client.append(1, b"partition 1 has no server"))
+        metadata.lost = True
+        await cluster.start_server()
+        with pytest.raises(waltz.ClientFailed):
+            await waiting
+
+        async def read_on() -> None:
+            async for batch in batches:
+                ids.extend(each.id for each in batch)
+
+        with pytest.raises(waltz.ClientFailed):
+            await read_on()
+        assert ids == list(range(3000))
+        await client.close()
+        await metadata.store.close()
