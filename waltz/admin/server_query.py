@@ -114,6 +114,7 @@ class ServerQuery(FrameHandler):
                 while True:
                     received = await self._answers.get()
                     if isinstance(received, ConnectionLost):
+                        self._answers.put_nowait(received)  # Later requests fail at once, too.
                         raise ServerUnreachable(f"server {self._name}: {received}")
                     if received.req_id == request.req_id and isinstance(received, answer):
                         return received
@@ -131,5 +132,5 @@ class ServerQuery(FrameHandler):
             self._answers.put_nowait(messages.decode(body, self._connection.version))
 
     def lost(self, reason: str) -> None:
-        """Fail the request that waits."""
+        """Fail the request that waits, and all later requests."""
         self._answers.put_nowait(ConnectionLost(reason))

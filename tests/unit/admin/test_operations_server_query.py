@@ -1,4 +1,4 @@
-"""Test that a late answer of a server does not answer the next request."""
+"""Test that requests to a server take no late answer, and fail after the connection is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from waltz.admin import ServerQuery
+from waltz.admin import ServerQuery, ServerUnreachable
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as messages
@@ -49,5 +49,30 @@ async def test_late_answer_is_not_matched_to_next_request() -> None:
                 async with asyncio.timeout(0):
                     await query.high_water_mark(1)
             assert await query.high_water_mark(2) == 20
+    finally:
+        await listener.close()
+
+
+class ClosingServer(LateServer):
+    """Closes the connection at the first request."""
+
+    def received(self, bodies: list[bytes]) -> None:
+        assert self._connection is not None
+        self._connection.close()
+
+
+async def test_every_request_after_the_connection_is_lost_fails_at_once() -> None:
+    listener = Listener(CLIENT_SERVER, ClosingServer, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        async with (
+            asyncio.timeout(10),
+            await ServerQuery.open(
+                ("127.0.0.1", listener.port), PLAINTEXT, timeout_seconds=100
+            ) as query,
+        ):
+            for _ in range(3):
+                with pytest.raises(ServerUnreachable, match="closed by the peer"):
+                    await query.high_water_mark(0)
     finally:
         await listener.close()
