@@ -39,10 +39,11 @@ def cluster_status(
     reason = _reason(desired, decided, ready=ready, serving=with_quorum == total)
     healthy = ready and not decided.waits
     done = not decided.steps and not decided.problems
+    undone_reason = "NeedsAttention" if decided.problems else "Reconciling"
     statements = (
         ("Ready", ready, reason, message),
         ("Healthy", healthy, "AllWell" if healthy else "SomethingMissing", message),
-        ("Reconciled", done, "NothingToDo" if done else reason, message if not done else ""),
+        ("Reconciled", done, "NothingToDo" if done else undone_reason, "" if done else message),
     )
     return ClusterStatus(
         observed_generation=reconciled,

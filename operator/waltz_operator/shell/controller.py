@@ -115,9 +115,10 @@ class Controller:
                 failures += 1
             self.metrics.reconciles += 1
             self.metrics.seconds += clock() - started
-            if requeue is None:
+            if requeue is not None:
+                await self._wait(worker, requeue)
+            elif not worker.enqueued.is_set():
                 break
-            await self._wait(worker, requeue)
         del self._workers[cluster]
 
     @staticmethod

@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_QUEUED_EVENTS = 200
+_MAX_LAST_FAILURES = 1000
+"""Of how many clusters the last failure is remembered.
+
+A cluster whose finalizer was removed by hand has no successful step that would remove its failure.
+"""
 
 
 class KubeEventRecorder:
@@ -50,7 +55,10 @@ class KubeEventRecorder:
         """See EventRecorder. A failure with the same reason as the failure before is not posted."""
         self.failed_steps += 1
         if self._last_failure.get(cluster.metadata.uid) != reason:
+            self._last_failure.pop(cluster.metadata.uid, None)
             self._last_failure[cluster.metadata.uid] = reason
+            if len(self._last_failure) > _MAX_LAST_FAILURES:
+                del self._last_failure[next(iter(self._last_failure))]
             self._enqueue(cluster, "Warning", "StepFailed", reason)
 
     def _enqueue(self, cluster: WaltzCluster, kind: str, reason: str, message: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import kopf
 
+from waltz.net.core.backoff import Backoff
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import GROUP, VERSION
@@ -30,6 +31,7 @@ The periodic reconcile finds the changes of other objects.
 """
 
 _PAUSE_SECONDS = 2.0
+_RELEASE_BACKOFF = Backoff(_PAUSE_SECONDS, 30.0)
 
 
 class ChangeSource(Protocol):
@@ -49,6 +51,13 @@ class ReconcileQueue(Protocol):
 
     def enqueue(self, namespace: str, name: str) -> None:
         """Reconcile a cluster soon."""
+
+
+class PoolReleaser(Protocol):
+    """Releases deleted pools, as `Reconciler` does."""
+
+    async def release_orphaned_pool(self, namespace: str, name: str) -> None:
+        """Release a deleted pool whose cluster no longer exists. Raises KubeError."""
 
 
 def make_registry(
@@ -80,12 +89,30 @@ def make_registry(
         if owner is not None:
             controller.enqueue(namespace, owner)
         if body.metadata.get("deletionTimestamp"):
-            try:
-                await reconciler.release_orphaned_pool(namespace, name)
-            except KubeError as problem:
-                raise kopf.TemporaryError(str(problem), delay=_PAUSE_SECONDS) from problem
+            await release_orphaned_pool(reconciler, namespace, name)
 
     return registry
+
+
+async def release_orphaned_pool(reconciler: PoolReleaser, namespace: str, name: str) -> None:
+    """Release a deleted pool whose cluster no longer exists; retry until the release succeeds.
+
+    kopf does not retry a handler of events, and the periodic reconciles are those of clusters.
+    """
+    for pause in _RELEASE_BACKOFF.delays():
+        try:
+            await reconciler.release_orphaned_pool(namespace, name)
+        except KubeError as problem:
+            log.warning(
+                "StoragePool %s/%s: failed to release, retrying in %g s: %s",
+                namespace,
+                name,
+                pause,
+                problem,
+            )
+            await asyncio.sleep(pause)
+        else:
+            return
 
 
 async def watch_owned(

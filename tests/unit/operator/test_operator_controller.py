@@ -105,6 +105,23 @@ async def test_pauses_after_errors_grow_and_a_success_resets_them(
     assert controller.metrics.reconciles == 5
 
 
+async def test_event_during_the_last_reconcile_of_a_cluster_causes_another_one(
+    controller: Controller, reconciles: Reconciles
+) -> None:
+    """The event may be the creation of a new cluster with the same name."""
+
+    def create_again(name: str) -> None:
+        controller.enqueue("logs", name)
+        reconciles.during = lambda _: None
+
+    reconciles.result = None
+    reconciles.during = create_again
+    controller.enqueue("logs", "a")
+    await turns()
+    assert reconciles.begun == ["logs/a"] * 2
+    assert controller.clusters == 0
+
+
 async def test_cluster_that_no_longer_exists_is_forgotten(
     controller: Controller, reconciles: Reconciles
 ) -> None:

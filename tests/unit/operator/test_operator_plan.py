@@ -77,6 +77,20 @@ def test_first_start_performs_steps_in_order() -> None:
         assert world.view(partition).metadata.session_id >= 0
 
 
+def test_servers_that_only_lack_their_certificates_wait_for_nothing_else() -> None:
+    resource = cluster_resource(tls={"mode": "Secret", "secretName": "mine"})
+    world = World(resource, [pool_resource(name) for name in "abc"])
+    world.objects[ObjectKey("Secret", "mine")] = {
+        "metadata": {"name": "mine"},
+        "data": dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), ""),
+    }
+    run(world)
+    del world.objects[ObjectKey("Secret", "mine")]
+    del world.objects[ObjectKey("Deployment", "log-server")]
+    waits = next_plan(world).waits
+    assert waits == ("the secret mine, which spec.tls.secretName names, does not exist",)
+
+
 def test_partitions_are_assigned_evenly_in_each_pool() -> None:
     pools = [pool_resource("a", storages=3), pool_resource("b", storages=2), pool_resource("c")]
     world = World(cluster_resource(partitions=7), pools)

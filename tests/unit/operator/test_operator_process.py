@@ -17,6 +17,7 @@ from tests.support.eventually import eventually
 from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import World, cluster_resource
 from waltz.runtime.metrics import exposition
+from waltz.testing import run
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import WaltzCluster
@@ -25,7 +26,7 @@ from waltz_operator.main import Settings, _operate, read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
 from waltz_operator.shell.event_recorder import KubeEventRecorder
-from waltz_operator.shell.handlers import watch_owned
+from waltz_operator.shell.handlers import release_orphaned_pool, watch_owned
 from waltz_operator.shell.kube_api import ApiServer, KubeError
 from waltz_operator.shell.metrics import HELP, OperatorMetrics
 
@@ -123,6 +124,41 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     assert {each["reason"] for each in events} == {"AddFinalizer", "StepFailed"}
     assert all(each["involvedObject"]["name"] == "log" for each in events)
     assert (recorder.steps, recorder.failed_steps) == (1, 3)
+
+
+async def test_event_recorder_remembers_the_failures_of_the_last_clusters_only() -> None:
+    world = World(cluster_resource(), [])
+    recorder = KubeEventRecorder(FaultyKube(world, Faults()))
+    for uid in range(2000):
+        resource = cluster_resource()
+        resource["metadata"]["uid"] = str(uid)
+        recorder.record_failure(WaltzCluster.model_validate(resource), "no answer")
+    assert list(recorder._last_failure) == [str(uid) for uid in range(1000, 2000)]
+    recorder.record_failure(WaltzCluster.model_validate(resource), "another reason")
+    assert len(recorder._last_failure) == 1000
+
+
+class FailingReleases:
+    """A reconciler whose release of pool ``a`` fails twice."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    async def release_orphaned_pool(self, namespace: str, name: str) -> None:
+        self.calls.append((namespace, name))
+        if len(self.calls) < 3:
+            raise KubeError("the API server did not answer")
+
+
+def test_failed_release_of_a_deleted_pool_is_retried_until_it_succeeds() -> None:
+    releases = FailingReleases()
+
+    async def release() -> float:
+        await release_orphaned_pool(releases, "logs", "a")
+        return asyncio.get_running_loop().time()
+
+    assert run(release()) == pytest.approx(2.0 + 4.0)
+    assert releases.calls == [("logs", "a")] * 3
 
 
 async def test_metrics_have_help_and_readiness_by_cluster() -> None:

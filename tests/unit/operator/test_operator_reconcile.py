@@ -130,6 +130,16 @@ async def test_ready_is_false_without_quorum_and_before_a_new_generation_is_reco
     assert operation.condition("Ready")["observedGeneration"] == 2
 
 
+async def test_reconciled_is_false_with_its_own_reason_while_a_ready_cluster_is_repaired() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    del operation.world.objects[ObjectKey("Deployment", "log-server")]
+    await operation.reconcile()
+    assert operation.condition("Ready")["reason"] == "AllPartitionsServed"
+    reconciled = operation.condition("Reconciled")
+    assert (reconciled["status"], reconciled["reason"]) == ("False", "Reconciling")
+
+
 async def test_paused_cluster_does_not_observe_a_new_generation() -> None:
     operation = Operation(Faults())
     await operation.until_done()

@@ -71,7 +71,7 @@ def plan_workloads(
     servers = server_deployment(desired.cluster)
     if servers.key in observed.objects or (permissions.servers and secured):
         result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
-    elif permissions.storages:
+    elif permissions.storages and not permissions.servers:
         result += wait("servers start when every new partition has a replica in every pool")
     return result
 
