@@ -204,7 +204,8 @@ async def carry_out(
     """Perform the steps of ``order`` until it is complete; return how many steps succeeded.
 
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
-    changes. A step that failed counts as a `Wait`. If the next step equals the last step that
+    changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
+    If the next step equals the last step that
     succeeded, the step had no effect: it is tried again without a call of ``on_step``, and counts
     as a `Wait`, too. Raises OrderRefused, NotPossible, the errors of `StepPerformer.observe`, and
     Stalled if there was no progress for ``max_stall_seconds``.
@@ -215,6 +216,7 @@ async def carry_out(
         raise OrderRefused(refusal)
     last_success, taken, reported = clock(), 0, ""
     previous: Step | None = None
+    failed: Step | None = None
     while True:
         match order.next_step(observation):
             case Done():
@@ -227,15 +229,17 @@ async def carry_out(
                 # A repetition may succeed, but the step does not count as progress.
                 reason = await _try(step, executor) or _without_effect(step)
             case step:
-                on_step(step)
+                if step != failed:
+                    on_step(step)
                 problem = await _try(step, executor)
                 if problem is None and isinstance(step, DropReplicas) and step.final:
                     return taken + 1
                 if problem is None:
                     last_success, reported, taken, previous = clock(), "", taken + 1, step
+                    failed = None
                     observation = await executor.observe(order.scope)
                     continue
-                reason = problem
+                reason, failed = problem, step
         if reason != reported:
             on_step(Wait(reason))
         reported = reason

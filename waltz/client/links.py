@@ -7,7 +7,6 @@ gets a connection, and when it loses the connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from itertools import count
 from typing import Protocol
 
@@ -61,10 +60,6 @@ class Links:
         if partition not in self._wanted:
             self._wanted.add(partition)
             self._place(partition)
-
-    def all(self) -> Iterable[ServerLink]:
-        """Return the links to all servers of wanted partitions."""
-        return self._links.values()
 
     def is_at(self, partition: int, link: ServerLink) -> bool:
         """Return whether ``link`` is that of the partition's present server.

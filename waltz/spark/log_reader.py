@@ -178,10 +178,14 @@ class LogReader:
 
     def close(self) -> None:
         """Close the connections."""
-        self._run(self._client.close())
-        if self._replicas is not None:
-            self._run(self._replicas.close())
-        self._loop.close()
+        try:
+            self._run(self._client.close())
+        finally:
+            try:
+                if self._replicas is not None:
+                    self._run(self._replicas.close())
+            finally:
+                self._loop.close()
 
     async def _connected(self) -> Client:
         where, seconds = self._where, min(self._where.timeout_seconds, _CONNECT_SECONDS)

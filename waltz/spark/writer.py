@@ -25,7 +25,7 @@ from waltz.spark.core.ledger import Ledger, NewAttempt
 from waltz.spark.core.missing_rows import MissingRows
 from waltz.spark.core.rows import Columns, Row, fingerprint
 from waltz.spark.ledger_store import LedgerStore
-from waltz.spark.log_reader import ClusterLocation
+from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
 
 T = TypeVar("T")
 
@@ -65,13 +65,17 @@ class WriterSession:
         """Connect. Raises ConnectFailed."""
         self.where = where
         self._loop = asyncio.new_event_loop()
-        self._store = self.run(
-            KazooStore.connect(
-                where.zookeeper,
-                _SESSION_MS,
-                connect_timeout_s=min(where.timeout_seconds, _SESSION_MS / 1000),
+        try:
+            self._store = self.run(
+                KazooStore.connect(
+                    where.zookeeper,
+                    _SESSION_MS,
+                    connect_timeout_s=min(where.timeout_seconds, _SESSION_MS / 1000),
+                )
             )
-        )
+        except BaseException:
+            self._loop.close()
+            raise
 
     def run(self, work: Awaitable[T]) -> T:
         """Run the event loop until ``work`` is done; return its result."""
@@ -119,8 +123,10 @@ class WriterSession:
 
     def close(self) -> None:
         """End the session."""
-        self.run(self._store.close())
-        self._loop.close()
+        try:
+            self.run(self._store.close())
+        finally:
+            self._loop.close()
 
 
 class Attempt:
@@ -255,18 +261,25 @@ class Attempt:
             ids = [h.transaction_id for h in page.headers if h.req_id.client_id in others]
             found: list[bytes] = []
             for start, stop in _consecutive_ranges(ids):
-                found += await self._fingerprints(partition, start, stop)
+                found += await fingerprints(self._client, partition, start, stop)
             missing.record_found(page.headers[-1].transaction_id, found)
 
-    async def _fingerprints(self, partition: int, first: int, stop: int) -> list[bytes]:
-        found: list[bytes] = []
-        while first < stop:
-            part = await self._client.bulk.records(
-                partition, first, max_records=stop - first, max_bytes=_BATCH_BYTES
-            )
-            found += (fingerprint(record.header, record.data) for record in part.records)
-            first += part.records.count
-        return found
+
+async def fingerprints(client: Client, partition: int, first: int, stop: int) -> list[bytes]:
+    """Return the fingerprints of the rows from ``first`` to before ``stop``.
+
+    Raises LogEndsBefore, and the errors of `Client.bulk`.
+    """
+    found: list[bytes] = []
+    while first < stop:
+        part = await client.bulk.records(
+            partition, first, max_records=stop - first, max_bytes=_BATCH_BYTES
+        )
+        if not part.records.count:
+            raise LogEndsBefore(partition, first, part.high_water_mark)
+        found += (fingerprint(record.header, record.data) for record in part.records)
+        first += part.records.count
+    return found
 
 
 class SessionCache:

@@ -132,3 +132,4 @@ async def test_step_whose_storage_closes_the_connection_is_taken_again(cluster: 
     assert await carry_out(ReplicaRecovery(0, A), executor, on_step=reported.append) == 1
     assert executor.performed == [SwitchOn(A, (0,)), SwitchOn(A, (0,))]
     assert any(isinstance(each, Wait) and "closed by the peer" in each.reason for each in reported)
+    assert [type(each) for each in reported] == [SwitchOn, Wait], "a retry is not reported"

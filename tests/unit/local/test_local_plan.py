@@ -38,6 +38,11 @@ def test_malformed_plan_is_refused(text: str) -> None:
         ClusterPlan.from_json(text)
 
 
+def test_plan_of_another_format_is_refused_with_both_formats() -> None:
+    with pytest.raises(PlanError, match=r"^it is of format 2, but must be of 1$"):
+        ClusterPlan.from_json('{"format": 2}')
+
+
 @pytest.mark.parametrize("counts", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_shape_without_processes_is_refused(counts: tuple[int, int, int]) -> None:
     with pytest.raises(PlanError, match="at least one"):

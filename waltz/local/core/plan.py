@@ -122,6 +122,8 @@ class ClusterPlan:
                 tuple(StoragePorts(**ports) for ports in fields["storages"]),
                 tuple(ServerPorts(**ports) for ports in fields["servers"]),
             )
+        except PlanError:
+            raise
         except (ValueError, KeyError, TypeError, RecursionError) as problem:
             raise PlanError(f"it cannot be understood: {problem!r}") from problem
 

@@ -62,13 +62,9 @@ class RecordsDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records as the Arrow column ``whole``, one value of bytes per record.
-
-    ``starts`` has the offset of each record, and then the end of the last record.
-    """
+    """Records as the Arrow column ``whole``, one value of bytes per record."""
 
     whole: Any
-    starts: np.ndarray[Any, np.dtype[np.int32]]
 
     def slice(self, start: int, stop: int | None = None) -> Any:
         """Return one range of bytes of each record as an Arrow column."""
@@ -139,7 +135,7 @@ def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
     """Split ``raw`` into ``count`` records; each has ``overhead`` bytes besides its data."""
     starts = _starts(raw, count, overhead)
     buffers = [None, pa.py_buffer(starts), pa.py_buffer(raw)]
-    return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers), starts)
+    return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers))
 
 
 def _starts(
