@@ -19,12 +19,22 @@ SHELL_BUGS = (
     ),
     Planted(
         "a crash of a decoder ends the server",
-        Package.SERVER,
+        Package.NET,
         "except MalformedMessage:\n    raise\nexcept Exception as error:\n",
         "except MalformedMessage:\n    raise\nexcept UnicodeError as error:\n",
         "One malformed message ends all servers, one after the other.",
         nodes(
             "unit/server/test_server_client_connection.py::test_decoder_error_closes_only_its_own_connection"
+        ),
+    ),
+    Planted(
+        "a crash of a decoder ends the storage",
+        Package.STORAGE,
+        "request = decoded(storage.decode, body, version)\n",
+        "request = storage.decode(body, version)\n",
+        "One malformed message ends all storages, one after the other.",
+        nodes(
+            "unit/storage/test_storage_connections.py::test_unexpected_error_in_decoding_makes_a_server_request_malformed"
         ),
     ),
     Planted(
