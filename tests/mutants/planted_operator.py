@@ -275,6 +275,7 @@ OPERATOR_BUGS = (
     Planted(
         "a lease is renewed from the time of the answer",
         Package.OPERATOR,
+        "# at some moment in between, and other candidates count from that moment.\n"
         "deadline = requested + RENEW_DEADLINE_SECONDS\n",
         "deadline = self._clock() + RENEW_DEADLINE_SECONDS\n",
         "A leader acts after another operator has taken the Lease.",
