@@ -57,11 +57,6 @@ def fingerprint(header: int, data: bytes) -> bytes:
     return blake2b(_HEADER.pack(header) + data, digest_size=16).digest()
 
 
-def partition_of(key: bytes, num_partitions: int) -> int:
-    """Return the partition of all rows with ``key``."""
-    return crc32(key) % num_partitions
-
-
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of a DataFrame that is written."""
