@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import (
@@ -267,6 +268,32 @@ def test_transient_errors_are_recognised() -> None:
     assert not is_transient(ProgrammingError("", {}, cause))
     assert not is_transient(IntegrityError("", {}, cause))
     assert not is_transient(ValueError())
+
+
+@pytest.mark.parametrize("statement", ["SELECT * FROM nowhere", "SELECT missing FROM lines"])
+def test_missing_table_or_column_of_sqlite_is_not_transient(statement: str) -> None:
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with engine.connect() as connection, pytest.raises(OperationalError) as caught:
+        connection.execute(text(statement))
+    assert not is_transient(caught.value)
+
+
+@pytest.mark.parametrize(("code", "transient"), [(1054, False), (1146, False), (1213, True)])
+def test_error_code_of_mysql_decides_whether_an_error_is_transient(
+    code: int, transient: bool
+) -> None:
+    assert is_transient(OperationalError("", {}, Exception(code, "text"))) == transient
+
+
+def test_locked_sqlite_is_transient(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/db", connect_args={"timeout": 0})
+    with sqlite3.connect(tmp_path / "db") as other:
+        other.execute("CREATE TABLE t (n)")
+        other.execute("BEGIN EXCLUSIVE")
+        with engine.connect() as connection, pytest.raises(OperationalError) as caught:
+            connection.execute(text("INSERT INTO t VALUES (1)"))
+    assert is_transient(caught.value)
 
 
 def test_database_backoff_grows_and_ends_with_the_retry_time() -> None:

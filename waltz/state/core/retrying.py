@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -10,15 +12,31 @@ from waltz.net.core.backoff import Backoff
 BACKOFF = Backoff(0.01, 10.0)
 """The delays between attempts: from 10 ms to 10 s."""
 
+_MYSQL_STATEMENT_ERRORS = ((1054,), (1146,))
+"""The codes of MySQL for an unknown column, and for a table that does not exist."""
+
 
 def is_transient(error: BaseException) -> bool:
     """Return whether a retry may succeed.
 
     A lost connection, a conflict with another SQL transaction, and a busy database are transient.
     An error of the statement, such as a violated constraint or a missing column, is not: every
-    retry would fail in the same way. But some drivers, such as that of SQLite, report a missing
-    column as an OperationalError, as they report a busy database. Then it counts as transient.
+    retry would fail in the same way. Some drivers report a missing table or column as an
+    OperationalError, as they report a busy database; `_is_of_statement` tells these two apart.
     """
+    if isinstance(error, OperationalError) and _is_of_statement(error.orig):
+        return False
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _is_of_statement(cause: BaseException | None) -> bool:
+    """Return whether a driver's OperationalError is an error of the statement.
+
+    The driver of SQLite sets an attribute to the error code, the drivers of MySQL pass the error
+    code as the first argument.
+    """
+    if isinstance(cause, sqlite3.OperationalError):
+        return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return cause is not None and cause.args[:1] in _MYSQL_STATEMENT_ERRORS
