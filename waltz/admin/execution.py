@@ -1,9 +1,9 @@
 """Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
 No state is stored between steps. A process that performs an order may be killed at any moment;
-performing the same order again continues it. There are two exceptions: when ZooKeeper has changed,
-`refusal` forbids an `Unassignment` or a `GroupAssignment` to begin again. A `Synchronization` of
-the storages completes such an order.
+performing the same order again continues it. There is one exception: when ZooKeeper has changed,
+`refusal` forbids a `GroupAssignment` to begin again. A `Synchronization` of the storages completes
+such an order.
 """
 
 from __future__ import annotations

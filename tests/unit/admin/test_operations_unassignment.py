@@ -40,6 +40,37 @@ def test_zookeeper_changes_before_storage_drops(cluster: Model) -> None:
     assert 1 in cluster.disks[A], "the other partition stays"
 
 
+def test_interrupted_unassignment_continues_and_deletes_the_files() -> None:
+    cluster = Model({A: 0, B: 0, C: 1}, dict.fromkeys(range(2), frozenset({A, B, C})))
+    cluster.append(100)
+    order = Unassignment(A, (0, 1), delete_files=True)
+    change = next_of(cluster)
+    assert isinstance(change, ChangeAssignment)
+    cluster.perform(change)
+    assert order.refusal(cluster.observed()) is None, "partition 1 is still assigned"
+    order = Unassignment(A, (0,), delete_files=True)
+    assert order.refusal(cluster.observed()) is None
+    cluster.append(1)
+    assert order.refusal(cluster.observed()) is None
+    dropped = order.next_step(cluster.observed())
+    assert dropped == DropReplicas(A, (0,), delete_files=True)
+    cluster.perform(dropped)
+    refusal = order.refusal(cluster.observed())
+    assert refusal is not None
+    assert "does not have" in refusal, "there is nothing to continue"
+
+
+def test_interrupted_unassignment_in_zookeeper_only_has_nothing_to_continue(
+    cluster: Model,
+) -> None:
+    change = next_of(cluster)
+    assert isinstance(change, ChangeAssignment)
+    cluster.perform(change)
+    refusal = Unassignment(A, (0,), only=AssignmentSide.ZOOKEEPER).refusal(cluster.observed())
+    assert refusal is not None
+    assert "does not have" in refusal
+
+
 def test_assignment_of_lost_storage_changes_in_zookeeper_only(cluster: Model) -> None:
     cluster.down = {A}
     change = next_of(cluster, AssignmentSide.ZOOKEEPER)

@@ -64,12 +64,17 @@ class Unassignment(Order):
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return why the storage maps forbid the order, None if they allow it.
 
-        The storage's group must keep a replica of every partition.
+        The storage's group must keep a replica of every partition. Partitions that an interrupted
+        attempt has unassigned already are not checked.
         """
         if self.only is AssignmentSide.STORAGE:
             return None
+        begun: frozenset[int] = frozenset() if self.only else self._begun(observation)
+        rest = tuple(partition for partition in self.partitions if partition not in begun)
+        if begun and not rest:
+            return None
         try:
-            unassign_partitions(observation.maps, self.storage, self.partitions)
+            unassign_partitions(observation.maps, self.storage, rest)
         except ChangeRefused as problem:
             return str(problem)
         return None
@@ -88,6 +93,20 @@ class Unassignment(Order):
             return self._wait_for_session_without(views) or self._forced_drop()
         waiting = settle_removal(observation, views, frozenset({self.storage}))
         return waiting or self._drop(observation, views)
+
+    def _begun(self, observation: ReplicaObservation) -> frozenset[int]:
+        """Return the partitions that are unassigned, while the storage still has replicas."""
+        views = (observation.partitions.get(partition) for partition in self.partitions)
+        return frozenset(
+            view.partition
+            for view in views
+            if view is not None
+            and self.storage not in view.replicas
+            and (
+                self.storage in view.session_replicas
+                or observation.held(self.storage, view.partition) is not None
+            )
+        )
 
     def _change(
         self, observation: ReplicaObservation, views: Views
