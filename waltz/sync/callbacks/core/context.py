@@ -74,7 +74,7 @@ class TransactionContext(abc.ABC, Generic[DataT]):
         """Report that the transaction is in the log and was applied."""
 
     def on_lock_failure(self) -> None:
-        """Report that another client took a lock, and that `execute` will be called again."""
+        """Report that another transaction took a lock, and that `execute` will be called again."""
 
     def on_exception(self, error: Exception) -> None:
         """Report that the context has failed with ``error`` and will not be retried."""
