@@ -1,8 +1,8 @@
 """Decide under a lock: take the next invoice number while other programs do the same.
 
-``decide`` counts the invoices in the log up to ``attempt.mark``. If another client takes the lock
-after that mark, the server refuses the transaction, and the client calls ``decide`` again. Run this
-program several times, also at the same time:
+``decide`` counts the invoices in the log up to ``attempt.mark``. If another transaction has taken
+the lock after that mark, the server refuses the append, and the client calls ``decide`` again. Run
+this program several times, also at the same time:
 
     python examples/02_locks.py HOST:PORT
 """

@@ -42,7 +42,7 @@ class Take(callbacks.TransactionContext[str]):
     def execute(self, builder: callbacks.TransactionBuilder[str]) -> bool:
         """Build the transaction, or return False if the word is taken.
 
-        If another program takes the lock first, the client calls this method again.
+        If another transaction has taken the lock, the client calls this method again.
         """
         if self.word in self.words.taken:
             return False

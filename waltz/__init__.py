@@ -1,7 +1,7 @@
 """Waltz: a distributed write-ahead log for services that must agree.
 
 An application opens a client, streams the transactions of a partition, decides by them, and appends
-the next transaction. The append is refused if another client took the same lock in between:
+the next transaction. The append is refused if another transaction has taken the same lock:
 
     import asyncio
     import waltz
@@ -15,8 +15,9 @@ the next transaction. The append is refused if another client took the same lock
 
     asyncio.run(main())
 
-``sign`` decides by the log up to ``attempt.mark``. If another client has signed after that mark,
-``sign`` is called again. A lock without a mark protects no decision: see `LogClient.append`.
+``sign`` decides by the log up to ``attempt.mark``. If another transaction has taken the lock
+after that mark, ``sign`` is called again. A lock without a mark protects no decision: see
+`LogClient.append`.
 
 * `waltz.sync`: the same without asyncio
 * `waltz.sync.callbacks`: an application that applies every transaction to a state

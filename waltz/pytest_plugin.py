@@ -1,4 +1,4 @@
-"""The pytest plugin of Waltz: the fixture ``waltz_cluster``. Threads.
+"""The pytest plugin of Waltz: the fixture ``waltz_cluster``. Touches threads.
 
 It is loaded by every pytest of an environment, so it imports the cluster only when a test uses it.
 """

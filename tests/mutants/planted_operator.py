@@ -153,7 +153,7 @@ OPERATOR_BUGS = (
     Planted(
         "emptied ZooKeeper members found an ensemble again",
         Package.OPERATOR,
-        "return not (was_no or existed)\n",
+        "return not (forbidden_before or existed)\n",
         "return not existed\n",
         "The cluster seems not to exist, and a new one is created over its log.",
         nodes(

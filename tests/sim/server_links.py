@@ -40,7 +40,7 @@ class StorageLink:
         seq = self._next_seq
         self._next_seq += 1
         self._pending[seq] = request
-        sent = self._sizes.in_version(request, self._version)
+        sent = self._sizes.convert_for(request, self._version)
         self._server.count_read(request, sent)
         self._channel.send(self, replace(sent, seq_num=seq))
 

@@ -1,4 +1,4 @@
-"""Perform the appends of all partitions: calls, timeouts, limits, connections. Network.
+"""Perform the appends of all partitions: calls, timeouts, limits, connections. Touches the network.
 
 `waltz.client.core.appends` decides which messages are sent, and interprets the answers.
 """

@@ -1,4 +1,4 @@
-"""Reads of ranges and appends of batches by a `Client`. Network."""
+"""Reads of ranges and appends of batches by a `Client`. Touches the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's link to one server, which connects again until it is stopped. Network."""
+"""A client's link to one server, which connects again until it is stopped. Touches the network."""
 
 from __future__ import annotations
 

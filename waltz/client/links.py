@@ -1,4 +1,4 @@
-"""Keep one connection to each server that owns a wanted partition. Network.
+"""Keep one connection to each server that owns a wanted partition. Touches the network.
 
 A partition is wanted after a call of `Links.want`. A `LinkUser` is called when a wanted partition
 gets a connection, and when it loses the connection.

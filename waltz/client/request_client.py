@@ -1,4 +1,4 @@
-"""Read data, ranges and high-water marks from servers, on separate connections. Network.
+"""Read data, ranges and high-water marks on separate connections to servers. Touches the network.
 
 These connections never mount a partition. So reads and feeds do not delay each other.
 `waltz.client.core.requests` decides when a request is sent again, and interprets the answers.

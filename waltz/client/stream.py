@@ -1,4 +1,4 @@
-"""A stream of a `Client`: its feeds, its buffer, and its batches. Network.
+"""A stream of a `Client`: its feeds, its buffer, and its batches. Touches the network.
 
 A stream with data reads ranges of records (`waltz.client.stream_ranges`). A stream without data, or
 from servers that are too old for ranges, uses feeds, over its own connections and with its own

@@ -1,4 +1,4 @@
-"""Read a stream with data by requests for ranges of records, without a feed. Network.
+"""Read a stream with data by requests for ranges of records, without a feed. Touches the network.
 
 A *range* is a run of consecutive records of one partition, with their data. The stream requests the
 next range of a partition before the application has taken the last one, but not while two ranges

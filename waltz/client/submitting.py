@@ -20,6 +20,7 @@ Build = (
 _DELAY_SECONDS = 0.05
 """The pause before an attempt if the client has received nothing since the previous attempt."""
 
+_CHECK_SERVERS = "check that servers are running and reachable"
 
 Mount = Callable[[], Awaitable[int]]
 """Mounts the partition and returns the last transaction that its server has sent."""
@@ -44,22 +45,22 @@ async def submit(
     attempt: Attempt | None = None
     conflict: int | None = None
     while True:
-        missing = f"partition {partition} was not mounted"
+        what_was_late, remedy = f"partition {partition} was not mounted", _CHECK_SERVERS
         bound = asyncio.timeout_at(deadline)
         try:
             async with bound:
                 attempt = await _next(partition, mount, attempt, conflict)
-                missing = f"build did not return, in attempt {attempt.number},"
+                what_was_late, remedy = "build did not return", "make build faster"
                 draft = await _built(build, attempt)
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise _late(partition, conflict, missing) from None
+            raise _late(partition, conflict, what_was_late, remedy) from None
         if draft is None:
             return None
         left = None if deadline is None else deadline - loop.time()
         if left is not None and left <= 0:
-            raise _late(partition, conflict, missing)
+            raise _late(partition, conflict, what_was_late, remedy)
         try:
             return await append(draft, attempt.mark if draft.mark is None else draft.mark, left)
         except LockFailed as failed:
@@ -93,11 +94,11 @@ async def _built(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
     return draft
 
 
-def _late(partition: int, conflict: int | None, missing: str) -> WaltzError:
+def _late(partition: int, conflict: int | None, what_was_late: str, remedy: str) -> WaltzError:
     """Return the error of a timeout that passed while no append was in progress."""
     if conflict is not None:
         return LockFailed(partition, conflict)
     return ClusterUnreachable(
-        f"{missing} within the timeout of submit; nothing was sent: check that servers are running "
-        "and reachable, or raise the timeout"
+        f"{what_was_late} within the timeout of submit; nothing was sent: {remedy}, or raise the "
+        "timeout"
     )

@@ -1,4 +1,7 @@
-"""Call the decisions of `core` regularly while they wait for time to pass. Event loop."""
+"""Call the decisions of `core` regularly while they wait for time to pass.
+
+Touches the event loop.
+"""
 
 from __future__ import annotations
 

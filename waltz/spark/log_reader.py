@@ -109,10 +109,11 @@ class LogReader:
     def confirmed_marks(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return the high-water marks; ``starts`` has the next transaction to read per partition.
 
-        The start is at most the mark plus one. If a mark is lower, the log may have become shorter,
-        or the server may not have noticed yet that it lost the partition. With such an old mark the
-        stream would read transactions twice, so the mark is confirmed by a read. Raises
-        ReadTimedOut, and the errors of `Client.bulk`.
+        Normally a start is at most the mark plus one, because the stream has read only committed
+        transactions. If a mark is below the start minus one, either the log has become shorter, or
+        the server has not noticed yet that it lost the partition. With such an old mark the stream
+        would read transactions twice, so the mark is confirmed by a read. Raises ReadTimedOut, and
+        the errors of `Client.bulk`.
         """
         marks = self.marks(starts)
         for partition, start in starts.items():

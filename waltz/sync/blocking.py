@@ -1,4 +1,4 @@
-"""Make blocking methods from the coroutine methods of a `LogClient`. Threads."""
+"""Make blocking methods from the coroutine methods of a `LogClient`. Touches threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client with blocking methods. Threads."""
+"""The client with blocking methods. Touches threads."""
 
 from __future__ import annotations
 

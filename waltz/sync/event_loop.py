@@ -1,4 +1,4 @@
-"""Run coroutines on an event loop of a separate thread. Threads."""
+"""Run coroutines on an event loop of a separate thread. Touches threads."""
 
 from __future__ import annotations
 

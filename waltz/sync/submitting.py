@@ -1,4 +1,4 @@
-"""Run ``build`` of ``submit`` on the thread that called ``submit``. Threads.
+"""Run ``build`` of ``submit`` on the thread that called ``submit``. Touches threads.
 
 There, ``build`` may block, call the same client, and use objects of the calling thread, such as a
 database session. On the thread of the client's event loop, ``build`` could do none of this.

@@ -1,4 +1,4 @@
-"""Faults of appends, caused on the connections between clients and servers. Locks.
+"""Faults of appends, caused on the connections between clients and servers. Touches locks.
 
 Each fault is one that a real cluster can have, and the real client decides what follows from it: an
 append that does not arrive is looked up in the log and sent again; a refused append raises

@@ -1,4 +1,4 @@
-"""The cluster in one process on a thread of its own, for clients on any thread. Threads."""
+"""The cluster in one process on a thread of its own, for clients on any thread. Touches threads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ class SyncCluster:
         self.asyncio_cluster = InProcessCluster(
             partitions, servers=servers, storages=storages, seed=seed, name=name, faults=faults
         )
-        """The cluster itself. Call its methods only on its own event loop, by `call` or `run`."""
+        """The cluster itself. Use it only on its own event loop, by `call` or `run`.
+
+        Exceptions: any thread may use ``num_partitions``, ``faults``, `connect`,
+        `fail_next_append`, `fail_next_lock` and `resume_feed`. The last three take a lock, and
+        `connect` opens nothing by itself. The others read or replace single values.
+        """
         self._thread: EventLoopThread | None = None
 
     def __enter__(self) -> Self:

@@ -1,4 +1,7 @@
-"""A whole cluster in one process, for the tests of applications and of Waltz itself. Event loop."""
+"""A whole cluster in one process, for the tests of applications and of Waltz itself.
+
+Touches the event loop.
+"""
 
 from __future__ import annotations
 

@@ -155,8 +155,12 @@ async def test_submit_timeout_includes_build() -> None:
         await cluster.start_server(0)
         client = await cluster.client()
         never: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
-        with pytest.raises(ClusterUnreachable, match="build did not return"):
+        with pytest.raises(ClusterUnreachable, match="build did not return") as caught:
             await client.submit(0, lambda attempt: never, timeout=0.05)
+        assert str(caught.value) == (
+            "build did not return within the timeout of submit; nothing was sent: make build "
+            "faster, or raise the timeout"
+        )
         assert cluster.logs[0].entries == []
 
 

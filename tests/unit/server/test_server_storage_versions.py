@@ -18,20 +18,20 @@ def batch(size: int, count: int = 10) -> RecordBatch:
 
 
 def requested_count(sizes: RecordSizes) -> int:
-    request = sizes.in_version(BOUNDED, 0)
+    request = sizes.convert_for(BOUNDED, 0)
     assert isinstance(request, st.RecordListRequest)
     assert (request.session_id, request.partition, request.first_id) == (7, 3, 100)
     return request.max_records
 
 
 def test_byte_bound_is_sent_when_supported() -> None:
-    assert RecordSizes().in_version(BOUNDED, 1) is BOUNDED
+    assert RecordSizes().convert_for(BOUNDED, 1) is BOUNDED
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_other_requests_are_sent_unchanged(version: int) -> None:
     request = st.MaxTransactionIdRequest(7, -2, 3)
-    assert RecordSizes().in_version(request, version) is request
+    assert RecordSizes().convert_for(request, version) is request
 
 
 def test_record_count_follows_the_mean_record_size_of_the_partition() -> None:
@@ -55,4 +55,4 @@ def test_record_count_is_at_least_one_and_at_most_the_requested_count() -> None:
     for _ in range(200):
         sizes.learn(3, batch(40))
     few = st.BoundedRecordListRequest(7, -2, 3, 100, 20, 64 << 10)
-    assert sizes.in_version(few, 0) == st.RecordListRequest(7, -2, 3, 100, 20)
+    assert sizes.convert_for(few, 0) == st.RecordListRequest(7, -2, 3, 100, 20)

@@ -65,8 +65,9 @@ def assign_command(
 ) -> None:
     """Assign partitions to a running storage.
 
-    The storage creates empty replicas, then ZooKeeper assigns them, and servers fill them. To fill
-    the replicas without loading the servers, use waltz storage recover before this command.
+    The storage creates empty replicas, they are assigned in ZooKeeper, and servers fill them. To
+    keep that load off the servers, run waltz storage recover first: it copies one partition from
+    another storage.
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
     order = Assignment(storage, wanted, only)
@@ -245,9 +246,10 @@ async def _sync_all(
 async def _changes(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
 ) -> dict[str, SyncedStorage]:
-    """Carry out an order that never waits, or print its dry run. Raises Failed.
+    """Carry out an order, or print its dry run.
 
-    Returns the partitions whose replicas each storage creates and drops.
+    Nothing is waited for: a step that fails or is not possible yet raises Failed at once. Returns
+    the partitions whose replicas each storage creates and drops.
     """
     steps: list[Step | Wait] = []
     executor = direct_executor(cluster, where, step_seconds=step_seconds)

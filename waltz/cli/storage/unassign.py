@@ -94,7 +94,8 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
     except Stalled as problem:
         raise Failed(
             f"{problem}. With --force, the other replicas are not checked. If the assignment in "
-            "ZooKeeper has changed already, drop the replicas with: waltz storage sync"
+            "ZooKeeper has changed already, run the same command again when the storage answers: "
+            "the storage then drops the replicas, and with --delete-files also deletes their files"
         ) from problem
     if taken == 0 and order.only is AssignmentSide.STORAGE:
         # A storage does not list a partition whose control entry is damaged.

@@ -227,7 +227,7 @@ class PartitionAppends:
         self._refused.clear()
 
     def _mounted(self) -> None:
-        """Continue after a mount: request the feed and open outcomes, and send waiting appends."""
+        """Request the feed, flush if appends are in doubt, and send the appends that waited."""
         self._request_feed()
         if self._sent:
             self._request_flush()
@@ -332,7 +332,12 @@ class PartitionAppends:
             self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
 
     def _settle_by_mark(self) -> None:
-        """Settle appends before answered flushes, and refused ones, as far as the feed has come."""
+        """Settle the appends whose outcome follows from the transaction that the feed has reached.
+
+        An append in doubt is absent if the feed has reached the mark in the answer to a flush that
+        was sent after the append. A refused append gets its outcome when the feed has reached the
+        transaction that took the lock.
+        """
         mark = self.mount.mark
         reached = [order for t, order in self._answered_flushes if t <= mark]
         if reached:

@@ -64,7 +64,7 @@ CLUSTER_OPTIONS = (
         "timeoutSeconds", positive, 60, "seconds to wait for a server's answer before a task fails"
     ),
     Option("tls.enabled", boolean, True, "whether connections use TLS"),
-    Option("tls.certificate", file, None, "PEM file to present; without it, a self-signed one"),
+    Option("tls.certificate", file, None, "PEM file to present; without it, none is presented"),
     Option("tls.key", file, None, "PEM file of the certificate's key"),
     Option("tls.ca", file, None, "PEM file to verify peers with; without it, any peer is accepted"),
     Option("tls.serverName", text, None, "the name that the certificates of servers must have"),

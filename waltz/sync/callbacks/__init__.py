@@ -36,10 +36,10 @@ For each active partition:
 
 * Every transaction after the application's mark is applied once, in order.
 * ``execute`` builds a transaction from the state of the application. The locks of the transaction
-  are checked against the mark that the application had before the call. If another client took a
-  lock after that mark, ``on_lock_failure`` is called. When the application has applied the other
-  client's transaction, ``execute`` is called again, on a retry thread. This repeats until no other
-  client has taken a lock.
+  are checked against the mark that the application had before the call. If another transaction has
+  taken a lock after that mark, ``on_lock_failure`` is called. When the application has applied that
+  transaction, ``execute`` is called again, on a retry thread. This repeats until no other
+  transaction has taken a lock.
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
   transaction is applied, and ``on_application`` just after. ``on_completion(False)`` is called when
   ``execute`` returned False. ``on_exception`` is called when ``execute`` raised an error, or the

@@ -27,7 +27,7 @@ from waltz_operator.core.objects.pods import SCRATCH, claim_template, container,
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.resources.cluster import ManagedZooKeeper
 
-FOUND = "found"
+MAY_FOUND_KEY = "found"
 """The key of the switch in its ConfigMap."""
 
 _GRACE_SECONDS = 30
@@ -82,7 +82,7 @@ def zookeeper_switch(cluster: WaltzCluster, *, may_found: bool) -> Manifest:
         "ConfigMap",
         names.zookeeper_set(name),
         names.labels(name, Component.ZOOKEEPER),
-        {"data": {FOUND: "yes" if may_found else "no"}},
+        {"data": {MAY_FOUND_KEY: "yes" if may_found else "no"}},
     )
 
 

@@ -76,8 +76,9 @@ def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolS
 def deletes_all_volumes(desired: DesiredCluster) -> bool:
     """Whether the spec deletes all volumes with the cluster: then nothing needs the znodes later.
 
-    Every pool must exist, because a pool that does not exist may have volumes that are kept. Pools
-    count even after their release.
+    Every pool that the spec names must still have its StoragePool object: without it, the
+    operator cannot tell whether its volumes are to be kept. Pools that this deletion has already
+    released are included.
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(

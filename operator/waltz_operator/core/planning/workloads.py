@@ -24,7 +24,7 @@ from waltz_operator.core.objects import (
     zookeeper_switch,
 )
 from waltz_operator.core.objects.pods import tls_secret_name
-from waltz_operator.core.objects.zookeeper import FOUND
+from waltz_operator.core.objects.zookeeper import MAY_FOUND_KEY
 from waltz_operator.core.observed import ObservedCluster, Present, Unreachable
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
@@ -124,9 +124,9 @@ def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> b
     (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
-    was_no = (switch.get("data") or {}).get(FOUND) == "no"
+    forbidden_before = (switch.get("data") or {}).get(MAY_FOUND_KEY) == "no"
     existed = desired.cluster.status.cluster_key != "" or isinstance(observed.metadata, Present)
-    return not (was_no or existed)
+    return not (forbidden_before or existed)
 
 
 def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-RULES = "x-kubernetes-validations"
+RULES_EXTENSION = "x-kubernetes-validations"
 """The extension of a JSON schema that holds the rules."""
 
 
@@ -37,7 +37,7 @@ class Model(BaseModel):
         """Add the rules to pydantic's schema."""
         schema: dict[str, Any] = handler(core_schema)
         if cls.RULES:
-            handler.resolve_ref_schema(schema)[RULES] = list(cls.RULES)
+            handler.resolve_ref_schema(schema)[RULES_EXTENSION] = list(cls.RULES)
         return schema
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def rule(expression: str, message: str) -> dict[str, str]:
 
 def checked(*rules: dict[str, str], **more: Any) -> dict[str, Any]:
     """Return extensions of a field's JSON schema: ``rules``, and other extensions in ``more``."""
-    return {RULES: list(rules), **more}
+    return {RULES_EXTENSION: list(rules), **more}
 
 
 def shape(pattern: str, message: str) -> dict[str, str]:

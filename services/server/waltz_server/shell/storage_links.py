@@ -84,7 +84,11 @@ class StorageLink:
         self._dialer = dialer
         self._identity = identity
         self._loop = asyncio.get_running_loop()
-        self._sizes = RecordSizes()
+        self._record_sizes = RecordSizes()
+        """Measured because a storage with version 0 of the protocol cannot bound a list in bytes.
+
+        For such a storage, the mean size of records converts the bound to a number of records.
+        """
         self._sent_at: dict[int, float] = {}
         """When each unanswered request was sent, by its sequence number."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -115,11 +119,11 @@ class StorageLink:
             if response is not None:
                 self._link.mark_useful()
             if isinstance(response, st.RecordListResponse):
-                self._sizes.learn(response.partition, response.records)
+                self._record_sizes.learn(response.partition, response.records)
             elapsed_ms = (self._loop.time() - begun) * 1000
             user.answered(self.storage, request, response, elapsed_ms)
 
-        sent = self._sizes.in_version(request, rpc.version)
+        sent = self._record_sizes.convert_for(request, rpc.version)
         rpc.send_request(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:

@@ -226,10 +226,11 @@ class AdminConnection(FrameHandler):
                     self._handler.handle(cast(admin.Request, request), version, self._answer)
 
     def _answer(self, answer: admin.Response | None) -> None:
+        """Send ``answer``. None: the request's version has no answer, so close the connection."""
         connection = _required(self._intake.connection)
         if answer is None:
             if not connection.closed:
-                reason = "a request that version 0 of the protocol cannot answer"
+                reason = "version 0 of the protocol has no answer for this request"
                 log.warning("closing storage admin connection of %s: %s", connection.peer, reason)
                 connection.close(reason)
             return

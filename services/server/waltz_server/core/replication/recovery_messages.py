@@ -38,7 +38,9 @@ def report_answer(
 ) -> bool:
     """Report to ``recovery`` that ``replica`` has performed the step of ``request``.
 
-    Return False, and report nothing, if ``response`` does not fit ``request``.
+    Return False, and report nothing, if ``response`` does not fit ``request``. The answer to a
+    RecordListRequest is not passed to this function: the session sends the records in it to the
+    lagging replica in an AppendRequest. The answer to this AppendRequest completes the copy.
     """
     match request, response:
         case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):

@@ -19,9 +19,10 @@ still find everything that the failed session's vote has counted:
 The mark on a replica's disk can still be wrong: a session of Waltz 0.13.2, which does not keep this
 order, may have written the mark, or the disk of a counted replica may have been emptied. So a log
 is never trusted beyond its *closing mark* in the metadata: the high-water mark at which the replica
-left its session, which only a session that opens writes. The log may then be cut below the point
-where it ended when the disk got its mark. In that case the storage refuses any other mark until the
-log is filled again, and until then the replica supports nothing.
+left its session. Only a session that opens writes closing marks. The log may then be cut below its
+*local low-water mark* (its last id when the disk got its mark). In that case the storage accepts no
+new mark until the log again reaches the local low-water mark; until then the replica supports
+nothing.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ class Classification:
     None: the id is not written before the mark is resolved.
     """
     mark_counts: bool
-    """Whether the replica's own mark may be committed: then recovery resolves no lower mark
-    (known_mark.txt).
+    """Whether recovery treats the low-water mark on the replica's disk as committed.
+
+    The mark may be committed then, so recovery resolves no lower mark (known_mark.txt).
     """
 
 
@@ -141,8 +143,10 @@ def classify(
     else:
         # No quorum has acknowledged the records that the replica received after its closing mark.
         cut_at = entry.closing_mark
-    confirmed = entry is not None and entry.session_id == session != NEVER
-    mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or confirmed
+    # The metadata name the session that is on the disk, so this session has opened: its mark is not
+    # left over from a session that failed.
+    mark_confirmed = entry is not None and entry.session_id == session != NEVER
+    mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or mark_confirmed
     entry_mark = None
     if role is VoteRole.CLEAN and cut_at is not None:
         # Marks on a disk never go down.

@@ -29,7 +29,7 @@ class RecordSizes:
             mean = self._means.get(partition, size)
             self._means[partition] = mean + (size - mean) / _WEIGHT
 
-    def in_version(self, request: st.Request, version: int) -> st.Request:
+    def convert_for(self, request: st.Request, version: int) -> st.Request:
         """Return ``request`` in a form that a storage with protocol ``version`` understands."""
         if version >= BOUNDED_LISTS_SINCE or not isinstance(request, st.BoundedRecordListRequest):
             return request

@@ -99,15 +99,18 @@ def begin_session(
 ) -> PartitionInfo:
     """Return the info of a session that begins at ``low_water_mark``; raises RequestRefused.
 
-    ``max_id`` is the last id of this log. It becomes the local mark. It is below the low-water mark
-    if this replica lags. The rules, and the failure that each prevents:
+    ``max_id`` is the last id of this log. It becomes the new local low-water mark (the *local
+    mark*). It is below the low-water mark if this replica lags. Records up to the local mark are
+    *known clean*: a start takes an invalid one for damage, not for the end of a torn write. The
+    rules, and the failure that each prevents:
 
-    * The log must not end above the mark: records above it were never committed, and would count as
-      known clean.
+    * The log must not end above the low-water mark: records above that mark were never committed,
+      and would count as known clean.
     * Session ids never go down: a server that was replaced would end the session of its successor.
     * Marks never go down: committed records would count as not committed.
-    * The log must not end below its local mark: durable records are lost, for example because an
-      old snapshot of the disk was restored. This replica must not vote as if it had them.
+    * The log must not end below the local mark of the previous session: durable records are lost,
+      for example because an old snapshot of the disk was restored. This replica must not vote as if
+      it had these records.
 
     Shown by `tests/vectors/test_storage_ops`, and by the simulator's fault "old snapshot restored".
     """
