@@ -1,6 +1,6 @@
 """The servers and storages of a cluster in one process: real nodes in an environment in memory.
 
-Event loop.
+Touches the event loop, and nothing outside of this process.
 """
 
 from __future__ import annotations
