@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 import sysconfig
@@ -25,6 +26,11 @@ _ENVIRONMENT_ONLY = ("make ", ". ")
 
 _PROGRAMS = ("waltz-storage ", "waltz-server ")
 _STOP = "pkill "
+_KUBECTL_LOG = re.compile(r"^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ .*\n", re.MULTILINE)
+"""Lines that kubectl logs about its own connections, such as a frame after the end of a stream.
+
+They depend on timing, and the pages do not show them.
+"""
 
 
 class Reader:
@@ -149,7 +155,7 @@ class Reader:
         shown = f"$ {command}\n{out}{errors}"
         assert status == wanted, shown
         assert "Traceback" not in errors, shown
-        return out + errors
+        return out + _KUBECTL_LOG.sub("", errors)
 
     def _ended(self, command: str) -> tuple[int, str, str]:
         """Run a command to its end; return its status, what it prints, and its errors.
