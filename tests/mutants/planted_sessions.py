@@ -86,8 +86,8 @@ SESSION_BUGS = (
     Planted(
         "the unresolved tail is not truncated",
         Package.SERVER,
-        "r.trimmed = True\nreturn Truncate(self.mark)\n",
-        "r.trimmed = True\nreturn Truncate(self.mark + 1000)\n",
+        "r.trimmed = True\nreturn Truncate(mark)\n",
+        "r.trimmed = True\nreturn Truncate(mark + 1000)\n",
         "Records above the resolved mark stay in the log.",
     ),
     Planted(

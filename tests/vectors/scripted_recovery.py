@@ -8,14 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz_server.core.replication.session_recovery import (
-    Copy,
-    Mark,
-    Measure,
-    SessionRecovery,
-    Step,
-    Truncate,
-)
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
+from waltz_server.core.replication.session_recovery import SessionRecovery
 
 
 class Run:

@@ -8,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
-from waltz_server.core.replication.session_recovery import (
-    Copy,
-    Mark,
-    Measure,
-    SessionRecovery,
-    Step,
-    Truncate,
-)
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
+from waltz_server.core.replication.session_recovery import SessionRecovery
 
 _EMPTIED = -1
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
 from waltz_server.core.replication.replica_roles import NEVER
-from waltz_server.core.replication.session_recovery import (
-    Copy,
-    Mark,
-    Measure,
-    SessionRecovery,
-    Step,
-    Truncate,
-)
+from waltz_server.core.replication.session_recovery import SessionRecovery
 
 _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
 

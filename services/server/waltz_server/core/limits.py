@@ -14,7 +14,8 @@ class ReplicationLimits:
     batch_bytes: int = 4 << 20
     """A batch gets no further record once it has this size."""
     batches_in_flight: int = 3
-    """Most batches that are sent and not committed; also most that a replica has to acknowledge."""
+    """Most batches that are sent and not committed; also the most that one replica has not
+    acknowledged."""
     tail_bytes: int = 16 << 20
     """If the batches in memory exceed this size, the oldest committed ones are dropped.
 
@@ -23,4 +24,4 @@ class ReplicationLimits:
     copy_records: int = 500
     """Most records of one copy during recovery."""
     checkpoint_interval: int = 250_000
-    """Transactions after which a session ends; the next one raises the low-water marks."""
+    """Transactions after which a session ends; the next session raises the low-water marks."""

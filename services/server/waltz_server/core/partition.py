@@ -16,7 +16,7 @@ from waltz.net.core.backoff import Backoff
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import OutcomeKind
-from waltz_server.core.appends.append import Append
+from waltz_server.core.appends.append import HEADER_BYTES, Append
 from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent_answer
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.mounted_clients import MountedClients
@@ -65,11 +65,11 @@ _MAX_OPEN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """The settings of a partition; a server divides its bytes of memory among its partitions."""
+    """The settings of a partition; the byte sizes are its share of the memory of the server."""
 
     lock_table_size: int = 30_000
     min_fetch: int = 100
-    """The fewest transactions fed for one feed request."""
+    """A feed request is for this many transactions, or for all up to the mark if those are more."""
     realtime_threshold: int = 1000
     """A feed less than this many transactions behind the log's end is real-time."""
     feed_cache_bytes: int = 4 << 20
@@ -106,9 +106,9 @@ class Partition:
         self._clients = MountedClients()
         self._mark: int | None = None
         self._confirmed = False
-        """Whether a store session of this generation has opened: then the mark is the log's end
-        and appends of an earlier owner cannot be committed any more. If this were not checked,
-        mounts would get an old mark: see the planted bug "an unconfirmed mark answers mounts"."""
+        """Whether a store session of this generation has opened: then the mark is the log's end,
+        and no append of an earlier owner can be committed any more. Until then mounts wait: they
+        would get an old mark (planted bug "an unconfirmed mark answers mounts")."""
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds = FeedSchedule(settings.realtime_threshold)
         recent = RecentRecords(settings.recent_bytes)
@@ -199,17 +199,17 @@ class Partition:
         """Accept the single appends of one received chunk of bytes.
 
         An append of another generation, or of a connection that is not its client's newest, is
-        dropped without an answer: the client then looks for it in the log.
+        dropped without an answer: its client finds out by a flush that it is not in the log.
         """
         generation = self.generation
-        current = {c: self._clients.is_current(peer, c) for c in {a.client_id for a in appends}}
-        accepted = [a for a in appends if current[a.client_id] and a.generation == generation]
+        own = {c for c in {a.client_id for a in appends} if self._clients.is_current(peer, c)}
+        accepted = [a for a in appends if a.client_id in own and a.generation == generation]
         self.counters.transactions += len(accepted)
         self._queue.add(peer, accepted)
         self._submit()
 
     def append_batch(self, batch: AppendBatch) -> None:
-        """Accept a batch: its appends are decided at the same instant and answered together."""
+        """Accept a batch: its appends are granted or refused together, and get one answer."""
         req_id = batch.req_id
         if req_id.generation != self.generation or not self._clients.is_current(
             batch.peer, req_id.client_id
@@ -236,7 +236,7 @@ class Partition:
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
         """Answer once every append received before ``request`` is resolved."""
         if request.req_id.generation > self.generation:
-            return
+            return  # as in `mount`, the client knows of a newer owner
         self._queue.add_barrier(Barrier(peer, request))
         self._release_barriers()
 
@@ -327,7 +327,7 @@ class Partition:
         assert self._mark is not None
         assert first_id == self._mark + 1, "committed ids have no gap"
         assert committed.records.count == len(appends)
-        frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
+        frames = feed_frames(first_id, [(a.req_id, a.record_tail[:HEADER_BYTES]) for a in appends])
         self._data.committed(committed.records)
         self.counters.committed += len(appends)
         self._mark = first_id + len(appends) - 1
@@ -342,7 +342,7 @@ class Partition:
         self._submit()
 
     def _submit(self) -> None:
-        """Send granted appends, refuse appends whose locks were taken, and answer barriers.
+        """Send granted appends, answer appends whose locks were taken, and answer barriers.
 
         Appends in flight of an earlier owner may still be committed and take locks, until a session
         of this generation opens. Until then all appends wait.
@@ -376,14 +376,14 @@ class Partition:
         if position > mark:
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.CLIENT_AHEAD))
             return
-        ready = cs.MountResponse(request.req_id, cs.MountState.READY)
+        mounted = cs.MountResponse(request.req_id, cs.MountState.READY)
         if position == mark:
             self.feeds.close(peer)
-            self._send(peer, ready)
+            self._send(peer, mounted)
         elif position < NO_TRANSACTION:
             self._ready.add(DisconnectClient(peer, f"mount from {position}: no such transaction"))
         else:
-            self._feeding.open(Feed(peer, position, mark - position, ready))
+            self._feeding.open(Feed(peer, position, mark - position, mounted))
 
     def _read_done(self, done: ReadDone) -> None:
         match done.purpose:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from waltz_server.core.appends.lock_table import Slots
 
+HEADER_BYTES = 4
+"""Length of the header with which a record tail begins."""
+
 
 @dataclass(eq=False, slots=True)
 class Append:

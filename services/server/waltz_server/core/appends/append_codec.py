@@ -20,8 +20,13 @@ from waltz_server.core.appends.append import Append
 _HEAD = struct.Struct(">iiiiq")
 _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
-_COUNT = struct.Struct(">i")
-_TAIL_OVERHEAD_BYTES = 12  # a record tail without its data: header, data length, checksum
+_REQ_ID_PLACE = slice(1, 1 + _REQ_ID.size)
+_INT = struct.Struct(">i")
+# A record tail: header, data length, data, checksum.
+_LENGTH_OFFSET = 4
+_DATA_OFFSET = 8
+_CHECKSUM_BYTES = 4
+_TAIL_OVERHEAD_BYTES = _DATA_OFFSET + _CHECKSUM_BYTES
 # The lock fields of an append with one write lock: number of write locks, the lock, number of read
 # locks, number of append locks.
 _ONE_WRITE_LOCK = struct.Struct(">iiii")
@@ -47,22 +52,24 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
             if version >= APPEND_LOCKS_SINCE:
                 append, at = _locks(body, at)
             check_locks(len(write) + len(read) + len(append))
-        (length,) = _COUNT.unpack_from(body, at + 4)
+        (length,) = _INT.unpack_from(body, at + _LENGTH_OFFSET)
     except struct.error:
         raise MalformedMessage("append cut off") from None
     if length < 0 or at + _TAIL_OVERHEAD_BYTES + length != len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its frame")
-    if crc32(body[at + 8 : -4]) != int.from_bytes(body[-4:], "big"):
+    checksum = int.from_bytes(body[-_CHECKSUM_BYTES:], "big")
+    if crc32(body[at + _DATA_OFFSET : -_CHECKSUM_BYTES]) != checksum:
         raise MalformedMessage("data does not match its checksum")
-    return partition, Append(client, generation, body[1:17], body[at:], mark, write, read, append)
+    req_id, tail = body[_REQ_ID_PLACE], body[at:]
+    return partition, Append(client, generation, req_id, tail, mark, write, read, append)
 
 
 def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
     """Return the request id and the appends of a batch; raises MalformedMessage."""
     try:
         client, generation, partition, first_seq, mark = _HEAD.unpack_from(body, 1)
-        (count,) = _COUNT.unpack_from(body, _LOCKS_OFFSET)
-        at = _LOCKS_OFFSET + _COUNT.size
+        (count,) = _INT.unpack_from(body, _LOCKS_OFFSET)
+        at = _LOCKS_OFFSET + _INT.size
         if not 0 < count <= MAX_BATCH_APPENDS:
             allowed = f"from 1 to {MAX_BATCH_APPENDS} are allowed"
             raise MalformedMessage(f"a batch of {count} appends: {allowed}")
@@ -73,11 +80,11 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
             read, at = _locks(body, at)
             append, at = _locks(body, at)
             num_locks += len(write) + len(read) + len(append)
-            end = _end_of_record(body, at)
+            end = _end_of_tail(body, at)
             req_id = _REQ_ID.pack(client, generation, partition, wrapped(seq))
             tail = body[at:end]
             one = Append(client, generation, req_id, tail, mark, write, read, append)
-            one.batch = body[1:17]
+            one.batch = body[_REQ_ID_PLACE]
             appends.append(one)
             at = end
     except struct.error:
@@ -88,23 +95,25 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
     return ReqId(client, generation, partition, first_seq), appends
 
 
-def _end_of_record(body: bytes, at: int) -> int:
+def _end_of_tail(body: bytes, at: int) -> int:
     """Return the position after the record tail that begins at ``at``; raises MalformedMessage."""
-    length: int = _COUNT.unpack_from(body, at + 4)[0]
+    length: int = _INT.unpack_from(body, at + _LENGTH_OFFSET)[0]
     end = at + _TAIL_OVERHEAD_BYTES + length
     if length < 0 or end > len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its batch")
-    if crc32(body[at + 8 : end - 4]) != int.from_bytes(body[end - 4 : end], "big"):
+    data_end = end - _CHECKSUM_BYTES
+    if crc32(body[at + _DATA_OFFSET : data_end]) != int.from_bytes(body[data_end:end], "big"):
         raise MalformedMessage("data does not match its checksum")
     return end
 
 
 def _locks(body: bytes, at: int) -> tuple[Locks, int]:
     """Return the list of locks that begins at ``at``, and the position after that list."""
-    (count,) = _COUNT.unpack_from(body, at)
-    at += 4
+    (count,) = _INT.unpack_from(body, at)
+    at += _INT.size
     if count <= 0:
         return (), at
-    if at + 4 * count > len(body):
+    end = at + _INT.size * count
+    if end > len(body):
         raise MalformedMessage(f"impossible number of locks: {count} do not fit the message")
-    return struct.unpack_from(f">{count}i", body, at), at + 4 * count
+    return struct.unpack_from(f">{count}i", body, at), end

@@ -42,7 +42,8 @@ class Barrier:
 
 
 _Single = tuple[Peer, Append]
-_Waiter = _Single | AppendBatch
+_Item = _Single | AppendBatch
+"""What is decided at one instant: a single append, or a batch."""
 
 
 class AppendQueue:
@@ -51,9 +52,9 @@ class AppendQueue:
     def __init__(self, lock_table_size: int) -> None:
         self._size = lock_table_size
         self._locks: LockTable | None = None
-        self._arrived: list[_Waiter | Barrier] = []
+        self._arrived: list[_Item | Barrier] = []
         """Appends, batches and barriers that `take` has not looked at, in the order of arrival."""
-        self._waiting: LockQueues[_Waiter] = LockQueues()
+        self._waiting: LockQueues[_Item] = LockQueues()
         self._held_up: deque[tuple[int, Barrier]] = deque()
         """Barriers that arrived after an append that still waits.
 
@@ -61,6 +62,7 @@ class AppendQueue:
         """
         self._numbers = count()
         self._dropped: list[Append] = []
+        """The appends dropped since the last call of `take_dropped`."""
         self._submitted = 0
         """Number of appends granted so far."""
         self._resolved = 0
@@ -128,7 +130,7 @@ class AppendQueue:
     def forget(self, peer: Peer) -> None:
         """Drop the barriers of a closed connection; its appends stay."""
 
-        def stays(item: _Waiter | Barrier) -> bool:
+        def stays(item: _Item | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)
 
         self._barriers = deque(entry for entry in self._barriers if stays(entry[1]))
@@ -180,30 +182,31 @@ class AppendQueue:
     def _decide(
         self,
         locks: LockTable,
-        waiter: _Single,
+        single: _Single,
         granted: list[Append],
         refused: list[Refused],
     ) -> None:
-        append = waiter[1]
+        """Grant or refuse an append that has just arrived, or let it wait."""
+        append = single[1]
         append.taken = append.checked = locks.slots(append.write_locks)
         if append.append_locks:
             append.taken += locks.slots(append.append_locks)
         if append.read_locks:
             append.checked += locks.slots(append.read_locks)
         if (self._waiting and self._must_queue(append)) or not self._try_single(
-            locks, waiter, granted, refused
+            locks, single, granted, refused
         ):
-            self._wait(locks, waiter)
+            self._wait(locks, single)
 
     def _try_single(
         self,
         locks: LockTable,
-        waiter: _Single,
+        single: _Single,
         granted: list[Append],
         refused: list[Refused],
     ) -> bool:
         """Grant or refuse the append; return False if the append must wait for an open lock."""
-        append = waiter[1]
+        append = single[1]
         if append.taken or append.checked:
             if locks.any_open(append.taken) or (
                 append.read_locks and locks.any_open(append.checked)
@@ -211,7 +214,7 @@ class AppendQueue:
                 return False
             latest = locks.last_taken(append.checked)
             if latest > append.client_mark:
-                refused.append((*waiter, latest))
+                refused.append((*single, latest))
                 self._close(append)
                 return True
             locks.begin(append.taken)
@@ -225,6 +228,7 @@ class AppendQueue:
         granted: list[Append],
         refused: list[Refused],
     ) -> None:
+        """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
         for append in batch.appends:
             append.taken = locks.slots(append.write_locks + append.append_locks)
             append.checked = locks.slots(append.write_locks + append.read_locks)
@@ -259,36 +263,37 @@ class AppendQueue:
     def _retry_waiters(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
     ) -> None:
+        """Decide the waiters that are due; see `lock_queues`."""
         self._release_barriers(self._submitted)
-        while waiting := self._waiting.next_due():
-            item = waiting.item
+        while waiter := self._waiting.next_due():
+            item = waiter.item
             if isinstance(item, AppendBatch):
                 decided = self._try_batch(locks, item, granted, refused)
             else:
                 decided = self._try_single(locks, item, granted, refused)
             if decided:
-                self._waiting.leave(waiting)
+                self._waiting.leave(waiter)
                 self._release_barriers(self._submitted + len(granted))
             else:
-                self._park(locks, waiting)
+                self._park(locks, waiter)
 
     def _must_queue(self, append: Append) -> bool:
         """Whether an append that waits is of the same client or wants one of the same locks."""
         return self._waiting.must_wait(append.client_id, _locks_of(append))
 
-    def _wait(self, locks: LockTable, waiter: _Waiter) -> None:
-        appends = _appends_of(waiter)
+    def _wait(self, locks: LockTable, item: _Item) -> None:
+        appends = _appends_of(item)
         wanted = (lock for append in appends for lock in _locks_of(append))
-        waiting = self._waiting.add(next(self._numbers), waiter, appends[0].client_id, wanted)
-        if not waiting.behind:
-            self._park(locks, waiting)
+        waiter = self._waiting.add(next(self._numbers), item, appends[0].client_id, wanted)
+        if not waiter.behind:
+            self._park(locks, waiter)
 
-    def _park(self, locks: LockTable, waiting: Waiter[_Waiter]) -> None:
+    def _park(self, locks: LockTable, waiter: Waiter[_Item]) -> None:
         """Park a waiter at one of its open locks, until that lock may be free."""
         lock = next(
-            lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))
+            lock for slots in _slots_of(waiter.item) for lock in slots if locks.any_open((lock,))
         )
-        self._waiting.park(waiting, lock)
+        self._waiting.park(waiter, lock)
 
     def _close(self, append: Append) -> None:
         self.open_count -= 1
@@ -312,13 +317,13 @@ class AppendQueue:
             self._barriers.append((submitted, self._held_up.popleft()[1]))
 
 
-def _appends_of(waiter: _Waiter) -> Sequence[Append]:
-    return waiter.appends if isinstance(waiter, AppendBatch) else (waiter[1],)
+def _appends_of(item: _Item) -> Sequence[Append]:
+    return item.appends if isinstance(item, AppendBatch) else (item[1],)
 
 
-def _slots_of(waiter: _Waiter) -> Iterable[Slots]:
-    """Return the slots of all locks that must not be open when the waiter is granted."""
-    return (slots for append in _appends_of(waiter) for slots in (append.taken, append.checked))
+def _slots_of(item: _Item) -> Iterable[Slots]:
+    """Return the slots of all locks that must not be open when ``item`` is granted."""
+    return (slots for append in _appends_of(item) for slots in (append.taken, append.checked))
 
 
 def _locks_of(append: Append) -> tuple[int, ...]:

@@ -72,8 +72,8 @@ class LockQueues(Generic[Item]):
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)
-        for kind, key in queues:
-            queue = kind.setdefault(key, deque())
+        for queue_of, key in queues:
+            queue = queue_of.setdefault(key, deque())
             new.behind += bool(queue)
             queue.append(new)
         self._all[number] = new
@@ -83,65 +83,65 @@ class LockQueues(Generic[Item]):
         """Take the due waiter that has waited longest; None if no waiter is due."""
         return heappop(self._due) if self._due else None
 
-    def park(self, waiting: Waiter[Item], slots: tuple[int, ...]) -> None:
-        """Make ``waiting`` due again once one of ``slots`` is released."""
-        waiting.parked = slots
+    def park(self, waiter: Waiter[Item], slots: tuple[int, ...]) -> None:
+        """Make ``waiter`` due again once one of ``slots`` is released."""
+        waiter.parked = slots
         for slot in slots:
-            self._parked[slot].add(waiting)
+            self._parked[slot].add(waiter)
 
     def freed(self, slots: Slots) -> None:
         """Make all waiters due that are parked at ``slots``, because the slots were released."""
         if not self._parked:
             return
-        for three in slots:
-            for slot in three:
-                for waiting in self._parked.pop(slot, ()):
-                    for other in waiting.parked:
+        for slots_of_lock in slots:
+            for slot in slots_of_lock:
+                for waiter in self._parked.pop(slot, ()):
+                    for other in waiter.parked:
                         if other != slot:
-                            self._unpark(other, waiting)
-                    waiting.parked = ()
-                    self._make_due(waiting)
+                            self._unpark(other, waiter)
+                    waiter.parked = ()
+                    self._make_due(waiter)
 
-    def leave(self, waiting: Waiter[Item]) -> None:
-        """Remove ``waiting``, which was due; make waiters due that are first everywhere now."""
-        assert not waiting.behind, "only a waiter that is first in all its queues may leave"
-        del self._all[waiting.number]
-        for kind, key in waiting.queues:
-            queue = kind[key]
+    def leave(self, waiter: Waiter[Item]) -> None:
+        """Remove ``waiter``, which was due; make waiters due that are first everywhere now."""
+        assert not waiter.behind, "only a waiter that is first in all its queues may leave"
+        del self._all[waiter.number]
+        for queue_of, key in waiter.queues:
+            queue = queue_of[key]
             left = queue.popleft()
-            assert left is waiting
+            assert left is waiter
             if queue:
                 queue[0].behind -= 1
                 if not queue[0].behind:
                     self._make_due(queue[0])
             else:
-                del kind[key]
+                del queue_of[key]
 
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
         """Remove and return the items for which ``stays`` is false; queue all others anew."""
         waiters = list(self._all.values())
-        for each in (self._all, self._clients, self._locks, self._due, self._parked):
-            each.clear()
+        for emptied in (self._all, self._clients, self._locks, self._due, self._parked):
+            emptied.clear()
         dropped = []
-        for waiting in waiters:
-            if stays(waiting.item):
-                self._requeue(waiting)
+        for waiter in waiters:
+            if stays(waiter.item):
+                self._requeue(waiter)
             else:
-                dropped.append(waiting.item)
+                dropped.append(waiter.item)
         return dropped
 
-    def _requeue(self, waiting: Waiter[Item]) -> None:
-        (_, client), *locks = waiting.queues
-        new = self.add(waiting.number, waiting.item, client, [lock for _, lock in locks])
+    def _requeue(self, waiter: Waiter[Item]) -> None:
+        (_, client), *locks = waiter.queues
+        new = self.add(waiter.number, waiter.item, client, [lock for _, lock in locks])
         if not new.behind:
             self._make_due(new)
 
-    def _make_due(self, waiting: Waiter[Item]) -> None:
-        heappush(self._due, waiting)
+    def _make_due(self, waiter: Waiter[Item]) -> None:
+        heappush(self._due, waiter)
 
-    def _unpark(self, slot: int, waiting: Waiter[Item]) -> None:
+    def _unpark(self, slot: int, waiter: Waiter[Item]) -> None:
         parked = self._parked.get(slot)
         if parked is not None:
-            parked.discard(waiting)
+            parked.discard(waiter)
             if not parked:
                 del self._parked[slot]

@@ -28,7 +28,7 @@ class MountedClients:
         self._clients: dict[int, _Registration] = {}
 
     def register(self, peer: Peer, mount: cs.MountRequest) -> bool:
-        """Register ``peer`` as its client's connection, unless one is registered that is as new.
+        """Register ``peer`` as its client's connection, unless the registered one is as new.
 
         Return whether ``peer`` is the client's connection now.
         """

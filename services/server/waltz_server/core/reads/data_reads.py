@@ -13,6 +13,7 @@ from typing import Any
 
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
+from waltz_server.core.appends.append import HEADER_BYTES
 from waltz_server.core.effects import Ready, SendToClient
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
@@ -37,7 +38,6 @@ _MEAN_WEIGHT = 8
 
 _ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
 _ANSWER_TAIL = struct.Struct(">q?")  # transaction id, whether data follow
-_HEADER_BYTES = 4  # the header in a record tail, which the answer does not have
 
 
 class DataReads:
@@ -160,13 +160,13 @@ class DataReads:
 
 
 def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> SendToClient:
-    """Build the answer from a record tail: data length, data and checksum are sent unchanged."""
+    """Build the answer from a record tail without its header; the other bytes stay unchanged."""
     body = b"".join(
         (
             _ANSWER_TYPE,
             req_id.encode(),
             _ANSWER_TAIL.pack(transaction_id, True),
-            memoryview(record_tail)[_HEADER_BYTES:],
+            memoryview(record_tail)[HEADER_BYTES:],
         )
     )
     return SendToClient(peer, cs.frame(body, peer.version))

@@ -113,7 +113,10 @@ class FeedDelivery:
             self.resume()
 
     def resume(self) -> None:
-        """Serve the feeds that waited for headers, before another read evicts the headers."""
+        """Serve the feeds that waited for headers, before another read evicts the headers.
+
+        After a failed read there are no headers: then the next turns of these feeds read again.
+        """
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
         for feed in waiting:

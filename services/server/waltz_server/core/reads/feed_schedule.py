@@ -88,7 +88,10 @@ class FeedSchedule:
             self._enqueue(feed, high_water_mark)
 
     def unpark(self, peer: Peer, high_water_mark: int) -> bool:
-        """Queue the feed of a connection if that feed is parked; return False without a feed."""
+        """Queue the feed of a connection if that feed is parked.
+
+        Return whether the connection has a feed, parked or not.
+        """
         feed = self._feeds.get(peer)
         if feed is None:
             return False

@@ -46,12 +46,12 @@ def records_within(
     """
     if not skip and batch.count <= bounds.max_records and len(batch.wire) <= bounds.max_bytes:
         return batch
-    wire, position, length_at = batch.wire, 0, _LENGTH.unpack_from
+    wire, position, unpack_length = batch.wire, 0, _LENGTH.unpack_from
     for _ in range(skip):
-        position += WIRE_OVERHEAD_BYTES + length_at(wire, position + _LENGTH_OFFSET)[0]
+        position += WIRE_OVERHEAD_BYTES + unpack_length(wire, position + _LENGTH_OFFSET)[0]
     start, taken = position, 0
     for _ in range(min(batch.count - skip, bounds.max_records)):
-        end = position + WIRE_OVERHEAD_BYTES + length_at(wire, position + _LENGTH_OFFSET)[0]
+        end = position + WIRE_OVERHEAD_BYTES + unpack_length(wire, position + _LENGTH_OFFSET)[0]
         if end - start > bounds.max_bytes and (taken or not at_least_one):
             break
         position, taken = end, taken + 1

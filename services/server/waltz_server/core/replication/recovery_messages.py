@@ -1,6 +1,6 @@
 """Convert the steps of a recovery to requests, and the answers of storages to reports. Pure.
 
-The steps and the reports are those of `session_recovery`.
+The steps are those of `recovery_steps`, the reports are methods of `SessionRecovery`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from waltz.protocol import storage as st
-from waltz_server.core.replication.session_recovery import (
-    Copy,
-    Mark,
-    Measure,
-    SessionRecovery,
-    Step,
-    Truncate,
-)
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
+from waltz_server.core.replication.session_recovery import SessionRecovery
 
 
 def request_of(step: Step, session: int, partition: int) -> st.Request:

@@ -12,9 +12,10 @@ still find everything that the failed session's vote has counted:
 
 * A voter keeps its log, so its position can be counted again.
 * A replica that left an earlier session has its own log cut first. Then the id of the new session
-  is written to its disk, with the mark at which the log was cut. Only then the replica receives
-  copies, which count. If a later session finds this session id on the disk, the records above the
-  mark are copies: the later session counts the copies and does not cut them off.
+  is written to its disk with the *interim mark*: the mark at which the log was cut, or the mark on
+  the disk if that is higher. Only then the replica receives copies, which count. If a later session
+  finds this session id on the disk, the records above the mark are copies: the later session counts
+  the copies and does not cut them off.
 
 The mark on a replica's disk can still be wrong: a session of Waltz 0.13.2, which does not keep this
 order, may have written the mark, or the disk of a counted replica may have been emptied. So a log
@@ -96,10 +97,10 @@ class Classification:
     case: RecoveryCase
     cut_at: int | None
     """The replica's log is cut after this id before it counts. None: the log is not cut."""
-    entry_mark: int | None
+    interim_mark: int | None
     """The new session's id is written to the replica's disk, with this mark, before copies count.
 
-    None: the id is not written before the mark is resolved.
+    It is the *interim mark*. None: the id is not written before the mark is resolved.
     """
     mark_counts: bool
     """Whether recovery treats the low-water mark on the replica's disk as committed.
@@ -117,6 +118,7 @@ def classify(
     of the replica, and its ``low_water_mark``.
     """
     entry = entries.get(replica)
+    # The last rule below: the replica left a session earlier. The other rules replace these values.
     role, case = VoteRole.CLEAN, RecoveryCase.CLOSED
     cut_at: int | None = None
     if entry is None and not entries:
@@ -147,11 +149,11 @@ def classify(
     # left over from a session that failed.
     mark_confirmed = entry is not None and entry.session_id == session != NEVER
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or mark_confirmed
-    entry_mark = None
+    interim_mark = None
     if role is VoteRole.CLEAN and cut_at is not None:
-        # Marks on a disk never go down.
-        entry_mark = max(cut_at, low_water_mark)
-    return Classification(role, case, cut_at, entry_mark, mark_counts)
+        # A storage refuses a mark below the one on its disk.
+        interim_mark = max(cut_at, low_water_mark)
+    return Classification(role, case, cut_at, interim_mark, mark_counts)
 
 
 def _last_opened(entries: Mapping[str, ReplicaState]) -> int:

@@ -10,11 +10,23 @@ and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. Whi
 could raise the mark, it stays unresolved and the partition waits (undecidable_vote.txt,
 absent_replicas.txt).
 
+The steps of one replica (`recovery_steps`), in this order:
+
+1. `Measure` or `Truncate`: the report has the position of the replica.
+2. `Mark` with an *interim mark*: only for a replica that needs it (see `replica_roles`), and only
+   while R is unresolved.
+3. `Copy`, while another replica holds more records.
+4. As soon as R is resolved: `Truncate` to R, if the log reaches R, and `Mark` with R. If the log
+   ends below R, `Copy` up to R follows. Then the replica has *recovered*.
+
+A storage accepts no mark while its log ends below its `floor`; then `Copy` comes before `Mark`.
+
 The rules, and the failure that each prevents:
 
 * *A resolved mark never goes down in a later session.* Otherwise a session could write its mark to
   a disk and fail, and a later session could cut records below that mark. The disk would still count
-  as right up to the mark. So a clean replica gets the session id on its disk before copies count.
+  as right up to the mark. So a clean replica gets the session id on its disk, with the interim
+  mark, before copies count.
 * *A vote counts only records on the disks of replicas that are present.* A replica that fails is
   absent from then on: while the mark is unresolved, its reports count neither for a position nor
   against one (storage_restart.txt). This can only delay the decision: every position has less
@@ -30,54 +42,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz_server.core.replication.mark_vote import decided_position
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
 from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, VoteRole, classify
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Read the replica's position, which is its last transaction id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    """Cut the replica's log after ``transaction_id``."""
-
-    transaction_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Copy up to ``count`` records from ``source``, beginning with ``first_id``."""
-
-    source: str
-    first_id: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Write the new session's id and this low-water mark to the replica's disk."""
-
-    low_water_mark: int
-
-
-Step = Measure | Truncate | Copy | Mark
 
 
 @dataclass(slots=True)
 class _Replica:
+    """What the recovery knows about a replica that has connected."""
+
     role: VoteRole
     case: RecoveryCase
     low_water_mark: int
+    """The mark that the disk had when the replica connected."""
+    floor: int
+    """Where the log ended when the disk got that mark. A storage refuses marks for shorter logs."""
+    first_step: Step | None
+    """The step whose report has the first position of the replica; None afterwards."""
+    interim_mark: int | None
+    """The mark to write to the disk with the session id before copies count; None afterwards."""
     position: int | None = None
     """The replica's last transaction id, None until ``first_step`` is reported."""
-    floor: int = -1
-    """Where the log ended when the disk got its mark: a storage refuses marks for a shorter log."""
-    entry_mark: int | None = None
-    """The mark to write to the disk with the session id before copies count; None afterwards."""
     busy: bool = False
     """Whether a step of the replica is not reported yet."""
     trimmed: bool = False
@@ -85,15 +72,15 @@ class _Replica:
     marked: bool = False
     """Whether the new session is on the replica's disk, with the resolved mark."""
     recovered: bool = False
-    first_step: Step | None = None
-    """The step whose report has the first position of the replica; None afterwards."""
+    """Whether the replica is marked and holds exactly the log up to the resolved mark."""
 
 
 class SessionRecovery:
     """One recovery: of one partition, for one store session.
 
-    ``last`` are the replica states of the partition's metadata as read when the session began;
-    ``assigned`` are the replicas that belong to the partition now.
+    ``last`` are the replica states of the partition's metadata as read when the session began: the
+    last session that opened has written them. ``assigned`` are the replicas that belong to the
+    partition now.
     """
 
     def __init__(
@@ -120,9 +107,10 @@ class SessionRecovery:
         self._last_quorum = len(last) // 2 + 1
         self._copy_records = copy_records
         self._replicas: dict[str, _Replica] = {}
-        self._highest_low_water_mark = -1
-        self._forbidden: int | None = None
-        """A position that a quorum supports although a low-water mark is higher, else None."""
+        self._known_committed = -1
+        """The highest mark on a disk that recovery treats as committed: R is not below it."""
+        self._voted_below: int | None = None
+        """The position that a quorum supports, if it is below ``_known_committed``; else None."""
         self._was_undecidable = False
         self._counted_on: set[str] = set()
         """The replicas whose positions were counted when the mark was resolved."""
@@ -132,6 +120,8 @@ class SessionRecovery:
         """Replicas that could not be copied from: they vote, but are no copy source."""
         self._failed: list[str] = []
         """Replicas that failed in this session."""
+
+    # ---- reports of the session
 
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
@@ -144,16 +134,16 @@ class SessionRecovery:
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
         found = classify(replica, self._entries, last_session, low_water_mark)
-        new = _Replica(found.role, found.case, low_water_mark, entry_mark=found.entry_mark)
-        new.first_step = Measure() if found.cut_at is None else Truncate(found.cut_at)
-        new.floor = local_mark
-        self._replicas[replica] = new
+        first_step = Measure() if found.cut_at is None else Truncate(found.cut_at)
+        self._replicas[replica] = _Replica(
+            found.role, found.case, low_water_mark, local_mark, first_step, found.interim_mark
+        )
         if found.mark_counts:
-            self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
+            self._known_committed = max(self._known_committed, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which holds transactions up to ``max_id``."""
-        r = self._done(replica)
+        r = self._step_done(replica)
         if max_id < r.low_water_mark:
             # The replica never reached the mark of its last session, and its disk is intact: it
             # has acknowledged no record beyond its log (lagging_replica.txt).
@@ -163,35 +153,54 @@ class SessionRecovery:
 
     def cut(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which has truncated its log and now ends at ``max_id``."""
-        r = self._done(replica)
+        r = self._step_done(replica)
         r.position = max_id
         self._vote()
 
     def copied(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which has received copies and now ends at ``max_id``."""
-        r = self._done(replica)
+        r = self._step_done(replica)
         assert r.position is not None
         assert max_id >= r.position, "copies are appended: they never shorten a log"
         r.position = max_id
         self._vote()
-        self._finish(r)
+        self._update_recovered(r)
 
     def not_copied(self, replica: str, source: str) -> None:
         """Let ``replica`` copy from another source, because ``source`` could not be read."""
-        self._done(replica)
+        self._step_done(replica)
         self._unreadable.add(source)
 
     def marked(self, replica: str) -> None:
         """Note that ``replica`` has the new session on its disk."""
-        r = self._done(replica)
-        if r.entry_mark is None:
+        r = self._step_done(replica)
+        if r.interim_mark is None:
             r.marked = True
         else:
-            r.entry_mark = None
+            r.interim_mark = None
             self._vote()
         if replica in self._last:
             self._persisted.add(replica)
-        self._finish(r)
+        self._update_recovered(r)
+
+    def failed(self, replica: str) -> None:
+        """Count ``replica``, which has failed, as absent from now on.
+
+        The replica must not have acknowledged any append in the new session.
+        """
+        self._failed.append(replica)
+        self._replicas.pop(replica, None)
+        self._vote()
+
+    def metadata_written(self, written: PartitionMetadata) -> None:
+        """Classify replicas that connect from now on by the metadata ``written``.
+
+        Classified by the metadata of the beginning, a replica that connects late could support a
+        vote that has ended, or keep records that differ from the log (readded_replica_late.txt).
+        """
+        self._entries = dict(written.replicas)
+
+    # ---- results for the session
 
     def relies_on(self, replica: str) -> bool:
         """Whether the resolved mark would be in doubt if ``replica`` restarted now.
@@ -205,21 +214,12 @@ class SessionRecovery:
         safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
         return self.mark is not None and replica in self._counted_on and not safe
 
-    def failed(self, replica: str) -> None:
-        """Count ``replica``, which has failed, as absent from now on.
-
-        The replica must not have acknowledged any append in the new session.
-        """
-        self._failed.append(replica)
-        self._replicas.pop(replica, None)
-        self._vote()
-
     def is_at_work(self) -> bool:
         """Whether the report of a step is still missing."""
         return any(r.busy for r in self._replicas.values())
 
     def steps(self) -> list[tuple[str, Step]]:
-        """Return the next steps: for each replica at most one, until that step is reported."""
+        """Take the next steps: for each replica at most one, until that step is reported."""
         due = []
         for name, r in self._replicas.items():
             if not r.busy and not r.recovered:
@@ -250,9 +250,9 @@ class SessionRecovery:
             )
             if names
         ]
-        if self._forbidden is not None:
-            committed = f"{self._highest_low_water_mark} is known to be committed"
-            parts.append(f"the vote ends at {self._forbidden}, but {committed}")
+        if self._voted_below is not None:
+            committed = f"{self._known_committed} is known to be committed"
+            parts.append(f"the vote ends at {self._voted_below}, but {committed}")
         return "; ".join(parts) or "replicas at work"
 
     def summary(self) -> str:
@@ -272,52 +272,31 @@ class SessionRecovery:
             {name: self._state_of(name, self.mark) for name in self.assigned},
         )
 
-    def metadata_written(self, written: PartitionMetadata) -> None:
-        """Classify replicas that connect from now on by the metadata ``written``.
+    # ---- the vote
 
-        Classified by the metadata of the beginning, a replica that connects late could support a
-        vote that has ended, or keep records that differ from the log (readded_replica_late.txt).
-        """
-        self._entries = dict(written.replicas)
-
-    def _done(self, replica: str) -> _Replica:
-        """Return the state of ``replica``, whose step is reported."""
-        r = self._replicas[replica]
-        assert r.busy, "a report without a step"
-        r.busy = False
-        r.first_step = None
-        return r
-
-    def _next_step(self, r: _Replica) -> Step | None:
-        if r.first_step is not None:
-            return r.first_step
-        assert r.position is not None
+    def _vote(self) -> None:
+        """Resolve the mark if the positions that may be counted decide it."""
         if self.mark is not None:
-            r.entry_mark = None
-        elif r.entry_mark is not None and r.position >= r.floor:
-            return Mark(r.entry_mark)
-        # A storage accepts no mark while its log ends below the floor: then copies come first.
-        if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
-            if r.position >= self.mark and not r.trimmed:
-                # No quorum has the records above the mark. If they stayed, a later vote would find
-                # two different records with the same id (undecidable_vote.txt).
-                r.trimmed = True
-                return Truncate(self.mark)
-            return Mark(self.mark)
-        found = self._copy_source(r.position)
-        if found is None:
-            return None
-        source, end = found
-        bound = self.mark if self.mark is not None else r.entry_mark
-        if bound is not None:
-            end = min(end, bound)
-        return Copy(source, r.position + 1, min(self._copy_records, end - r.position))
+            return
+        counted = self._counted()
+        absent = len(self._last) - len(counted)
+        assert absent >= 0, "a replica is counted once"
+        decided = decided_position([end for end, _ in counted], absent, self._last_quorum)
+        self._voted_below = None
+        if decided is None:
+            self._was_undecidable |= bool(counted)
+        elif decided < self._known_committed:
+            # The mark in the metadata is committed, and the mark of a voter may be committed.
+            self._voted_below = decided
+        else:
+            self.mark = decided
+            self._counted_on = {name for _, name in counted}
 
     def _counted(self) -> list[tuple[int, str]]:
         """Return the positions that may be counted and copied from, highest first.
 
         Only replicas of the last session count: others have acknowledged no append of it. A replica
-        with an entry mark does not count: the new session is not on its disk yet, so a later
+        with an interim mark does not count: the new session is not on its disk yet, so a later
         session would cut off the copies that this vote had counted.
         """
         return sorted(
@@ -327,63 +306,73 @@ class SessionRecovery:
                 if r.position is not None
                 and name in self._last
                 and r.role is not VoteRole.UNKNOWN
-                and r.entry_mark is None
+                and r.interim_mark is None
             ),
             reverse=True,
         )
 
-    def _copy_source(self, position: int) -> tuple[str, int] | None:
-        """Return the counted replica with the next position after ``position``, and that position.
+    # ---- steps
 
-        So a replica moves from position to position of the vote: the mark may be resolved at any of
-        them, and records copied beyond the mark would have to be cut.
+    def _step_done(self, replica: str) -> _Replica:
+        """Note that the step of ``replica`` is reported; return the state of the replica."""
+        r = self._replicas[replica]
+        assert r.busy, "a report without a step"
+        r.busy = False
+        r.first_step = None
+        return r
+
+    def _update_recovered(self, r: _Replica) -> None:
+        r.recovered = r.marked and r.position == self.mark
+
+    def _next_step(self, r: _Replica) -> Step | None:
+        """Return the next step of ``r``, None if it must wait for other replicas."""
+        if r.first_step is not None:
+            return r.first_step
+        assert r.position is not None
+        if self.mark is not None:
+            return self._step_to(self.mark, r, r.position)
+        # A storage accepts no mark while its log ends below the floor: then copies come first.
+        if r.interim_mark is not None and r.position >= r.floor:
+            return Mark(r.interim_mark)
+        return self._copy(r.position, r.interim_mark)
+
+    def _step_to(self, mark: int, r: _Replica, position: int) -> Step | None:
+        """Return the next step of ``r`` towards the resolved mark."""
+        r.interim_mark = None  # the resolved mark replaces it
+        # A storage accepts no mark while its log ends below the floor: then copies come first. They
+        # end at the mark: if the mark is below the floor, the storage refuses it and ``r`` fails.
+        if r.marked or position < min(r.floor, mark):
+            return self._copy(position, mark)
+        if position >= mark and not r.trimmed:
+            # No quorum has the records above the mark. If they stayed, a later vote would find
+            # two different records with the same id (undecidable_vote.txt).
+            r.trimmed = True
+            return Truncate(mark)
+        return Mark(mark)
+
+    def _copy(self, position: int, bound: int | None) -> Copy | None:
+        """Return a copy for a replica at ``position`` from the counted replica nearest ahead of it.
+
+        Return None if no counted replica is ahead. So a replica moves from position to position of
+        the vote: the mark may be resolved at any of them, and records copied beyond the mark would
+        have to be cut. The copy ends at ``bound`` at the latest.
         """
         ahead = [
             (end, name)
             for end, name in self._counted()
             if end > position and name not in self._unreadable
         ]
-        return (ahead[-1][1], ahead[-1][0]) if ahead else None
+        if not ahead:
+            return None
+        end, source = ahead[-1]
+        if bound is not None:
+            end = min(end, bound)
+        return Copy(source, position + 1, min(self._copy_records, end - position))
 
-    def _vote(self) -> None:
-        """Resolve the mark if it can be decided: the highest position that a quorum supports.
-
-        The vote goes down from the highest position. If a position lacks support, but would have
-        enough with the absent replicas, it may be committed, and a session that opens below it
-        would lose it. So no lower position can be decided (undecidable_vote.txt).
-
-        No other rule is needed. A quorum of the last session's replicas holds each transaction that
-        this session committed. Each of these replicas is counted at or above the transaction, or is
-        absent. So before the vote gets below the transaction, it has decided or cannot decide.
-        Transactions of earlier sessions are at or below a mark that is known to be committed, and
-        the vote resolves no mark below that one (known_mark.txt).
-        """
-        if self.mark is not None:
-            return
-        self._forbidden = None
-        counted = self._counted()
-        absent = len(self._last) - len(counted)
-        assert absent >= 0, "a replica is counted once"
-        supports = 0
-        for position, group in groupby(counted, key=lambda entry: entry[0]):
-            supports += len(list(group))
-            if supports >= self._last_quorum:
-                # The mark in the metadata is committed, and the mark of a voter may be committed.
-                if position >= self._highest_low_water_mark:
-                    self.mark = position
-                    self._counted_on = {name for _, name in counted}
-                else:
-                    self._forbidden = position
-                return
-            if supports + absent >= self._last_quorum:
-                self._was_undecidable = True
-                return
-
-    def _finish(self, r: _Replica) -> None:
-        """Note whether ``r`` has recovered."""
-        r.recovered = r.marked and r.position == self.mark
+    # ---- metadata
 
     def _state_of(self, replica: str, mark: int) -> ReplicaState:
+        """Return the state of ``replica`` to write to the metadata."""
         r = self._replicas.get(replica)
         if r is not None and r.recovered:
             return ReplicaState(self.session_id, UNRESOLVED)

@@ -73,7 +73,7 @@ class StorageBackoff:
             known.backing_off = False
 
     def reset_failures(self, name: str, failures: int) -> None:
-        """Reset a storage's failure count if it is still ``failures``, so none came since."""
+        """Reset a storage's failure count if it is still ``failures``: no failure came since."""
         known = self._storages.get(name)
         if known is not None and known.failures == failures:
             known.failures = 0

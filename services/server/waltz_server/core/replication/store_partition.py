@@ -61,7 +61,7 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False from an overdue recovery, or a session that never opened, until a session opens."""
+        """False after an overdue recovery, or a session that ended unopened, until one opens."""
         self._limits = limits
         self._retry = retry
         self._generation = -1
@@ -70,12 +70,14 @@ class StorePartition:
         self.session: StoreSession | None = None
         """The current store session, None between two sessions."""
         self._opened = False
+        """Whether the newest session has opened."""
         self._version = -1
         """The version of the metadata in ZooKeeper, for the next compare-and-set."""
         self._awaited = AwaitedOperation(ready)
-        self._begun: tuple[PartitionMetadata, PartitionMetadata] | None = None
-        """The metadata that are being written to begin a session, and those before."""
+        self._begun: PartitionMetadata | None = None
+        """The metadata that are being written to begin a session."""
         self._failures = 0
+        """Number of attempts that have failed since a session opened."""
         self._attempt = 0
         """Number of the last attempt to begin a session; timers of earlier ones are ignored."""
         self._backoff = StorageBackoff(retry.delay, ready)
@@ -86,7 +88,6 @@ class StorePartition:
         self._ready = ready
         self._reports = reports
         self.reads = ReplicaReads(partition, ready, reports)
-        """Reads from the replicas."""
 
     # ---- state
 
@@ -210,7 +211,7 @@ class StorePartition:
             return
         assert value.session_id >= self._last_session_id, "session ids never go down in ZooKeeper"
         begun = PartitionMetadata(self._generation, value.session_id + 1, value.replicas)
-        self._begun = (begun, value)
+        self._begun = begun
         self._stage = StoreStage.BEGINNING
         self._awaited.start(WriteMetadata(begun, version))
 
@@ -220,7 +221,7 @@ class StorePartition:
             return
         self._version = version
         if self._stage is StoreStage.BEGINNING and self._begun is not None:
-            self._begin_session(*self._begun)
+            self._begin_session(self._begun)
         elif self.session is not None:
             self.session.metadata_written()
         self._after_session_input()
@@ -270,6 +271,7 @@ class StorePartition:
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self, reason: str) -> None:
+        """Begin a session; an attempt that is under way takes the new values itself."""
         if self.session is not None and self.session.phase is not SessionPhase.CLOSED:
             self.session.close(reason)
             self._after_session_input()
@@ -277,7 +279,7 @@ class StorePartition:
             self._begin()
 
     def _begin(self) -> None:
-        """Begin a session, if generation and replicas are known."""
+        """Begin a session, if generation and replicas are known: read the metadata first."""
         if self._generation < 0 or not self._replicas:
             self._stage = StoreStage.IDLE
             return
@@ -290,9 +292,10 @@ class StorePartition:
         self._log(LogLevel.WARNING, f"{reason}; retrying in {seconds:g} s")
         self._ready.add(StartTimer(seconds, RetrySession(self._attempt)))
 
-    def _begin_session(self, begun: PartitionMetadata, found: PartitionMetadata) -> None:
+    def _begin_session(self, begun: PartitionMetadata) -> None:
         self._begun = None
         if begun.generation != self._generation:
+            # The generation changed during the write.
             self._begin()
             return
         assert begun.session_id > self._last_session_id, "session ids grow"
@@ -303,7 +306,6 @@ class StorePartition:
             self.partition,
             begun,
             self._replicas,
-            found.replicas,
             self._limits,
             self._queue,
             self._ready,
@@ -375,10 +377,9 @@ class StorePartition:
                 self._log(LogLevel.INFO, f"{number} appends in doubt until the next session opens")
         else:
             self.healthy = False
+        roles = session.recovery.summary() or "no replica connected"
         self._log(
-            LogLevel.INFO,
-            f"session {session.session_id} ended: {session.end_reason}"
-            f" ({session.recovery.summary() or 'no replica connected'})",
+            LogLevel.INFO, f"session {session.session_id} ended: {session.end_reason} ({roles})"
         )
         if self._stage is StoreStage.CLOSED:
             return

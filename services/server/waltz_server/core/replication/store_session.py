@@ -10,10 +10,9 @@ Only the recovery of a new session may admit it again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
-from waltz.metadata.core.formats import PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import PartitionMetadata
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.core.appends.append import Append
@@ -21,7 +20,8 @@ from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.log_tail import LogTail, form_batch
 from waltz_server.core.replication.recovery_messages import report_answer, request_of
-from waltz_server.core.replication.session_recovery import Copy, SessionRecovery
+from waltz_server.core.replication.recovery_steps import Copy
+from waltz_server.core.replication.session_recovery import SessionRecovery
 from waltz_server.core.replication.session_state import (
     ReplicaSession,
     ReplicaStage,
@@ -35,9 +35,8 @@ from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 class StoreSession:
     """The state machine of one session.
 
-    ``metadata`` is the metadata that the store has just written to begin the session. ``last`` has
-    its replica states, which the last session that opened has written. ``queue`` has the waiting
-    appends, and is kept for the next session.
+    ``metadata`` is what the store has just written to begin the session. ``queue`` has the waiting
+    appends; the store keeps it for the next session.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class StoreSession:
         partition: int,
         metadata: PartitionMetadata,
         replicas: tuple[str, ...],
-        last: Mapping[str, ReplicaState],
         limits: ReplicationLimits,
         queue: deque[Append],
         ready: Ready,
@@ -60,6 +58,7 @@ class StoreSession:
         """Set by the store once it has resolved the in-doubt appends of the session before. Until
         then the ids of new appends are not known."""
         self.low_water_mark = -1
+        """The mark at which the session opened, -1 before it opens."""
         self.high_water_mark = -1
         self._ready = ready
         self._reports = reports
@@ -79,11 +78,13 @@ class StoreSession:
         assert self._quorum <= len(replicas) < 2 * self._quorum, "any two quorums share a replica"
         self.replica_states = {name: ReplicaSession(name) for name in replicas}
         self.recovery = SessionRecovery(
-            self.session_id, self.generation, replicas, last, limits.copy_records
+            self.session_id, self.generation, replicas, metadata.replicas, limits.copy_records
         )
-        self._written = PartitionMetadata(self.generation, self.session_id, last)
+        self._written = metadata
+        """The metadata as this session has last written them."""
         self._queue = queue
         self._next_id = 0
+        """The id of the next append that is sent."""
         self._tail = LogTail(limits.tail_bytes)
 
     # ---- inputs
@@ -113,7 +114,7 @@ class StoreSession:
             self.close(f"{storage}, whose position was counted, may have lost its fence")
 
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
-        """Handle an answer; ``response`` is None if the connection was lost instead.
+        """Handle an answer; ``response`` is None if the connection was lost: see `storage_down`.
 
         Return False if the storage refused the request of `storage_up`, which may be repeated.
         """
@@ -246,7 +247,7 @@ class StoreSession:
     def _admit(self) -> None:
         """Make the recovered replicas active that the metadata name; a quorum opens the session.
 
-        The next vote counts only these: appends that other replicas acknowledged could be lost.
+        The next vote counts only these replicas: it could miss what others had acknowledged.
         """
         mark = self.recovery.mark
         assert mark is not None
@@ -307,7 +308,7 @@ class StoreSession:
             self._log(LogLevel.INFO, f"{lack} and catches up from its peers")
 
     def _end_copy(self, request: st.Request) -> ReplicaSession | None:
-        """End the copy that ``request`` reads for; return its replica, None if there is none."""
+        """End the copy whose records ``request`` reads; return the replica that copies, or None."""
         r = next((r for r in self.replica_states.values() if r.copying is request), None)
         if r is not None:
             r.copying = None
@@ -377,9 +378,9 @@ class StoreSession:
         if r.stage is ReplicaStage.FAILED or self.phase is SessionPhase.CLOSED:
             return
         if self.phase is SessionPhase.RECOVERING or r.stage is ReplicaStage.RECOVERING:
-            # It has acknowledged no append in this session, so its vote is dropped. A replica that
-            # took part in appends stays in the metadata as a participant: the next vote must count
-            # it, because it may have been part of a quorum.
+            # This replica has acknowledged no append in this session, so the recovery may count it
+            # as absent. A replica that took part in appends stays in the metadata: the next vote
+            # must count it, because it may have been part of a quorum.
             self.recovery.failed(r.storage)
         r.stage = ReplicaStage.FAILED
         r.copying = None
