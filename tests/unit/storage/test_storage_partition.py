@@ -80,5 +80,5 @@ def test_refused_append_is_not_counted() -> None:
     )
     assert isinstance(accepted, storage.SuccessResponse)
     assert isinstance(out_of_order, storage.FailureResponse)
-    assert directory.partitions[0].appends == 1
+    assert directory.partitions[0].appended_records == 1
     assert directory.partitions[0].append_latency.count == 1

@@ -58,7 +58,8 @@ class PartitionDamaged(RequestRefused):
 
     If a read finds the damage, only the read is refused. After the next start, the partition is
     refused if the opening finds the damage, too.
-    ``file`` is relative to the storage directory, ``offset`` a byte position in it.
+
+    ``file`` is relative to the storage directory, ``offset`` is a byte position in ``file``.
     """
 
     def __init__(self, partition: int, file: str, offset: int, what: str) -> None:

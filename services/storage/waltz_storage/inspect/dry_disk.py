@@ -101,12 +101,14 @@ class DryDisk:
 
     def names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries."""
-        there = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
+        found = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
         for path, content in self._files.items():
             parent, _, name = path.rpartition("/")
-            if parent == directory:
-                (there.add if content.there else there.discard)(name)
-        return list(there)
+            if parent == directory and content.there:
+                found.add(name)
+            elif parent == directory:
+                found.discard(name)
+        return list(found)
 
     def make_directory(self, path: str) -> None:
         """Create a directory in memory."""
@@ -167,6 +169,7 @@ class _Content:
         self._before = None if real is None else real.stat().st_size
         self._changed: bytearray | None = None
         self.there = real is not None
+        """Whether the file exists, after the changes so far."""
         self.size = self._before or 0
 
     def check_readable(self) -> None:
@@ -198,10 +201,12 @@ class _Content:
         self.size = size
 
     def replace(self, content: bytes) -> None:
+        """Replace the whole content, also of a file that does not exist."""
         self._changed = bytearray(content)
         self.size, self.there = len(content), True
 
     def change(self, path: str) -> Change | None:
+        """Return how the file would change, None if it would stay as it is."""
         after = self.size if self.there else None
         common = min(self._before or 0, after or 0)
         rewritten = self._changed is not None and self._differs(common)

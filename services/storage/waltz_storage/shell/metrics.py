@@ -183,7 +183,7 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
         "waltz_storage_partition_transactions_total",
         "transactions appended",
         "append",
-        lambda partition: partition.core.appends,
+        lambda partition: partition.core.appended_records,
     ),
     histogram(
         "waltz_storage_partition_append_seconds",

@@ -101,9 +101,10 @@ class ControlFile:
 
         Raises NoSpace, DiskFailed.
         """
-        for step in reset_steps(self._entries[partition]):
+        steps = reset_steps(self._entries[partition])
+        for step in steps:
             self._write(partition, step)
-        self._entries[partition] = step
+        self._entries[partition] = steps[-1]
         self._damage.pop(partition, None)
 
     def close(self) -> None:

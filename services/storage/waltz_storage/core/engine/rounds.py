@@ -19,8 +19,10 @@ Answer = tuple[Reply, Any]
 
 @dataclass(frozen=True, slots=True)
 class AppendJob:
-    """An append, the protocol version of its connection, the callback for its answer, and the
-    time of its arrival in seconds of the shell's clock.
+    """A server's append.
+
+    ``version`` is the protocol version of its connection. ``reply`` is called with its answer. It
+    has ``arrived`` at this time, in seconds of the shell's clock.
     """
 
     request: storage.AppendRequest

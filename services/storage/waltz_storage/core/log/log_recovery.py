@@ -136,6 +136,7 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
 
     The check reads each entry once and reads no record.
     """
+    # Begin with a position that the first entry exceeds by just enough.
     entries = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
         size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES

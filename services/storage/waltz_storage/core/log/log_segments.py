@@ -104,10 +104,13 @@ class LogSegments:
             if segment.first_id == self.tail.first_id:
                 offsets = self.tail.offsets(first_id, count)
             else:
-                last = first_id + count == segment.next_id
+                # The entry of the next record is the end of the last one. After the last record of
+                # the segment there is no entry.
                 number = first_id - segment.first_id
-                offsets = read_entries(index, number, count + (not last))
-                if last:
+                if first_id + count < segment.next_id:
+                    offsets = read_entries(index, number, count + 1)
+                else:
+                    offsets = read_entries(index, number, count)
                     offsets.append(segment.end)
             return Extent(first_id, offsets, segment.end)
 

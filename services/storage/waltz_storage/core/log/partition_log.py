@@ -128,6 +128,7 @@ class PartitionLog:
                 taken, position = encoder.add(batch.wire, position, remaining)
                 remaining -= taken
                 if remaining and not encoder.full:
+                    # The next record does not have the next id: it and the rest are refused.
                     break
             staged.ends.append(encoder.next_id)
             staged.outcomes.append(RequestRefused(OUT_OF_ORDER) if remaining else None)

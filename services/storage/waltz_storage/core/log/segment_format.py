@@ -126,6 +126,7 @@ class SegmentEncoder:
                 break
             data = position + _WIRE_PREFIX_BYTES
             end = data + length
+            # In wire form the checksum of the data follows the data.
             record = wire[position:data] + wire[end : end + 4] + wire[data:end]
             add_part(record)
             add_part(pack(crc32(record)))
@@ -159,6 +160,7 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
         if crc32(view[position:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
             raise Damage(offset + position, f"record {transaction_id} fails its checksum")
         data = position + RECORD_PREFIX_BYTES
+        # In disk form the checksum of the data precedes the data.
         parts += (raw[position : data - 4], raw[data:end], raw[data - 4 : data])
         position = end + 4
     return b"".join(parts)

@@ -170,12 +170,12 @@ class TailSegment:
     def offsets(self, transaction_id: int, count: int) -> array[int]:
         """Return where ``count`` records begin, and where the last of them ends; raises Damage."""
         number = transaction_id - self.first_id
-        wanted = number + count + 1
+        stop = number + count + 1  # the entry of the next record is the end of the last one
         entries = array("q")
         if number < self._indexed:
-            entries = read_entries(self.files.index, number, min(wanted, self._indexed) - number)
+            entries = read_entries(self.files.index, number, min(stop, self._indexed) - number)
         start = max(number - self._indexed, 0)
-        entries.extend(self._pending[start : max(wanted - self._indexed, 0)])
+        entries.extend(self._pending[start : max(stop - self._indexed, 0)])
         if transaction_id + count == self.next_id:
             entries.append(self.end)
         return entries

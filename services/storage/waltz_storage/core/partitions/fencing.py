@@ -1,16 +1,16 @@
 """Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
 The *fence* is the highest of these session ids: the id in the control file, and the ids of all
-requests since the partition was opened, without reads of committed records. Requests of a lower
+requests since the partition was opened, except reads of committed records. Requests of a lower
 session are refused: two servers that both believe they own the partition must not both write to it.
 Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
-Requests are also refused if a switch is off. Reads need the read switch. All other requests need
-the write switch, also the first request of a session: a replica that could vote but not be
-truncated would make every recovery fail, while an absent replica does not disturb the others.
-Version 0 of the protocol knows one switch: its requests need both switches to be on
-(`test_storage_switches`).
+An administrator can turn off the read switch or the write switch of a partition. Reads of records
+need the read switch. All other requests need the write switch, also the first request of a session:
+a replica that could vote but not be truncated would make every recovery fail, while an absent
+replica does not disturb the others. Version 0 of the protocol knows one switch: its requests need
+both switches to be on (`test_storage_switches`).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class StoragePartition:
         self.partition = partition
         self.log = log
         self.requests: Counter[str] = Counter()
-        self.appends = 0
+        self.appended_records = 0
         self.append_latency = Timer()
         self._control = control
         # The fence is the higher of two values. Each value is written by one thread at a time, so
@@ -131,8 +131,8 @@ class StoragePartition:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
 
     def count_append(self, records: int, seconds: float) -> None:
-        """Count an accepted append of ``records``, which was durable after ``seconds``."""
-        self.appends += records
+        """Count an accepted append of this many records, which was durable after ``seconds``."""
+        self.appended_records += records
         self.append_latency.add(seconds)
 
     def records(

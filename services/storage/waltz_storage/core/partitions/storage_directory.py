@@ -146,9 +146,9 @@ class StorageDirectory:
         empty log with the marks of a full log.
 
         The files of a partition that is not assigned are removed, too: a crash may have left them,
-        and damaged files would prevent a new assignment. As in Waltz 0.13.2, the entry is reset
-        even if the call then raises UnknownPartition. It does so if the partition is not assigned
-        and no file was removed. Raises NoSpace, DiskFailed.
+        and damaged files would prevent a new assignment. If the partition is not assigned and no
+        file was removed, the call resets the entry, as in Waltz 0.13.2, and raises
+        UnknownPartition. Raises NoSpace, DiskFailed.
         """
         self._check(partition)
         assigned = partition in self._partitions or partition in self._refused
