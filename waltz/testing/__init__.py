@@ -3,7 +3,8 @@
 * `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
 * `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`
 * `faults`, `append_faults`: faults of appends, on demand and from a seed
-* `network`, `transport`: connections in memory; `disk`: the disks
+* `network`, `transport`: connections in memory; `frames`: faults of single frames
+* `disk`: the disks
 * `zookeeper`: the metadata store; `znodes`: its nodes
 * `engine`: the storage engine without threads; `clock`: an event loop on virtual time
 
@@ -22,11 +23,14 @@ from waltz.testing.clock import NothingToWaitFor, VirtualTimeLoop, run
 from waltz.testing.cluster import InProcessClient, InProcessCluster
 from waltz.testing.disk import MemoryDisk
 from waltz.testing.faults import Faults
+from waltz.testing.frames import FrameFault, FrameRule, Replaced
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 __all__ = [
     "Faults",
+    "FrameFault",
+    "FrameRule",
     "InProcessClient",
     "InProcessCluster",
     "MemoryDisk",
@@ -34,6 +38,7 @@ __all__ = [
     "MemoryStore",
     "MemoryZooKeeper",
     "NothingToWaitFor",
+    "Replaced",
     "SyncCluster",
     "VirtualTimeLoop",
     "run",

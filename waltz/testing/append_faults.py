@@ -10,29 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from waltz.protocol import CLIENT_SERVER, RecordBatch, ReqId
+from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
-from waltz.protocol.frames import frame_head
 from waltz.protocol.records import wrapped
 from waltz.testing.faults import Delivery, Draws, Faults
+from waltz.testing.frames import Frame, split_frames
 from waltz.testing.network import DialedConnection
 
 GiveUp = Callable[[ReqId], None]
 """Lets the client of an append raise AppendUncertain; called on the client's event loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """A frame; ``body`` is empty for a Hello, a keep-alive and an incomplete frame."""
-
-    raw: bytes
-    version: int
-    body: bytes
 
 
 class AppendFaults:
@@ -131,14 +122,14 @@ class AppendInterceptor:
         """Return the frames that the server gets."""
         if self._faults.idle:
             return data
-        return b"".join(self._sent(frame) for frame in _frames(data))
+        return b"".join(self._sent(frame) for frame in split_frames(data))
 
     def to_dialer(self, data: bytes) -> bytes:
         """Return the frames that the client gets now."""
         faults = self._faults
         if not faults.suspended and not faults.watched:
             return data
-        return b"".join(self._arrived(frame) for frame in _frames(data))
+        return b"".join(self._arrived(frame) for frame in split_frames(data))
 
     def release(self) -> None:
         """Let everything arrive that was held up on this connection.
@@ -150,7 +141,7 @@ class AppendInterceptor:
         if held:
             self._inject(b"".join(held))
 
-    def _sent(self, frame: _Frame) -> bytes:
+    def _sent(self, frame: Frame) -> bytes:
         """Return what the server gets for a frame, after the fault of the append in it."""
         if not frame.body:
             return frame.raw
@@ -175,7 +166,7 @@ class AppendInterceptor:
             return self._delivered(delivery, req_ids, frame)
         return frame.raw
 
-    def _delivered(self, delivery: Delivery, req_ids: tuple[ReqId, ...], frame: _Frame) -> bytes:
+    def _delivered(self, delivery: Delivery, req_ids: tuple[ReqId, ...], frame: Frame) -> bytes:
         """Return what the server gets; let the client give ``req_ids`` up as ``delivery`` says."""
         match delivery:
             case Delivery.LOST:
@@ -201,7 +192,7 @@ class AppendInterceptor:
         ]
         return b"".join(cs.encode(part, version) for part in rest)
 
-    def _arrived(self, frame: _Frame) -> bytes:
+    def _arrived(self, frame: Frame) -> bytes:
         """Return what the client gets for a frame; give up the appends that it shows in the log."""
         if not frame.body:
             return frame.raw
@@ -220,7 +211,7 @@ class AppendInterceptor:
                 return self._records(message, frame)
         return frame.raw
 
-    def _records(self, message: cs.RecordsResponse, frame: _Frame) -> bytes:
+    def _records(self, message: cs.RecordsResponse, frame: Frame) -> bytes:
         """Return the part of a range that is shown now, and hold up a range without such a part."""
         records = list(message.records)
         if not records:
@@ -259,17 +250,3 @@ class AppendInterceptor:
 def _later(first: ReqId, number: int) -> ReqId:
     """Return the id of append ``number`` of the batch whose append 0 has the id ``first``."""
     return replace(first, seq=wrapped(first.seq + number))
-
-
-def _frames(data: bytes) -> Iterator[_Frame]:
-    """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body."""
-    position = 0
-    while position < len(data):
-        head = frame_head(data, position)
-        if head is None:
-            yield _Frame(data[position:], 0, b"")
-            return
-        magic, version, start, end = head
-        body = data[start:end] if magic == CLIENT_SERVER.magic else b""
-        yield _Frame(data[position:end], version, body)
-        position = end

@@ -16,11 +16,13 @@ from typing import Protocol
 from waltz.net import DialFailed, FrameConnection, FrameHandler, ListenFailed, TlsConfig
 from waltz.net.network import ListeningPort, NewHandler
 from waltz.protocol import ProtocolSpec
+from waltz.testing.frames import FrameRule, FrameRules
 from waltz.testing.transport import MemoryTransport
 
 _DIAL_SECONDS = 10.0
 _DIAL_POLL_SECONDS = 0.05
 _FIRST_FREE_PORT = 40_000
+_ALL_BYTES = 1 << 62
 
 
 class Interceptor(Protocol):
@@ -59,13 +61,16 @@ class MemoryNetwork:
 
     ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts.
     ``host_delay_seconds`` has the bounds of an additional delay on all connections of one host.
-    Delays between these bounds are drawn at random from ``seed``. The methods may be called on any
-    thread.
+    Delays between these bounds are drawn at random from ``seed``. ``frame_rules`` has the rules
+    that decide about single frames, by sending and receiving host (see `waltz.testing.frames`). The
+    methods may be called on any thread.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.delay_seconds = (0.0, 0.0)
         self.host_delay_seconds: dict[str, tuple[float, float]] = {}
+        self._frames = FrameRules()
+        self.frame_rules: dict[tuple[str, str], FrameRule] = self._frames.by_hosts
         self._random = random.Random(f"{seed}/network")
         self._lock = threading.RLock()
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
@@ -105,6 +110,18 @@ class MemoryNetwork:
         for connection in found:
             connection.cut(bytes_arriving)
         return len(found)
+
+    def connections(self, host: str, other: str | None = None) -> int:
+        """Return how many connections ``host`` has, or has with ``other``."""
+        with self._lock:
+            return sum(c.between(host, other) for c in self._connections)
+
+    def release_frames(self, count: int | None = None) -> int:
+        """Let the oldest ``count`` held frames arrive (None: all); return how many arrive.
+
+        A `FrameRule` holds a frame by `FrameFault.HOLD`.
+        """
+        return self._frames.release(count)
 
     def partition(self, host: str, other: str) -> None:
         """Deliver nothing between two hosts until `heal`; their connections stay open."""
@@ -179,6 +196,11 @@ class MemoryNetwork:
     def lock(self) -> threading.RLock:
         """The lock of all connections."""
         return self._lock
+
+    @property
+    def frames(self) -> FrameRules:
+        """The rules of single frames, and the frames that they hold."""
+        return self._frames
 
 
 class MemoryHost:
@@ -268,15 +290,19 @@ class _Connection:
         address: tuple[str, int],
         loops: tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop],
     ) -> None:
-        self._hosts = frozenset((dialer, address[0]))
+        self._network = network
+        self._ends = (dialer, address[0])
+        self._hosts = frozenset(self._ends)
         seen = DialedConnection(
             dialer,
             inject=lambda data: self.near.inject(data),
             is_closed=lambda: self.near.is_closing(),
         )
         interceptor = network.interceptor(seen, address)
-        to_far = _Wire(network, self._hosts, interceptor.to_listener, _unchanged)
-        to_near = _Wire(network, self._hosts, _unchanged, interceptor.to_dialer)
+        to_far = _Wire(
+            network, self._hosts, lambda data: self._to_far(interceptor.to_listener(data)), _same
+        )
+        to_near = _Wire(network, self._hosts, self._to_near, interceptor.to_dialer)
         self.near = MemoryTransport(loops[0], address, to_near, network.lock)
         self.far = MemoryTransport(loops[1], (dialer, 0), to_far, network.lock)
         self.near.peer, self.far.peer = self.far, self.near
@@ -285,6 +311,22 @@ class _Connection:
     def between(self, host: str, other: str | None) -> bool:
         """Return whether one end is ``host``, and the other is ``other`` unless that is None."""
         return host in self._hosts and (other is None or other in self._hosts)
+
+    def _to_far(self, data: bytes) -> bytes:
+        return self._apply_rule(self._ends, data, self.far)
+
+    def _to_near(self, data: bytes) -> bytes:
+        return self._apply_rule((self._ends[1], self._ends[0]), data, self.near)
+
+    def _apply_rule(self, hosts: tuple[str, str], data: bytes, receiver: MemoryTransport) -> bytes:
+        """Return the bytes that arrive now, after the rule for frames between ``hosts``."""
+        arriving, lost = self._network.frames.apply(hosts, data, receiver.inject)
+        if not lost:
+            return arriving
+        if arriving:
+            receiver.inject(arriving)
+        self.cut(_ALL_BYTES)
+        return b""
 
     def cut(self, bytes_arriving: int) -> None:
         """Cut both directions."""
@@ -323,5 +365,5 @@ class _Unchanged:
         return data
 
 
-def _unchanged(data: bytes) -> bytes:
+def _same(data: bytes) -> bytes:
     return data

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from waltz.metadata.store import MetadataStore
 from waltz.net import PLAINTEXT, RpcConnection
-from waltz.protocol import admin
+from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, admin
 from waltz.runtime.configuration import ListeningTlsSettings, TlsSettings
 from waltz.testing.disk import MemoryDisk
 from waltz.testing.engine import EventLoopEngine
@@ -67,6 +67,9 @@ class InProcessServer:
         self.host = f"server-{number}"
         self.node: ServerNode | None = None
         self.store: MemoryStore | None = None
+        self.versions: tuple[ProtocolSpec, ProtocolSpec] = (CLIENT_SERVER, STORAGE)
+        """The protocol versions that the next `start` offers to clients and to storages: all
+        versions, or fewer to act as an older server."""
         self._world = world
         self._watching: asyncio.Task[None] | None = None
 
@@ -85,7 +88,7 @@ class InProcessServer:
         environment = ServerEnvironment(
             self._world.network.host(self.host), self._open_store, self._world.random.shuffle
         )
-        self.node = ServerNode(config, environment=environment)
+        self.node = ServerNode(config, *self.versions, environment)
         await self.node.start()
         self._watching = asyncio.create_task(self._watch(self.node))
 
@@ -129,6 +132,9 @@ class InProcessStorage:
         self.address = f"{self.host}:{STORAGE_PORT}"
         self.disk = MemoryDisk()
         self.node: StorageNode | None = None
+        self.versions: tuple[ProtocolSpec, ProtocolSpec] = (STORAGE, ADMIN)
+        """The protocol versions that the next `start` offers to servers and to administrators: all
+        versions, or fewer to act as an older storage."""
         self._engine: EventLoopEngine | None = None
         self._world = world
 
@@ -157,7 +163,7 @@ class InProcessStorage:
             now_ms=lambda: int(loop.time() * 1000),
             allocate_bytes=_ALLOCATED_BYTES,
         )
-        node = StorageNode(config, environment=environment)
+        node = StorageNode(config, *self.versions, environment)
         await node.start(await learn_cluster(config, environment))
         self.node = node
 

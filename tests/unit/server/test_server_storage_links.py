@@ -1,23 +1,29 @@
-"""Test links to storages over sockets: they reconnect, are shared, and close when one hangs."""
+"""Links to real storages on virtual time: they reconnect, are shared, and close when one hangs."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.fake_storage import IDENTITY, FakeStorage
-from tests.support.scripted_storages import ScriptedStorage
+from tests.support.virtual_time import on_virtual_time
+from waltz.metadata.cluster import Cluster
 from waltz.net import PLAINTEXT
-from waltz.protocol import STORAGE
+from waltz.protocol import ADMIN, STORAGE
 from waltz.protocol import storage as st
+from waltz.testing import FrameFault, InProcessCluster
+from waltz.testing.nodes import ROOT
 from waltz_server.shell.storage_links import ExpectedCluster, StorageLink, StorageLinks
 
-_POLL_SECONDS = 0.002
+HOST = "server under test"
+SESSION = 100
+"""A session after those of the cluster's own server."""
 
 
 class User:
@@ -48,119 +54,138 @@ class User:
         return [entry[1] for entry in self.events if isinstance(entry, tuple)]
 
 
-def request(session: int = 1, partition: int = 0) -> st.MaxTransactionIdRequest:
+def request(session: int = SESSION, partition: int = 0) -> st.MaxTransactionIdRequest:
     return st.MaxTransactionIdRequest(session, -2, partition)
 
 
-@pytest.fixture
-async def storage() -> AsyncIterator[FakeStorage]:
-    storage = FakeStorage()
-    storage.start()
-    yield storage
-    await storage.stop()
+def no_fault(request: Any) -> FrameFault | None:
+    return None
 
 
-@pytest.fixture
-async def links() -> AsyncIterator[StorageLinks]:
-    links = StorageLinks(PLAINTEXT, IDENTITY)
-    yield links
-    await links.close()
+def silent(request: Any) -> FrameFault | None:
+    """Leave requests unanswered, except the opening of a connection."""
+    return None if isinstance(request, st.OpenRequest) else FrameFault.DROP
 
 
-@pytest.fixture
-async def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Make the event loop's clock jump."""
-    loop, ahead = asyncio.get_running_loop(), 0.0
-    real = loop.time
-
-    def jump(seconds: float) -> None:
-        nonlocal ahead
-        ahead += seconds
-
-    monkeypatch.setattr(loop, "time", lambda: real() + ahead)
-    return jump
+def mute(request: Any) -> FrameFault | None:
+    """Leave even the opening of a connection unanswered."""
+    return FrameFault.DROP
 
 
-@pytest.fixture
-async def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of the links, which take no time."""
-    taken: list[float] = []
-    real = asyncio.sleep
-
-    async def pause(seconds: float) -> None:
-        if seconds > _POLL_SECONDS:
-            taken.append(seconds)
-        await real(min(seconds, _POLL_SECONDS))
-
-    monkeypatch.setattr(asyncio, "sleep", pause)
-    return taken
+def dropping(request: Any) -> FrameFault | None:
+    """Lose the connection at its first request after the opening."""
+    return None if isinstance(request, st.OpenRequest) else FrameFault.CUT
 
 
-async def up(links: StorageLinks, storage: FakeStorage) -> User:
-    user = User()
-    user.connect(links, frozenset({storage.name}))
-    await eventually(lambda: user.events == ["up"])
-    return user
+class Scene:
+    """The links of one server, and a storage whose requests are recorded and may get faults."""
+
+    def __init__(self, cluster: InProcessCluster, identity: ExpectedCluster) -> None:
+        self.cluster = cluster
+        self.identity = identity
+        self.network = cluster.network.host(HOST)
+        self.links = StorageLinks(PLAINTEXT, identity, network=self.network)
+        self.storage = cluster.storages[0]
+        self.name = self.storage.address
+        self.requests: list[Any] = []
+        self.opened_at: list[float] = []
+        self.fault: Callable[[Any], FrameFault | None] = no_fault
+        cluster.network.frame_rules[HOST, self.storage.host] = self._rule
+
+    def _rule(self, request: Any) -> FrameFault | None:
+        self.requests.append(request)
+        if isinstance(request, st.OpenRequest):
+            self.opened_at.append(asyncio.get_running_loop().time())
+        return self.fault(request)
+
+    @property
+    def connections(self) -> int:
+        return self.cluster.network.connections(HOST, self.storage.host)
+
+    def cut(self) -> None:
+        self.cluster.network.cut(HOST, self.storage.host)
+
+    async def up(self) -> User:
+        user = User()
+        user.connect(self.links, frozenset({self.name}))
+        await eventually(lambda: user.events == ["up"])
+        return user
+
+
+@asynccontextmanager
+async def new_scene(*, appends: int = 0, old: bool = False) -> AsyncIterator[Scene]:
+    """Start storages that hold ``appends`` transactions; ``old`` ones are of Waltz 0.13.2."""
+    cluster = InProcessCluster(partitions=2)
+    if old:
+        for storage in cluster.storages:
+            storage.versions = (STORAGE.limited_to(0), ADMIN)
+    async with cluster:
+        async with cluster.connect() as client:
+            for number in range(appends):
+                await client.append(0, b"%d" % number)
+        await cluster.kill_server()
+        params = await Cluster(cluster.zookeeper.connect(), ROOT).store_params()
+        scene = Scene(cluster, ExpectedCluster(params.key, params.num_partitions))
+        yield scene
+        await scene.links.close()
 
 
 async def answered(user: User, count: int) -> None:
     await eventually(lambda: len(user.answers) == count)
 
 
-async def test_request_is_numbered_and_answered(storage: FakeStorage, links: StorageLinks) -> None:
-    user = await up(links, storage)
-    sent = request()
-    user.send(storage.name, sent)
-    user.send(storage.name, request(partition=1))
-    await eventually(lambda: len(user.answers) == 2)
-    assert user.events[1] == (sent, st.MaxTransactionIdResponse(1, 0, 0, -1))
-    assert [r.seq_num for r in storage.requests] == [-1, 0, 1]
+@on_virtual_time
+async def test_request_is_numbered_and_answered() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        sent = request()
+        user.send(scene.name, sent)
+        user.send(scene.name, request(partition=1))
+        await answered(user, 2)
+        assert user.events[1] == (sent, st.MaxTransactionIdResponse(SESSION, 0, 0, -1))
+        assert [r.seq_num for r in scene.requests] == [-1, 0, 1]
 
 
-async def test_request_is_converted_for_an_older_storage_and_its_answer_is_matched(
-    links: StorageLinks,
-) -> None:
-    storage = FakeStorage(STORAGE.limited_to(0))
-    storage.start()
-    user = await up(links, storage)
-    storage.partitions[0] = ScriptedStorage(storage.name, last=5, session=1)
-    sent = st.BoundedRecordListRequest(1, -2, 0, 2, 3, 1 << 20)
-    user.send(storage.name, sent)
-    await answered(user, 1)
-    assert storage.requests[-1] == st.RecordListRequest(1, 0, 0, 2, 3)
-    request, response = user.events[-1]
-    assert request is sent
-    assert [r.transaction_id for r in response.records] == [2, 3, 4]
-    await storage.stop()
+@on_virtual_time
+async def test_request_is_converted_for_an_older_storage_and_its_answer_is_matched() -> None:
+    async with new_scene(appends=6, old=True) as scene:
+        user = await scene.up()
+        sent = st.BoundedRecordListRequest(SESSION, -2, 0, 2, 3, 1 << 20)
+        user.send(scene.name, sent)
+        await answered(user, 1)
+        assert scene.requests[-1] == st.RecordListRequest(SESSION, 0, 0, 2, 3)
+        request, response = user.events[-1]
+        assert request is sent
+        assert [r.transaction_id for r in response.records] == [2, 3, 4]
 
 
-async def test_partitions_share_one_connection_until_the_last_releases_it(
-    storage: FakeStorage, links: StorageLinks
-) -> None:
-    first, second = await up(links, storage), User()
-    second.connect(links, frozenset({storage.name}))
-    assert second.events == ["up"], "it was up already"
-    assert storage.accepted == 1
-    first.connect(links, frozenset())
-    second.send(storage.name, request())
-    await eventually(lambda: second.answers)
-    second.connect(links, frozenset())
-    await eventually(lambda: not storage.connections)
-    assert first.events == ["up"]
+@on_virtual_time
+async def test_partitions_share_one_connection_until_the_last_releases_it() -> None:
+    async with new_scene() as scene:
+        first, second = await scene.up(), User()
+        second.connect(scene.links, frozenset({scene.name}))
+        assert second.events == ["up"], "it was up already"
+        assert len(scene.opened_at) == 1
+        first.connect(scene.links, frozenset())
+        second.send(scene.name, request())
+        await eventually(lambda: second.answers)
+        second.connect(scene.links, frozenset())
+        await eventually(lambda: not scene.connections)
+        assert first.events == ["up"]
 
 
-async def test_lost_connection_answers_none_reports_down_and_is_dialed_again(
-    storage: FakeStorage, links: StorageLinks
-) -> None:
-    user = await up(links, storage)
-    storage.silent = True
-    first, second = request(), request(2)
-    user.send(storage.name, first)
-    user.send(storage.name, second)
-    await eventually(lambda: len(storage.requests) == 3)
-    storage.cut()
-    await eventually(lambda: user.events.count("up") == 2)
-    assert user.events == ["up", (first, None), (second, None), "down", "up"]
+@on_virtual_time
+async def test_lost_connection_answers_none_reports_down_and_is_dialed_again() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        scene.fault = silent
+        first, second = request(), request(SESSION + 1)
+        user.send(scene.name, first)
+        user.send(scene.name, second)
+        await eventually(lambda: len(scene.requests) == 3)
+        scene.cut()
+        await eventually(lambda: user.events.count("up") == 2)
+        assert user.events == ["up", (first, None), (second, None), "down", "up"]
 
 
 class Requester(User):
@@ -171,139 +196,140 @@ class Requester(User):
         self.send(storage, request())
 
 
-async def test_storage_that_accepts_and_drops_is_dialed_with_growing_delays(
-    storage: FakeStorage, links: StorageLinks, pauses: list[float]
-) -> None:
-    storage.dropping = True
-    user = Requester()
-    user.connect(links, frozenset({storage.name}))
-    await eventually(lambda: user.events.count("up") == 8)
-    assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    storage.dropping = False
-    await eventually(lambda: user.answers[-1:] != [None])
-    storage.cut()
-    before = len(pauses)
-    await eventually(lambda: len(pauses) > before)
-    assert pauses[before] == 0.05, "it has answered"
+@on_virtual_time
+async def test_storage_that_accepts_and_drops_is_dialed_with_growing_delays() -> None:
+    async with new_scene() as scene:
+        scene.fault = dropping
+        user = Requester()
+        user.connect(scene.links, frozenset({scene.name}))
+        await eventually(lambda: user.events.count("up") == 8)
+        pauses = [later - earlier for earlier, later in pairwise(scene.opened_at)]
+        assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+        scene.fault = no_fault
+        await eventually(lambda: user.answers[-1:] != [None])
+        scene.cut()
+        begun, opened = asyncio.get_running_loop().time(), len(scene.opened_at)
+        await eventually(lambda: len(scene.opened_at) > opened)
+        assert scene.opened_at[-1] - begun == pytest.approx(0.05), "it has answered"
 
 
-async def test_failed_redial_does_not_report_down_again(
-    storage: FakeStorage,
-    links: StorageLinks,
-    pauses: list[float],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    user = await up(links, storage)
-    storage.mute = True
-    storage.cut()
-    await eventually(lambda: user.events == ["up", "down"])
-    for _ in range(3):
-        await eventually(lambda: storage.connections)
-        storage.cut()
-    await eventually(lambda: storage.connections)
-    assert user.events == ["up", "down"]
-    assert caplog.text.count("connection lost") == 1
+@on_virtual_time
+async def test_failed_redial_does_not_report_down_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with new_scene() as scene:
+        caplog.clear()
+        user = await scene.up()
+        scene.fault = mute
+        scene.cut()
+        await eventually(lambda: user.events == ["up", "down"])
+        for _ in range(3):
+            await eventually(lambda: scene.connections)
+            scene.cut()
+        await eventually(lambda: scene.connections)
+        assert user.events == ["up", "down"]
+        assert caplog.text.count("connection lost") == 1
 
 
-async def test_request_while_the_link_is_down_is_answered_with_none(
-    storage: FakeStorage, links: StorageLinks
-) -> None:
-    user = await up(links, storage)
-    await storage.stop()
-    await eventually(lambda: user.events[-1] == "down")
-    user.send(storage.name, request())
-    assert user.answers == [], "never from inside the call"
-    await eventually(lambda: user.answers == [None])
+@on_virtual_time
+async def test_request_while_the_link_is_down_is_answered_with_none() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        await scene.cluster.kill_storage(0)
+        await eventually(lambda: user.events[-1] == "down")
+        user.send(scene.name, request())
+        assert user.answers == [], "never from inside the call"
+        await eventually(lambda: user.answers == [None])
 
 
-async def test_storage_that_starts_later_is_connected(links: StorageLinks) -> None:
-    storage, user = FakeStorage(), User()
-    storage.start()
-    await storage.stop()
-    user.connect(links, frozenset({storage.name}))
-    user.send(storage.name, request())
-    await eventually(lambda: user.answers == [None])
-    storage.start()
-    await eventually(lambda: user.events[-1] == "up")
-    await storage.stop()
+@on_virtual_time
+async def test_storage_that_starts_later_is_connected() -> None:
+    async with new_scene() as scene:
+        await scene.cluster.kill_storage(0)
+        user = User()
+        user.connect(scene.links, frozenset({scene.name}))
+        user.send(scene.name, request())
+        await eventually(lambda: user.answers == [None])
+        await scene.cluster.start_storage(0)
+        await eventually(lambda: user.events[-1] == "up")
 
 
+@on_virtual_time
 async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
-    storage: FakeStorage,
-    links: StorageLinks,
-    pass_time: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    user = await up(links, storage)
-    storage.silent = True
-    sent = request()
-    user.send(storage.name, sent)
-    await eventually(lambda: len(storage.requests) == 2)
-    pass_time(9.0)
-    user.send(storage.name, request(2))
-    await eventually(lambda: len(storage.requests) == 3)
-    assert user.events == ["up"]
-    pass_time(1.5)
-    await eventually(lambda: "down" in user.events)
-    assert user.events[1] == (sent, None)
-    assert f"{storage.name}: no answer for" in caplog.text
-    storage.silent = False
-    await eventually(lambda: user.events[-1] == "up")
+    async with new_scene() as scene:
+        user = await scene.up()
+        scene.fault = silent
+        sent = request()
+        user.send(scene.name, sent)
+        await asyncio.sleep(9.0)
+        user.send(scene.name, request(SESSION + 1))
+        await asyncio.sleep(0.9)
+        assert len(scene.requests) == 3
+        assert user.events == ["up"]
+        await asyncio.sleep(0.2)
+        assert "down" in user.events
+        assert user.events[1] == (sent, None)
+        assert f"{scene.name}: no answer for" in caplog.text
+        scene.fault = no_fault
+        await eventually(lambda: user.events[-1] == "up")
 
 
-async def test_answered_requests_never_close_the_link(
-    storage: FakeStorage, links: StorageLinks, pass_time: Callable[[float], None]
-) -> None:
-    user = await up(links, storage)
-    for count in range(1, 6):
-        user.send(storage.name, request())
-        await answered(user, count)
-        pass_time(7.0)
-    assert storage.accepted == 1
-    assert "down" not in user.events
+@on_virtual_time
+async def test_answered_requests_never_close_the_link() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        for count in range(1, 6):
+            user.send(scene.name, request())
+            await answered(user, count)
+            await asyncio.sleep(7.0)
+        assert len(scene.opened_at) == 1
+        assert "down" not in user.events
 
 
+@on_virtual_time
 async def test_storage_of_another_cluster_is_refused_and_logged_once(
-    storage: FakeStorage, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    links = StorageLinks(PLAINTEXT, ExpectedCluster(uuid.UUID(int=8), 2))
-    user = User()
-    user.connect(links, frozenset({storage.name}))
-    await eventually(lambda: storage.accepted >= 3)
-    assert user.events == []
-    assert caplog.text.count("the cluster key does not match") == 1
-    await links.close()
+    async with new_scene() as scene:
+        other = ExpectedCluster(uuid.UUID(int=8), 2)
+        links, user = StorageLinks(PLAINTEXT, other, network=scene.network), User()
+        user.connect(links, frozenset({scene.name}))
+        await eventually(lambda: len(scene.opened_at) >= 3)
+        assert user.events == []
+        assert caplog.text.count("Provided cluster key is inconsistent") == 1
+        await links.close()
 
 
-async def test_check_dials_every_storage_and_returns_which_answer(
-    storage: FakeStorage, links: StorageLinks
-) -> None:
-    gone = FakeStorage()
-    gone.start()
-    await gone.stop()
-    sent = frozenset({storage.name, gone.name})
-    assert await links.check(sent) == {storage.name: True, gone.name: False}
-    assert await links.check(frozenset()) == {}
-    await eventually(lambda: not storage.connections)
+@on_virtual_time
+async def test_check_dials_every_storage_and_returns_which_answer() -> None:
+    async with new_scene() as scene:
+        await scene.cluster.kill_storage(1)
+        gone = scene.cluster.storages[1].address
+        sent = frozenset({scene.name, gone})
+        assert await scene.links.check(sent) == {scene.name: True, gone: False}
+        assert await scene.links.check(frozenset()) == {}
+        await eventually(lambda: not scene.connections)
 
 
-async def test_dropping_a_link_while_it_opens_leaves_no_connection(
-    storage: FakeStorage, links: StorageLinks
-) -> None:
-    storage.mute = True
-    user = User()
-    user.connect(links, frozenset({storage.name}))
-    await eventually(lambda: storage.requests)
-    user.connect(links, frozenset())
-    await eventually(lambda: not storage.connections)
-    assert user.events == []
+@on_virtual_time
+async def test_dropping_a_link_while_it_opens_leaves_no_connection() -> None:
+    async with new_scene() as scene:
+        scene.fault = mute
+        user = User()
+        user.connect(scene.links, frozenset({scene.name}))
+        await eventually(lambda: scene.requests)
+        user.connect(scene.links, frozenset())
+        await eventually(lambda: not scene.connections)
+        assert user.events == []
 
 
-async def test_close_answers_pending_requests(storage: FakeStorage, links: StorageLinks) -> None:
-    user = await up(links, storage)
-    storage.silent = True
-    user.send(storage.name, request())
-    await eventually(lambda: len(storage.requests) == 2)
-    await links.close()
-    assert user.answers == [None]
-    await eventually(lambda: not storage.connections)
+@on_virtual_time
+async def test_close_answers_pending_requests() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        scene.fault = silent
+        user.send(scene.name, request())
+        await eventually(lambda: len(scene.requests) == 2)
+        await scene.links.close()
+        assert user.answers == [None]
+        await eventually(lambda: not scene.connections)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from waltz.net import PLAINTEXT, DialFailed, FrameConnection, FrameHandler, List
 from waltz.net.network import ListeningPort
 from waltz.protocol import CLIENT_SERVER, ReqId, client_server
 from waltz.protocol.client_server import FeedRequest
-from waltz.testing import MemoryNetwork, run
+from waltz.testing import FrameFault, FrameRule, MemoryNetwork, Replaced, run
 
 NEWEST = max(CLIENT_SERVER.versions)
 FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
@@ -268,3 +269,71 @@ def test_delayed_chunks_arrive_late_and_in_order() -> None:
     arrivals = run(work())
     assert all(1.0 <= each < 2.0 for each in arrivals)
     assert arrivals == run(work())
+
+
+def frame_of(mark: int) -> bytes:
+    return client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), mark), NEWEST)
+
+
+async def send_under(world: World, rule: FrameRule) -> tuple[Recorder, Recorder]:
+    """Send the marks 0 to 4 in one chunk under a rule; return both ends of the connection."""
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    world.network.frame_rules["client", "server"] = rule
+    connection_of(dialed).send(*map(frame_of, range(5)))
+    return dialed, accepted
+
+
+def marks(recorder: Recorder) -> list[int]:
+    decoded = [client_server.decode(body, NEWEST) for body in recorder.bodies]
+    return [each.client_high_water_mark for each in decoded]
+
+
+async def test_dropped_frame_does_not_arrive(world: World) -> None:
+    _, accepted = await send_under(
+        world, lambda m: FrameFault.DROP if m.client_high_water_mark == 2 else None
+    )
+    await eventually(lambda: marks(accepted) == [0, 1, 3, 4])
+
+
+async def test_held_frames_arrive_when_they_are_released(world: World) -> None:
+    dialed, accepted = await send_under(
+        world, lambda m: FrameFault.HOLD if m.client_high_water_mark < 3 else None
+    )
+    await eventually(lambda: marks(accepted) == [3, 4])
+    assert world.network.release_frames(2) == 2
+    await eventually(lambda: marks(accepted) == [3, 4, 0, 1])
+    connection_of(dialed).close("done")
+    await eventually(lambda: accepted.reasons)
+    assert world.network.release_frames() == 1
+    assert marks(accepted) == [3, 4, 0, 1], "the connection of the last held frame has ended"
+
+
+async def test_replaced_message_arrives_in_place_of_the_sent_one(world: World) -> None:
+    _, accepted = await send_under(
+        world, lambda m: Replaced(replace(m, client_high_water_mark=9 - m.client_high_water_mark))
+    )
+    await eventually(lambda: marks(accepted) == [9, 8, 7, 6, 5])
+
+
+async def test_connection_is_cut_between_two_frames(world: World) -> None:
+    dialed, accepted = await send_under(
+        world, lambda m: FrameFault.CUT if m.client_high_water_mark == 3 else None
+    )
+    await eventually(lambda: dialed.reasons and accepted.reasons)
+    assert marks(accepted) == [0, 1, 2]
+    assert world.network.connections("client", "server") == 0
+
+
+async def test_rule_applies_to_its_direction_and_hosts_only(world: World) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    for hosts in (("server", "client"), ("client", "other")):
+        world.network.frame_rules[hosts] = lambda message: FrameFault.DROP
+    connection_of(dialed).send(FRAME)
+    connection_of(accepted).send(FRAME)
+    await eventually(lambda: accepted.bodies == [BODY])
+    del world.network.frame_rules["server", "client"]
+    connection_of(accepted).send(FRAME)
+    await eventually(lambda: dialed.bodies == [BODY])
+    assert world.network.connections("server") == 1

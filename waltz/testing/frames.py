@@ -1,0 +1,125 @@
+"""Faults of single frames between two hosts of a network in memory. Touches locks.
+
+A `FrameRule` decides about every frame that one host sends to another. So a test can do what no
+real node does on demand: leave a request without its answer, answer late, spoil bytes, or lose the
+connection at an exact place of a conversation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, admin, client_server, storage
+from waltz.protocol.frames import frame_head
+
+_CODECS: dict[int, Any] = {
+    CLIENT_SERVER.magic: client_server,
+    STORAGE.magic: storage,
+    ADMIN.magic: admin,
+}
+
+
+class FrameFault(Enum):
+    """What happens to one frame."""
+
+    DROP = "never arrives"
+    HOLD = "arrives at `MemoryNetwork.release_frames`; later frames overtake it"
+    CUT = "is lost with its connection; the frames before it arrive"
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The frame arrives with ``message`` in place of its own message."""
+
+    message: Any
+
+
+FrameRule = Callable[[Any], FrameFault | Replaced | None]
+"""Decides about the frame of a message; None: the frame arrives unchanged.
+
+It is called on the event loop of the sending host. It does not see Hellos and keep-alives.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame; ``body`` is empty for a Hello, a keep-alive and an incomplete frame."""
+
+    raw: bytes
+    magic: int
+    version: int
+    body: bytes
+
+    def decode(self) -> Any:
+        """Return the message of the frame."""
+        return _CODECS[self.magic].decode(self.body, self.version)
+
+    def with_message(self, message: Any) -> bytes:
+        """Return a frame of the same protocol and version with ``message``."""
+        encoded: bytes = _CODECS[self.magic].encode(message, self.version)
+        return encoded
+
+
+def split_frames(data: bytes) -> Iterator[Frame]:
+    """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body."""
+    position = 0
+    while position < len(data):
+        head = frame_head(data, position)
+        if head is None:
+            yield Frame(data[position:], 0, 0, b"")
+            return
+        magic, version, start, end = head
+        body = data[start:end] if magic in _CODECS else b""
+        yield Frame(data[position:end], magic, version, body)
+        position = end
+
+
+class FrameRules:
+    """The rules of a network, by sending and receiving host, and the frames that they hold."""
+
+    def __init__(self) -> None:
+        self.by_hosts: dict[tuple[str, str], FrameRule] = {}
+        self._held: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def release(self, count: int | None) -> int:
+        """Let the oldest ``count`` held frames arrive (None: all); return how many arrive."""
+        released = 0
+        while self._held and (count is None or released < count):
+            with self._lock:
+                deliver = self._held.popleft()
+            deliver()
+            released += 1
+        return released
+
+    def apply(
+        self, hosts: tuple[str, str], data: bytes, deliver: Callable[[bytes], None]
+    ) -> tuple[bytes, bool]:
+        """Return the bytes of a chunk that arrive, and whether the connection is lost after them.
+
+        ``deliver`` sends the bytes of a held frame later.
+        """
+        rule = self.by_hosts.get(hosts)
+        if rule is None:
+            return data, False
+        arriving: list[bytes] = []
+        for frame in split_frames(data):
+            decision = rule(frame.decode()) if frame.body else None
+            match decision:
+                case None:
+                    arriving.append(frame.raw)
+                case Replaced(message):
+                    arriving.append(frame.with_message(message))
+                case FrameFault.HOLD:
+                    with self._lock:
+                        self._held.append(lambda raw=frame.raw: deliver(raw))  # type: ignore[misc]
+                case FrameFault.CUT:
+                    return b"".join(arriving), True
+                case FrameFault.DROP:
+                    pass
+        return b"".join(arriving), False
