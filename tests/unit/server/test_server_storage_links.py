@@ -169,6 +169,7 @@ async def test_partitions_share_one_connection_until_the_last_releases_it() -> N
         first.connect(scene.links, frozenset())
         second.send(scene.name, request())
         await eventually(lambda: second.answers)
+        assert second.answers[0] is not None, "the link is still open"
         second.connect(scene.links, frozenset())
         await eventually(lambda: not scene.connections)
         assert first.events == ["up"]
