@@ -60,8 +60,8 @@ SHELL_BUGS = (
     Planted(
         "a storage that does not answer stays connected",
         Package.SERVER,
-        "if waited >= _ANSWER_SECONDS:\n",
-        "if waited >= 10 * _ANSWER_SECONDS:\n",
+        "_ANSWER_SECONDS = 10.0\n",
+        "_ANSWER_SECONDS = 100.0\n",
         "A hung storage delays appends.",
         nodes(
             "unit/server/test_server_storage_links.py::test_storage_that_leaves_a_request_unanswered_is_disconnected"

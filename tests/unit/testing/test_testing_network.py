@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -285,7 +286,7 @@ async def send_under(world: World, rule: FrameRule) -> tuple[Recorder, Recorder]
 
 
 def marks(recorder: Recorder) -> list[int]:
-    decoded = [client_server.decode(body, NEWEST) for body in recorder.bodies]
+    decoded: list[Any] = [client_server.decode(body, NEWEST) for body in recorder.bodies]
     return [each.client_high_water_mark for each in decoded]
 
 
