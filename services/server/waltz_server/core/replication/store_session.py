@@ -229,6 +229,7 @@ class StoreSession:
         return True
 
     def _recover(self) -> None:
+        """Request the next steps; once a quorum has recovered, have the metadata written."""
         for storage, step in self.recovery.steps():
             request = request_of(step, self.session_id, self.partition)
             if isinstance(step, Copy):
@@ -305,7 +306,7 @@ class StoreSession:
         if not r.lagged:
             r.lagged = True
             lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
-            self._log(LogLevel.INFO, f"{lack} and catches up from its peers")
+            self._log(f"{lack} and catches up from its peers", LogLevel.INFO)
 
     def _end_copy(self, request: st.Request) -> ReplicaSession | None:
         """End the copy whose records ``request`` reads; return the replica that copies, or None."""
@@ -334,8 +335,8 @@ class StoreSession:
         self._unreadable.add(source)
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold the records"
-        what = f"{source} cannot be read from {first_id} on: {why}; {r.storage} tries another peer"
-        self._log(LogLevel.WARNING, what)
+        reason = f"{source} cannot be read from {first_id} on: {why}"
+        self._log(f"{reason}; {r.storage} tries another peer")
         if r.stage is ReplicaStage.RECOVERING:
             self.recovery.not_copied(r.storage, source)
             self._recover()
@@ -392,9 +393,8 @@ class StoreSession:
         if len(remaining) < self._quorum:
             self.close(reason)
             return
-        what = f"session {self.session_id} continues without {r.storage}: {reason}"
-        self._log(LogLevel.WARNING, what)
+        self._log(f"session {self.session_id} continues without {r.storage}: {reason}")
         self.pump()
 
-    def _log(self, level: LogLevel, text: str) -> None:
+    def _log(self, text: str, level: LogLevel = LogLevel.WARNING) -> None:
         self._ready.add(WriteLog(level, f"partition {self.partition}: {text}"))
