@@ -17,6 +17,7 @@ class FakeConnection:
         self._handler = handler
 
     def close(self) -> None:
+        self._handler.closed += 1
         self._handler.link.lost("closed")
 
 
@@ -25,6 +26,7 @@ class Handler:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.closed = 0
         self.problem: Exception | None = None
         self.lost_while_opening = False
         self.link: ReconnectingLink[FakeConnection] = ReconnectingLink(
@@ -77,6 +79,7 @@ async def test_link_stopped_while_up_closes_without_a_callback(handler: Handler)
     await asyncio.wait([handler.link.stop()])
     assert handler.events == ["open", "up"]
     assert handler.link.connection is None
+    assert handler.closed == 1
 
 
 async def test_link_with_the_same_problem_again_logs_it_once(

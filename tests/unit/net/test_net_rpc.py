@@ -21,18 +21,32 @@ from waltz.net import (
     RemoteFailure,
     RpcConnection,
 )
-from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, admin, storage
+from waltz.protocol import (
+    ADMIN,
+    CLIENT_SERVER,
+    STORAGE,
+    ProtocolSpec,
+    UnsupportedByPeer,
+    admin,
+    storage,
+)
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.frames import encode_frame
+from waltz.testing import MemoryNetwork, run
 
 CLUSTER = (uuid.UUID(int=1), 4)
 
 
 class Node(FrameHandler):
-    """A storage node that opens, and keeps all other requests for the test to answer."""
+    """A storage node that opens, and keeps all other requests for the test to answer.
 
-    def __init__(self, messages: Any) -> None:
+    ``silent`` makes it keep the request to open, too.
+    """
+
+    def __init__(self, messages: Any, *, silent: bool = False) -> None:
         self.messages = messages
+        self.silent = silent
+        self.losses: list[str] = []
         self.connection: FrameConnection | None = None
         self.held: list[Any] = []
         self.refusal: str | None = None
@@ -45,7 +59,7 @@ class Node(FrameHandler):
         for body in bodies:
             request = self.messages.decode(body, self.connection.version)
             match request:
-                case storage.OpenRequest(session, seq, partition):
+                case storage.OpenRequest(session, seq, partition) if not self.silent:
                     self.send(
                         storage.FailureResponse(session, seq, partition, RpcFailure(self.refusal))
                         if self.refusal
@@ -61,7 +75,7 @@ class Node(FrameHandler):
         self.connection.send(self.messages.encode(answer, self.connection.version))
 
     def lost(self, reason: str) -> None:
-        pass
+        self.losses.append(reason)
 
 
 @asynccontextmanager
@@ -126,10 +140,76 @@ async def test_rpc_pending_calls_fail_with_the_connection() -> None:
 
 
 async def test_rpc_open_at_another_cluster_is_refused() -> None:
+    """The refused connection is closed: a server tries again and again."""
     async with node() as (storage_node, port):
         storage_node.refusal = "StorageException: wrong key"
         with pytest.raises(RemoteFailure, match="wrong key"):
             await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        await eventually(lambda: storage_node.losses)
+
+
+def test_rpc_open_without_an_answer_fails_and_closes_the_connection() -> None:
+    async def main() -> None:
+        one, network = silent_node()
+        with pytest.raises(DialFailed, match="did not finish the storage handshake within 10 s"):
+            await open_at(network)
+        assert asyncio.get_running_loop().time() == pytest.approx(10, abs=1)
+        await eventually(lambda: one.losses)
+
+    run(main())
+
+
+def test_rpc_cancelled_open_closes_the_connection() -> None:
+    async def main() -> None:
+        one, network = silent_node()
+        opening = asyncio.ensure_future(open_at(network))
+        await eventually(lambda: one.held)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await eventually(lambda: one.losses)
+
+    run(main())
+
+
+def silent_node() -> tuple[Node, MemoryNetwork]:
+    """Return a node that does not answer the request to open, and its network."""
+    one, network = Node(storage, silent=True), MemoryNetwork()
+    network.host("storage").listener(STORAGE, lambda: one, PLAINTEXT).start(None, 7)
+    return one, network
+
+
+async def open_at(network: MemoryNetwork) -> RpcConnection:
+    host = network.host("server")
+    return await RpcConnection.open_storage(("storage", 7), PLAINTEXT, CLUSTER, network=host)
+
+
+async def test_rpc_answer_is_passed_on_once() -> None:
+    """Neither a second answer nor the end of the connection ends the request again."""
+    async with node() as (storage_node, port):
+        rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        answers: list[Any] = []
+        rpc.send_request(storage.MaxTransactionIdRequest(1, rpc.next_seq(), 0), answers.append)
+        await eventually(lambda: storage_node.held)
+        for transaction_id in (10, 11):
+            storage_node.send(storage.MaxTransactionIdResponse(1, 0, 0, transaction_id))
+        await eventually(lambda: answers)
+        rpc.close()
+        await eventually(lambda: storage_node.losses)
+        assert [answer.transaction_id for answer in answers] == [10]
+
+
+async def test_rpc_request_that_the_peer_lacks_is_never_answered() -> None:
+    async with node(STORAGE.limited_to(0)) as (storage_node, port):
+        rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        answers: list[Any] = []
+        with pytest.raises(UnsupportedByPeer):
+            rpc.send_request(
+                storage.BoundedRecordListRequest(1, rpc.next_seq(), 0, 5, 1, 100), answers.append
+            )
+        rpc.close()
+        await eventually(lambda: storage_node.losses)
+        assert answers == []
 
 
 async def test_rpc_call_on_the_admin_port_is_answered() -> None:
