@@ -92,6 +92,13 @@ class RetrySession:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryMetadata:
+    """Timer: the open session of this id may try its next operation on the metadata."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryOverdue:
     """Timer: if the recovery of this session still runs, it takes too long."""
 
@@ -123,7 +130,7 @@ class RangeReadTick:
     """Timer: range reads (`range_reads`) measure their waits in ticks, and one tick is over."""
 
 
-StoreTimer = RetrySession | RecoveryOverdue | BackoffOver | ResetFailures
+StoreTimer = RetrySession | RetryMetadata | RecoveryOverdue | BackoffOver | ResetFailures
 Timer = StoreTimer | RetryFeeds | RangeReadTick
 
 

@@ -21,15 +21,11 @@ from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches,
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.mounted_clients import MountedClients
 from waltz_server.core.effects import (
-    BackoffOver,
     DisconnectClient,
     Effect,
     RangeReadTick,
     Ready,
-    RecoveryOverdue,
-    ResetFailures,
     RetryFeeds,
-    RetrySession,
     SendToClient,
     Timer,
 )
@@ -283,10 +279,8 @@ class Partition:
                 self._feeding.resume()
             case RangeReadTick():
                 self._ranges.tick()
-            case RetrySession() | RecoveryOverdue() | BackoffOver() | ResetFailures():
-                self.store.timer_expired(timer)
             case _:
-                assert_never(timer)
+                self.store.timer_expired(timer)
 
     # ---- reports of the store
 

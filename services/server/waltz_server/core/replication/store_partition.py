@@ -28,6 +28,7 @@ from waltz_server.core.effects import (
     Ready,
     RecoveryOverdue,
     ResetFailures,
+    RetryMetadata,
     RetrySession,
     StartTimer,
     StoreTimer,
@@ -38,12 +39,17 @@ from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outcomes
 from waltz_server.core.replication.metadata_operation import AwaitedOperation
 from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.replication.session_metadata import (
+    METADATA_BACKOFF,
+    REPLICAS_CHANGED,
+    SessionMetadata,
+    renewal_reason,
+)
 from waltz_server.core.replication.session_state import SessionPhase, StoreStage
 from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
 from waltz_server.core.store_reports import SessionOpened, StoreReports
 
-_METADATA_BACKOFF = Backoff(0.1, 1.0)
 _OVERDUE_SECONDS = 5.0
 """How long a recovery may take before the partition counts as unhealthy."""
 
@@ -71,8 +77,8 @@ class StorePartition:
         """The current store session, None between two sessions."""
         self._opened = False
         """Whether the newest session has opened."""
-        self._version = -1
-        """The version of the metadata in ZooKeeper, for the next compare-and-set."""
+        self._metadata: SessionMetadata | None = None
+        """The metadata operations of the current session, None between two sessions."""
         self._awaited = AwaitedOperation(ready)
         self._begun: PartitionMetadata | None = None
         """The metadata that are being written to begin a session."""
@@ -131,7 +137,11 @@ class StorePartition:
         if generation <= self._generation or self._stage is StoreStage.CLOSED:
             return
         self._generation = generation
-        self._restart("generation changed")
+        if self.session is not None:
+            self.session.close("generation changed")
+            self._after_session_input()
+        else:
+            self._restart()
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
         """Use the replicas on these storages, from the next session on."""
@@ -140,18 +150,17 @@ class StorePartition:
             return
         self._replicas = new
         self._connect_storages()
-        reason = "the replica assignment changed"
-        if self.session is not None and self.session.phase is not SessionPhase.CLOSED:
-            self.session.drain(reason)
-            self._after_session_input()
-        else:
-            self._restart(reason)
+        if self.session is None:
+            self._restart()
+        elif self.session.phase is SessionPhase.RECOVERING:
+            self.session.drain(REPLICAS_CHANGED)
+        self._after_session_input()
 
     def close(self) -> None:
         """Stop. Open appends stay unresolved; their clients look for them in the log."""
         if self.session is not None:
             self.session.close("the partition is closed")
-        self.session = None
+        self.session = self._metadata = None
         self._awaited.cancel()
         self.reads.ended()
         self._stage = StoreStage.CLOSED
@@ -188,9 +197,8 @@ class StorePartition:
         if session is None or request.session_id != session.session_id:
             return
         if not session.answered(storage, request, response):
-            self._log(
-                LogLevel.WARNING, f"{storage} is not ready: {response.failure.message}; backing off"
-            )
+            why = response.failure.message
+            self._log(LogLevel.WARNING, f"{storage} is not ready: {why}; backing off")
             self._backoff.back_off((storage,))
         self._after_session_input()
 
@@ -199,6 +207,10 @@ class StorePartition:
     ) -> None:
         """Begin a session on the metadata that ``operation`` has read."""
         if not self._awaited.take(operation):
+            return
+        if self._metadata is not None:
+            self._metadata.was_read(value, version)
+            self._after_session_input()
             return
         if value.generation > self._generation:
             # Another server owns the partition now. A new session here would end its session.
@@ -219,22 +231,21 @@ class StorePartition:
         """Continue after ``operation`` has succeeded; the metadata now has ``version``."""
         if not self._awaited.take(operation):
             return
-        self._version = version
         if self._stage is StoreStage.BEGINNING and self._begun is not None:
-            self._begin_session(self._begun)
-        elif self.session is not None:
-            self.session.metadata_written()
+            self._begin_session(self._begun, version)
+        elif self._metadata is not None:
+            self._metadata.written(version)
         self._after_session_input()
 
     def metadata_failed(self, operation: MetadataOperation, reason: str) -> None:
-        """Retry, or end the session: ``operation`` failed, or another server wrote first."""
+        """Retry, or end a session that has not opened: ``operation`` failed, or may have failed."""
         if not self._awaited.take(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
-            self._wait(_METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
+            self._wait(METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
             self._failures += 1
-        elif self.session is not None:
-            self.session.close(f"metadata: {reason}")
+        elif self._metadata is not None:
+            self._metadata.failed(operation, reason)
             self._after_session_input()
 
     def timer_expired(self, timer: StoreTimer) -> None:
@@ -243,6 +254,10 @@ class StorePartition:
             case RetrySession(attempt):
                 if self._stage is StoreStage.WAITING and attempt == self._attempt:
                     self._begin()
+            case RetryMetadata(session_id):
+                if self._metadata is not None and session_id == self.session_id:
+                    self._metadata.pause_over()
+                    self._after_session_input()
             case RecoveryOverdue(session_id):
                 self._report_overdue(session_id)
             case BackoffOver(storage):
@@ -270,12 +285,9 @@ class StorePartition:
         if self._backoff.track(wanted):
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
-    def _restart(self, reason: str) -> None:
+    def _restart(self) -> None:
         """Begin a session; an attempt that is under way takes the new values itself."""
-        if self.session is not None and self.session.phase is not SessionPhase.CLOSED:
-            self.session.close(reason)
-            self._after_session_input()
-        elif self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
+        if self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
             self._begin()
 
     def _begin(self) -> None:
@@ -292,7 +304,7 @@ class StorePartition:
         self._log(LogLevel.WARNING, f"{reason}; retrying in {seconds:g} s")
         self._ready.add(StartTimer(seconds, RetrySession(self._attempt)))
 
-    def _begin_session(self, begun: PartitionMetadata) -> None:
+    def _begin_session(self, begun: PartitionMetadata, version: int) -> None:
         self._begun = None
         if begun.generation != self._generation:
             # The generation changed during the write.
@@ -311,6 +323,7 @@ class StorePartition:
             self._ready,
             self._reports,
         )
+        self._metadata = SessionMetadata(session, version, self._awaited, self._ready)
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session.session_id)))
         for name in self._backoff.available():
             session.storage_up(name)
@@ -318,31 +331,22 @@ class StorePartition:
     def _after_session_input(self) -> None:
         """Act on the changes that an input made to the session, which may have opened or ended."""
         session = self.session
-        if session is None:
+        if session is None or self._metadata is None:
             return
         if not self._opened and session.phase is SessionPhase.OPEN:
             self._session_opened(session)
         if self._opened:
             self._mark = session.high_water_mark
-        if session.metadata_due is not None and not self._awaited.is_pending:
-            self._awaited.start(WriteMetadata(session.metadata_due, self._version))
         self._backoff.back_off(session.newly_failed)
         session.newly_failed.clear()
-        if session.failed:
-            self._readmit(session)
+        renewal = renewal_reason(session, self._replicas, self._backoff)
+        if renewal is not None and session.is_stuck():
+            # A recovery that may still open the session is not ended: the storage to readmit might
+            # only delay the next session, too.
+            session.drain(renewal)
+        self._metadata.proceed(renewal)
         if session.phase is SessionPhase.CLOSED:
             self._session_ended(session)
-
-    def _readmit(self, session: StoreSession) -> None:
-        """End ``session``, so that the next one includes a storage whose backoff has ended.
-
-        A recovery that may still open the session is not ended: the storage might only delay the
-        next session, too.
-        """
-        if session.phase is not SessionPhase.OPEN and not session.is_stuck():
-            return
-        if storage := next(filter(self._backoff.is_available, session.failed), None):
-            session.drain(f"to readmit {storage}")
 
     def _session_opened(self, session: StoreSession) -> None:
         self._opened = True
@@ -365,7 +369,7 @@ class StorePartition:
         session.pump()
 
     def _session_ended(self, session: StoreSession) -> None:
-        self.session = None
+        self.session = self._metadata = None
         self._awaited.cancel()
         self.reads.ended()
         self._connect_storages()
@@ -377,12 +381,8 @@ class StorePartition:
                 self._log(LogLevel.INFO, f"{number} appends in doubt until the next session opens")
         else:
             self.healthy = False
-        roles = session.recovery.summary() or "no replica connected"
-        self._log(
-            LogLevel.INFO, f"session {session.session_id} ended: {session.end_reason} ({roles})"
-        )
-        if self._stage is StoreStage.CLOSED:
-            return
+        why = f"{session.end_reason} ({session.recovery.summary() or 'no replica connected'})"
+        self._log(LogLevel.INFO, f"session {session.session_id} ended: {why}")
         if self._opened or session.drained_early:
             self._begin()
         else:

@@ -159,11 +159,6 @@ class StoreSession:
             and self.phase is SessionPhase.OPEN
             and self._tail.in_flight < limits.batches_in_flight
         ):
-            if self._next_id - 1 - self.low_water_mark >= limits.checkpoint_interval:
-                # Low-water marks advance only with a new session. A replica that is readmitted may
-                # be cut to its mark: without checkpoints it would have to copy more and more.
-                self.drain("checkpoint")
-                break
             batch = form_batch(self._queue, self._next_id, limits)
             self._next_id = batch.last_id + 1
             self._tail.add(batch)
@@ -200,6 +195,10 @@ class StoreSession:
         return frozenset(
             n for n, r in self.replica_states.items() if r.stage is ReplicaStage.ACTIVE
         )
+
+    def is_checkpoint_due(self) -> bool:
+        """Whether the session has so many transactions that the marks should advance."""
+        return self._next_id - 1 - self.low_water_mark >= self._limits.checkpoint_interval
 
     def is_stuck(self) -> bool:
         """Whether the session is recovering, and no operation under way can open it."""
