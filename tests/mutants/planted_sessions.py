@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.planting import Package, Planted
+from tests.mutants.planting import Package, Planted, nodes
 
 SESSION_BUGS = (
     Planted(
@@ -209,5 +209,48 @@ SESSION_BUGS = (
         "if mark is None or not self._confirmed:\n",
         "if mark is None:\n",
         "A server that gets its partition back answers with the end of an older log.",
+    ),
+    Planted(
+        "an unconfirmed mark answers requests for the mark",
+        Package.SERVER,
+        "return self._mark if self._confirmed else None\n",
+        "return self._mark\n",
+        "A server that gets its partition back reports the end of an older log.",
+        nodes(
+            "unit/server/test_server_partition_reads.py::test_mark_of_an_older_generation_is_not_answered_until_a_session_opens"
+        ),
+    ),
+    Planted(
+        "an open session is drained before ZooKeeper answers",
+        Package.SERVER,
+        "elif session.phase is SessionPhase.OPEN and (self._write_in_doubt or renewal is not None)"
+        ":\n    self._awaited.start(ReadMetadata())\n",
+        "elif session.phase is SessionPhase.OPEN and renewal is not None:\n"
+        "    session.drain(renewal)\n",
+        "While ZooKeeper is away, a checkpoint or a returning replica stops all appends.",
+        nodes(
+            "unit/server/test_server_session_renewal.py::test_session_takes_appends_while_zookeeper_does_not_answer"
+        ),
+    ),
+    Planted(
+        "a failed operation on the metadata ends an open session",
+        Package.SERVER,
+        'if session.phase is not SessionPhase.OPEN:\n    session.close(f"metadata: {reason}")\n',
+        "if session.phase is not SessionPhase.DRAINING:\n"
+        '    session.close(f"metadata: {reason}")\n',
+        "While ZooKeeper is away, a returning replica stops all appends.",
+        nodes(
+            "unit/server/test_server_session_renewal.py::test_failed_write_of_an_open_session_is_resolved_by_a_read"
+        ),
+    ),
+    Planted(
+        "a renewal ignores a newer generation",
+        Package.SERVER,
+        "if (value.generation, value.session_id) != (session.generation, session.session_id):\n",
+        "if value.session_id < session.session_id:\n",
+        "A server that has lost the partition drains its session and keeps its clients waiting.",
+        nodes(
+            "unit/server/test_server_session_renewal.py::test_generation_of_another_server_ends_the_session"
+        ),
     ),
 )

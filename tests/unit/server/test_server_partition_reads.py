@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put, take_messages
-from tests.support.scripted_storages import World, append
+from tests.support.scripted_storages import World, append, record
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
@@ -109,3 +110,39 @@ def test_data_read_before_the_partition_opens_is_refused() -> None:
     peer = Peer(4)
     read(world, peer, 1)
     assert take_messages(world, peer)[0].error is not None
+
+
+# ---- the high-water mark
+
+
+def read_mark(world: World, generation: int) -> int:
+    peer = Peer(4)
+    world.core.read_mark(peer, cs.HighWaterMarkRequest(ReqId(-1, generation, 0, 1)))
+    world.settle()
+    (answer,) = take_messages(world, peer)
+    return int(answer.transaction_id)
+
+
+def test_mark_of_an_older_generation_is_not_answered_until_a_session_opens() -> None:
+    """Another server has committed a transaction in generation 2."""
+    world = opened(last=2)
+    assert read_mark(world, 1) == 2
+    states = dict.fromkeys(NAMES, ReplicaState(2, UNRESOLVED))
+    world.metadata = PartitionMetadata(2, 2, states)
+    world.version += 1
+    for storage in world.storages.values():
+        storage.records.append(record(3))
+        storage.session = storage.fence = 2
+    world.hold(*NAMES)
+    world.core.set_generation(3)
+    world.settle()
+    assert [read_mark(world, generation) for generation in (0, 1, 3)] == [UNRESOLVED] * 3
+    assert world.core.high_water_mark is None
+    world.release(*NAMES)
+    assert [read_mark(world, generation) for generation in (0, 1, 3)] == [3] * 3
+    assert world.core.high_water_mark == 3
+
+
+def test_mark_is_not_answered_to_a_client_that_knows_a_newer_generation() -> None:
+    world = opened(last=2)
+    assert read_mark(world, 2) == UNRESOLVED

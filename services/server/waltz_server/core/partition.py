@@ -117,8 +117,11 @@ class Partition:
 
     @property
     def high_water_mark(self) -> int | None:
-        """The last committed transaction id, None until the first store session has opened."""
-        return self._mark
+        """The last committed transaction id, None until a session of this generation has opened.
+
+        In an older generation, the log may have grown under other servers since.
+        """
+        return self._mark if self._confirmed else None
 
     @property
     def overloaded(self) -> bool:
@@ -237,8 +240,9 @@ class Partition:
         self._release_barriers()
 
     def read_mark(self, peer: Peer, request: cs.HighWaterMarkRequest) -> None:
-        """Answer with the high-water mark."""
-        mark = self._mark
+        """Answer with the high-water mark, or that it is not known yet."""
+        # As in `mount`, a client that knows of a newer owner gets no mark of this server.
+        mark = self.high_water_mark if request.req_id.generation <= self.generation else None
         answer = cs.HighWaterMarkResponse(request.req_id, UNRESOLVED if mark is None else mark)
         self._send(peer, answer)
 
