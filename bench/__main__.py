@@ -120,10 +120,14 @@ async def _interleave(command: str, pairs: int, size: int, scale: float) -> None
             ours: list[Reading] = []
             theirs: list[Reading] = []
             for number in range(pairs):
-                console.print(f"{shape[0]} x {shape[1]}: pair {number + 1} of {pairs}")
                 out = await cluster.put(*shape, size, records, locks=True)
                 ours.append(Reading(out.committed / out.seconds, out.p50_ms))
                 theirs.append(await read_yardstick(command, *shape, size, records))
+                console.print(
+                    f"{shape[0]} x {shape[1]}, pair {number + 1} of {pairs}: "
+                    f"{ours[-1].rate:,.0f} and {theirs[-1].rate:,.0f} tx/s, "
+                    f"p50 {ours[-1].p50_ms:.2f} and {theirs[-1].p50_ms:.2f} ms"
+                )
             rates = [r.rate for r in ours], [r.rate for r in theirs]
             p50s = [r.p50_ms for r in ours], [r.p50_ms for r in theirs]
             table.add_row(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 _RATE = re.compile(r"([\d.]+) tx/s")
 _P50 = re.compile(r"p50 ([\d.]+)")
+_LONGEST_RUN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,15 @@ async def read_yardstick(
 
     ``{clients}``, ``{window}``, ``{size}`` and ``{records}`` in the command are replaced. The
     command must print a text such as ``900 tx/s p50 4.1``, with the latency in milliseconds. Raises
-    RuntimeError if it does not.
+    RuntimeError if it does not, or does not end within five minutes.
     """
     filled = command.format(clients=clients, window=window, size=size, records=records)
     process = await asyncio.create_subprocess_exec(*shlex.split(filled), stdout=-1, stderr=-1)
-    out, err = await process.communicate()
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), _LONGEST_RUN_SECONDS)
+    except TimeoutError:
+        process.terminate()
+        out, err = b"", b"it did not end within five minutes"
     text = out.decode()
     rate, p50 = _RATE.search(text), _P50.search(text)
     if rate is None or p50 is None:
