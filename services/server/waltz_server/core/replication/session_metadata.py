@@ -13,8 +13,6 @@ the outcome.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.net.core.backoff import Backoff
 from waltz_server.core.effects import (
@@ -39,13 +37,14 @@ REPLICAS_CHANGED = "the replica assignment changed"
 
 
 def renewal_reason(
-    session: StoreSession, replicas: Collection[str], backoff: StorageBackoff
+    session: StoreSession, replicas: tuple[str, ...], backoff: StorageBackoff
 ) -> str | None:
     """Return why another session should follow ``session``, None if it need not.
 
     ``replicas`` are the storages that are assigned now.
     """
-    if set(session.replicas) != set(replicas):
+    # The first comparison is for speed: this is called for each answer of a storage.
+    if session.replicas != replicas and set(session.replicas) != set(replicas):
         return REPLICAS_CHANGED
     if session.is_checkpoint_due():
         # Low-water marks advance only with a new session. A replica that is readmitted may be cut
