@@ -97,36 +97,38 @@ CLIENT_BUGS = (
     Planted(
         "a lost connection settles appends as absent",
         Package.CLIENT,
-        "self._open_flushes.clear()\nself.mount.detach()\n",
-        "self._open_flushes.clear()\nself.mount.detach()\nself._settle_absent_up_to(self._ids.last)\n",
+        "self._sent.drop_open_flushes()\nself.mount.detach()\n",
+        "self._sent.drop_open_flushes()\n"
+        "self.mount.detach()\n"
+        "self._sent._settle_absent_before(1 << 62)\n",
         "An append is reported absent because its answer was lost.",
     ),
     Planted(
         "a refused lock is reported too early",
         Package.CLIENT,
-        "if t <= mark:\n",
-        "if t <= mark + 1000:\n",
+        "if refused.conflict <= mark:\n",
+        "if refused.conflict <= mark + 1000:\n",
         "A client retries before it has received the transaction that took the lock.",
     ),
     Planted(
         "a flush settles appends that came after it",
         Package.CLIENT,
-        "self._settle_absent_up_to(max(reached))\n",
-        "self._settle_absent_up_to(self._ids.last)\n",
+        "self._settle_absent_before(max(reached))\n",
+        "self._settle_absent_before(1 << 62)\n",
         "Appends that were sent after the flush are reported absent.",
     ),
     Planted(
         "a flush settles appends before the feed has reached its mark",
         Package.CLIENT,
-        "reached = [order for t, order in self._answered_flushes if t <= mark]\n",
-        "reached = [order for t, order in self._answered_flushes]\n",
+        "reached = [flush.place for flush in self._answered_flushes if flush.mark <= mark]\n",
+        "reached = [flush.place for flush in self._answered_flushes]\n",
         "An append is reported absent that the feed has not delivered yet.",
     ),
     Planted(
         "another client's transaction settles an append",
         Package.CLIENT,
-        "if client == own and seq in sent and",
-        "if seq in sent and",
+        "if client == own and seq in in_doubt and",
+        "if seq in in_doubt and",
         "An append is reported committed as another client's transaction.",
     ),
     Planted(
@@ -139,8 +141,8 @@ CLIENT_BUGS = (
     Planted(
         "repeated feed records are delivered again",
         Package.CLIENT,
-        "if record[4] == mark + 1:\n    mark += 1\n",
-        "if record[4] >= 0:\n    mark = record[4]\n",
+        "if record[FEED_TRANSACTION_ID] == mark + 1:\n    mark += 1\n",
+        "if record[FEED_TRANSACTION_ID] >= 0:\n    mark = record[FEED_TRANSACTION_ID]\n",
         "A stream delivers a transaction twice.",
     ),
 )

@@ -41,7 +41,7 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition in use. ``link`` is the link to its server while that is connected."""
+    """A partition in use. ``link`` is the link to its server, None while it is not connected."""
 
     appends: PartitionAppends
     in_flight: InFlightLimit
@@ -75,7 +75,7 @@ class Appender:
         # the others.
         self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._calls = 0
-        """The number of append calls so far, and the number of the last call."""
+        """The number of append calls so far. It is also the number of the last call."""
         self._open_calls: dict[int, None] = {}
         """The numbers of the open calls, in ascending order."""
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
@@ -118,10 +118,10 @@ class Appender:
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append(call, append))
-        end = next(iter(call.outcomes), None)
-        if end is None or end.outcome is not Outcome.COMMITTED:
-            raise self._error(call, end)
-        return end.number
+        settled = call.outcomes[0] if call.outcomes else None
+        if settled is None or settled.outcome is not Outcome.COMMITTED:
+            raise self._error(call, settled)
+        return settled.number
 
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
@@ -132,16 +132,22 @@ class Appender:
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append_batch(call, appends))
-        ends = call.outcomes
-        outcomes = tuple(batch_outcome(end) for end in ends)
+        settled = call.outcomes
+        if not settled:
+            # The timeout passed before the batch was passed to `PartitionAppends`.
+            raise self._error(call, None)
+        assert len(settled) == len(appends), "withdraw returns an outcome of each append"
+        outcomes = tuple(batch_outcome(each) for each in settled)
         known = [outcome for outcome in outcomes if outcome is not None]
         if len(known) < len(appends):
-            unknown = None if not ends else ends[outcomes.index(None)]
-            raise self._error(call, unknown, outcomes)
+            raise self._error(call, settled[outcomes.index(None)], outcomes)
         return known
 
     def give_up(self, req_id: ReqId) -> None:
-        """Make the call of the append ``req_id`` raise AppendUncertain now, if it was sent."""
+        """Make the call of the append ``req_id`` raise AppendUncertain now.
+
+        No effect if the append was not sent, or has an outcome.
+        """
         state = self._partitions.get(req_id.partition)
         if state is not None:
             state.appends.give_up(req_id)
@@ -212,7 +218,10 @@ class Appender:
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` as an open call. If the timeout of ``call`` passes, set ``call.late``."""
+        """Await ``work`` as an open call.
+
+        If the timeout of ``call`` passes, cancel ``work``, set ``call.late`` and return.
+        """
         self._calls += 1
         number = self._calls
         self._open_calls[number] = None
@@ -293,30 +302,31 @@ class Appender:
     def _error(
         self,
         call: AppendCall,
-        end: Settled | None,
+        settled: Settled | None,
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
         """Return the error for the caller of ``call``, which did not succeed.
 
-        ``end`` is the outcome that causes the error, None if no append has an outcome. ``outcomes``
-        are those of a batch.
+        ``settled`` is the outcome that causes the error, None if no append has an outcome.
+        ``outcomes`` are those of a batch.
         """
         partition = call.partition
-        if end is not None:
-            match end.outcome:
+        if settled is not None:
+            match settled.outcome:
                 case Outcome.LOCK_FAILED:
-                    return LockFailed(partition, end.number)
+                    return LockFailed(partition, settled.number)
                 case Outcome.AHEAD:
-                    return ClientAhead(partition, self.mark(partition), end.number)
+                    return ClientAhead(partition, self.mark(partition), settled.number)
                 case Outcome.UNSUPPORTED:
                     feature = "batches of appends" if outcomes else "such locks"
-                    return ServerTooOld(partition, end.number, feature)
+                    return ServerTooOld(partition, settled.number, feature)
                 case Outcome.UNCERTAIN:
-                    assert end.req_id is not None
-                    return AppendUncertain(partition, end.req_id, self._why(call), outcomes)
+                    assert settled.req_id is not None
+                    return AppendUncertain(partition, settled.req_id, self._why(call), outcomes)
         if self._ended is not None:
             return self._ended()
-        absent = call.attempts > 1 or (end is not None and end.outcome is Outcome.ABSENT)
+        # The timeout passed before the append was sent, or before it was sent again.
+        absent = call.attempts > 1 or (settled is not None and settled.outcome is Outcome.ABSENT)
         sent = "the append is not in the log" if absent else "nothing was sent"
         return ClusterUnreachable(
             f"partition {partition}: no server accepted the append within {call.seconds:g} s; "
@@ -358,6 +368,7 @@ class Appender:
         return busy
 
     def _wake_flushers(self) -> None:
+        """End each `flush` that waits only for calls that have ended."""
         oldest = next(iter(self._open_calls), self._calls + 1)
         for last, future in self._flushers:
             if oldest > last:

@@ -1,4 +1,4 @@
-"""The client of a cluster. Network and ZooKeeper."""
+"""The client of a cluster. Touches the network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Client(LogClient[DataT]):
         try:
             return await self._cluster.next_client_id()
         except StoreError as error:
-            self._check()
+            self._check()  # If the client was closed meanwhile, this is the cause of the error.
             raise ClusterUnreachable(
                 f"ZooKeeper assigned no client id to a stream: {error}; check that a majority of "
                 "its servers is running"

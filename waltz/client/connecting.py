@@ -1,4 +1,4 @@
-"""Open clients by arguments or by a configuration file. Network and ZooKeeper."""
+"""Open clients by arguments or by a configuration file. Touches the network and ZooKeeper."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class InFlightLimit:
             raise
 
     def leave(self, count: int, size: int) -> None:
-        """End the effect of `enter` with the same arguments."""
+        """Stop counting ``count`` appends of ``size`` bytes, which `enter` has counted."""
         self.count -= count
         self._size -= size
         self._admit()

@@ -1,7 +1,8 @@
 """The interface for many transactions in one request: reads of ranges, appends of batches.
 
-Servers support them from protocol version 5 on (spec/wire.md section 9). Records stay in wire form,
-so that a pipeline can convert thousands of them to columns at once. Waits on the event loop.
+Servers support these requests from protocol version 5 on (spec/wire.md section 9). Records stay in
+wire form, so that a pipeline can convert thousands of them to columns at once. Waits on the event
+loop.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class LogBulk(abc.ABC):
         self._check(partition)
         _check_range(first_id, max_records, max_bytes)
         request = ReadRecords(first_id, max_records, max_bytes, round(wait_seconds * 1000))
-        missing = f"the records of partition {partition} from {first_id} on did not come"
+        missing = f"the records of partition {partition} from {first_id} on did not arrive"
         return await self._in_time(self._read_records(partition, request), timeout, missing)
 
     async def headers(
@@ -100,14 +101,14 @@ class LogBulk(abc.ABC):
     ) -> HeaderRange:
         """Return headers of committed transactions from ``first_id`` on; the result may be empty.
 
-        A header has the request id of the append. So this method can find out whether an append
-        that raised AppendUncertain is in the log.
+        A header has the request id of the append. So a caller can find out whether an append that
+        raised AppendUncertain is in the log.
 
-        It raises the same errors as `records`, except DataCorrupt.
+        This method raises the same errors as `records`, except DataCorrupt.
         """
         self._check(partition)
         _check_range(first_id, max_headers)
-        missing = f"the headers of partition {partition} from {first_id} on did not come"
+        missing = f"the headers of partition {partition} from {first_id} on did not arrive"
         work = self._read_headers(partition, ReadHeaders(first_id, max_headers))
         return await self._in_time(work, timeout, missing)
 

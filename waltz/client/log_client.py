@@ -1,7 +1,7 @@
 """The interface of a client: every public method, with its parameters, defaults and meaning.
 
-`Client` implements the abstract methods of `LogClient`. `waltz.sync` takes the signatures of
-most of its methods from here. Waits on the event loop.
+`Client` implements the abstract methods of `LogClient`. The blocking client of `waltz.sync` takes
+most of its method signatures from `LogClient`. Waits on the event loop.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class LogClient(abc.ABC, Generic[DataT]):
 
     @property
     def metrics(self) -> JsonMetrics:
-        """The metrics of this client, in the JSON form in which a server shows its own."""
+        """The metrics of this client, in the JSON form of a server's metrics."""
         return self._metrics.json
 
     @property
     @abc.abstractmethod
     def pending(self) -> int:
-        """The number of appends without an outcome. `flush` waits for these appends."""
+        """The number of append calls without an outcome. `flush` waits for these calls."""
 
     @property
     @abc.abstractmethod
@@ -257,7 +257,9 @@ class LogClient(abc.ABC, Generic[DataT]):
             ClientClosed: The client is closed.
         """
         self._check(partition)
-        missing = f"the data of transaction {transaction_id} of partition {partition} did not come"
+        missing = (
+            f"the data of transaction {transaction_id} of partition {partition} did not arrive"
+        )
         data = await self._in_time(self._read_data(partition, transaction_id), timeout, missing)
         return cast(DataT, self._deserialize(data))
 

@@ -61,7 +61,10 @@ class ConnectOptions(_PlainOptions, total=False):
 
 
 def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) -> ClientOptions:
-    """Return the options of a client that is opened with these arguments."""
-    plain: _PlainOptions = options
+    """Return the options of a client that is opened with these arguments.
+
+    This removes ``tls`` from ``options``.
+    """
     tls = options.pop("tls", None) or TlsConfig()
-    return ClientOptions(serializer=serializer, tls=tls, **plain)
+    others: _PlainOptions = options
+    return ClientOptions(serializer=serializer, tls=tls, **others)

@@ -25,7 +25,7 @@ _WITHOUT_EFFECT = {
     "client.autoMount": "a partition is mounted when it is first used",
     "client.numTransactionRetryThreads": "submit retries on the event loop, without threads",
     "client.numConsumerThreads": "the application reads the stream itself, without threads",
-    "client.mockDriver": "it is for tests of the reference",
+    "client.mockDriver": "it is for tests of Waltz 0.13.2",
     "client.ssl.": KEY_STORES,
 }
 

@@ -16,7 +16,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from waltz.client.core.codec import FeedRecord, FeedRun, parse
+from waltz.client.core.codec import (
+    FEED_PARTITION,
+    FEED_TRANSACTION_ID,
+    FeedRecord,
+    FeedRun,
+    parse,
+)
 from waltz.client.core.directory import Directory
 from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt
 from waltz.client.core.feed import PartitionFeed
@@ -64,7 +70,10 @@ class StreamSources:
 
 @dataclass(slots=True)
 class _Read:
-    """A transaction whose data is being read."""
+    """A transaction whose data is being read.
+
+    When ``done`` is true, ``answer`` is the answer, or None if the client ended before the answer.
+    """
 
     record: FeedRecord
     done: bool = False
@@ -95,17 +104,23 @@ class ServerStream(LogStream[DataT_co]):
         self._links: Links | None = None
         self._ticker = Ticker(self._tick)
         self._buffer: deque[list[FeedRecord]] = deque()
+        """The fed transactions that `batches` has not taken."""
         self._buffered = 0
+        """The number of transactions in ``_buffer``."""
         self._paused = False
         self._failure: Exception | None = None
-        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when records or answers arrive, when the stream fails, and when it is closed."""
         self._begun = False
         self._closed = False
 
     @override
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
         try:
-            async for batch in self._source():
+            if self._closed or self._begun:
+                raise ClientClosed  # A stream can be iterated over only once.
+            self._begun = True
+            async for batch in self._from_ranges_or_feeds():
                 self._count(batch)
                 yield batch
         finally:
@@ -117,7 +132,7 @@ class ServerStream(LogStream[DataT_co]):
             self._failure = error
         if self._links is not None:
             self._links.end()
-        self._wake.set()
+        self._changed.set()
 
     @override
     async def aclose(self) -> None:
@@ -125,7 +140,7 @@ class ServerStream(LogStream[DataT_co]):
             return
         self._closed = True
         self._ticker.stop()
-        self._wake.set()
+        self._changed.set()
         self._sources.on_end(self)
         if self._links is not None:
             await self._links.close()
@@ -158,33 +173,37 @@ class ServerStream(LogStream[DataT_co]):
         if self._buffered >= self._sources.buffer:
             self._pause()
 
-    async def _source(self) -> AsyncIterator[list[Transaction[Any]]]:
-        """Yield transactions from ranges, or from feeds if ranges are not used."""
-        if self._closed or self._begun:
-            raise ClientClosed  # A stream can be iterated over only once.
-        self._begun = True
-        if self._with_data:
-            ranges = StreamRanges(
-                self._sources.request_client, self._after, self._until, self._wake.set
-            )
-            try:
-                async for batch in read_batches(
-                    ranges, self._wait_for_change, self._sources.deserialize
-                ):
-                    yield batch
-            finally:
-                ranges.end()
-            if not ranges.unsupported:
-                return
-            # A server is too old for ranges: continue with feeds, and read the data of each
-            # transaction by a request of its own.
-            self._after = ranges.positions
-        await self._start()
-        async for batch in self._with_their_data() if self._with_data else self._without_data():
-            yield batch
+    async def _from_ranges_or_feeds(self) -> AsyncIterator[list[Transaction[Any]]]:
+        """Yield the transactions: with data from ranges, otherwise from feeds.
 
-    async def _start(self) -> None:
-        """Take a client id, and begin the feeds of the partitions that are not complete."""
+        If a server is too old for ranges, continue with feeds, and read the data of each
+        transaction by a request of its own.
+        """
+        if not self._with_data:
+            await self._start_feeds(self._after)
+            async for batch in self._from_feeds():
+                yield batch
+            return
+        ranges = StreamRanges(
+            self._sources.request_client, self._after, self._until, self._changed.set
+        )
+        try:
+            async for batch in read_batches(
+                ranges, self._wait_unless_failed, self._sources.deserialize
+            ):
+                yield batch
+        finally:
+            ranges.end()
+        if ranges.unsupported:
+            await self._start_feeds(ranges.positions)
+            async for batch in self._from_feeds_with_data():
+                yield batch
+
+    async def _start_feeds(self, after: Mapping[int, int]) -> None:
+        """Take a client id, and begin the feeds of the partitions that are not complete.
+
+        ``after`` maps each partition to the transaction after which its feed begins.
+        """
         client_id = await self._sources.new_client_id()
         if self._failure is not None:
             raise self._failure
@@ -192,22 +211,22 @@ class ServerStream(LogStream[DataT_co]):
             raise ClientClosed
         sources = self._sources
         self._links = Links(sources.directory, sources.dialer, self)
-        for partition, mark in self._after.items():
-            if mark < self._until.get(partition, mark + 1):
+        for partition, mark in after.items():
+            if partition not in self._until or mark < self._until[partition]:
                 self._feeds[partition] = PartitionFeed(RequestIds(client_id, partition), mark)
         for partition in self._feeds:
             self._links.want(partition)
 
-    def _take(self, partition: int, records: list[FeedRecord]) -> None:
-        """Buffer fed transactions, except those after the partition's last one."""
+    def _buffer_records(self, partition: int, records: list[FeedRecord]) -> None:
+        """Buffer fed transactions, except those after the partition's last one in ``_until``."""
         until = self._until.get(partition)
-        if until is not None and records and records[-1][4] > until:
-            records = [record for record in records if record[4] <= until]
+        if until is not None and records and records[-1][FEED_TRANSACTION_ID] > until:
+            records = [record for record in records if record[FEED_TRANSACTION_ID] <= until]
         if records:
-            self._sources.request_client.note_mark(partition, records[-1][4])
+            self._sources.request_client.note_mark(partition, records[-1][FEED_TRANSACTION_ID])
             self._buffer.append(records)
             self._buffered += len(records)
-            self._wake.set()
+            self._changed.set()
 
     def _count(self, batch: list[Transaction[Any]]) -> None:
         for partition, number in Counter(each.partition for each in batch).items():
@@ -215,21 +234,22 @@ class ServerStream(LogStream[DataT_co]):
 
     @property
     def _complete(self) -> bool:
-        """Whether every partition has an end, and has been fed up to it."""
+        """Whether every partition has a last transaction in ``_until``, and it was fed."""
         return all(
-            feed.position >= self._until[partition] if partition in self._until else False
+            partition in self._until and feed.position >= self._until[partition]
             for partition, feed in self._feeds.items()
         )
 
     async def _next_records(self) -> list[FeedRecord] | None:
-        """Wait for records and return up to `BATCH_TRANSACTIONS` of them.
+        """Wait for fed transactions; remove and return up to `BATCH_TRANSACTIONS` of them.
 
-        Returns None at the end of the stream.
+        Returns None at the end of the stream. Raises the error of a stream that has failed, after
+        all buffered transactions were returned.
         """
         while not self._buffer:
             if self._complete and self._failure is None:
                 return None
-            await self._wait_for_change()
+            await self._wait_unless_failed()
         records: list[FeedRecord] = []
         while self._buffer and len(records) < BATCH_TRANSACTIONS:
             run = self._buffer.popleft()
@@ -244,38 +264,37 @@ class ServerStream(LogStream[DataT_co]):
         return records
 
     async def _wait(self) -> None:
-        """Wait for a change: new records or answers, a failure, or the end of the stream.
-
-        Raises ClientClosed if the stream is closed already. A failure does not raise an error here,
-        because answers that are still expected come before the error.
-        """
+        """Wait until ``_changed`` is set. Raises ClientClosed if the stream is closed already."""
         if self._closed:
             raise ClientClosed
-        self._wake.clear()
-        await self._wake.wait()
+        self._changed.clear()
+        await self._changed.wait()
 
-    async def _wait_for_change(self) -> None:
-        """Do the same as `_wait`, but raise the error of a stream that has failed."""
+    async def _wait_unless_failed(self) -> None:
+        """Do the same as `_wait`, but first raise the error of a stream that has failed."""
         if self._failure is not None:
             raise self._failure
         await self._wait()
 
-    async def _without_data(self) -> AsyncIterator[list[Transaction[Any]]]:
+    async def _from_feeds(self) -> AsyncIterator[list[Transaction[Any]]]:
+        """Yield the fed transactions without data."""
         while (records := await self._next_records()) is not None:
             yield [_transaction(record, None) for record in records]
 
-    async def _with_their_data(self) -> AsyncIterator[list[Transaction[Any]]]:
+    async def _from_feeds_with_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
         ahead = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_TRANSACTIONS)
         reads: deque[_Read] = deque()
         while (records := await self._next_records()) is not None:
-            todo = deque(records)
-            while todo or reads:
-                while todo and ahead.room():
-                    reads.append(self._start_read(todo.popleft(), ahead))
-                if batch := self._arrived(reads, ahead):
+            unread = deque(records)
+            while unread or reads:
+                while unread and ahead.room():
+                    reads.append(self._start_read(unread.popleft(), ahead))
+                if batch := self._take_completed(reads, ahead):
                     yield batch
                 else:
+                    # Not `_wait_unless_failed`: if the stream has failed, the transactions whose
+                    # data have arrived are yielded before the error.
                     await self._wait()
 
     def _start_read(self, record: FeedRecord, ahead: ReadAhead) -> _Read:
@@ -286,44 +305,49 @@ class ServerStream(LogStream[DataT_co]):
             read.answer = answer
             read.done = True
             ahead.arrived(len(answer.data) if answer else 0)
-            self._wake.set()
+            self._changed.set()
 
         ahead.requested()
-        self._sources.request_client.send(record[2], ReadData(record[4]), on_answer)
+        request = ReadData(record[FEED_TRANSACTION_ID])
+        self._sources.request_client.send(record[FEED_PARTITION], request, on_answer)
         return read
 
-    def _arrived(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
+    def _take_completed(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
         """Remove completed reads and return their transactions, up to the first missing answer.
 
-        Stop before a read that failed. If that is the first one, raise its error.
+        Stop before a read that failed. If that is the first one of ``reads``, raise its error.
         """
         batch: list[Transaction[Any]] = []
         while reads and reads[0].done:
             try:
-                batch.append(self._with_data_of(reads[0], ahead))
+                transaction = self._completed(reads[0])
             except Exception:
                 if not batch:
                     raise
                 return batch
-            reads.popleft()
+            batch.append(transaction)
+            read = reads.popleft()
+            assert read.answer is not None
+            ahead.taken(len(read.answer.data))
         return batch
 
-    def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction[Any]:
+    def _completed(self, read: _Read) -> Transaction[Any]:
+        """Return the transaction of a read that is done, or raise the error of the read."""
         answer = read.answer
         if answer is None:
             raise self._failure or ClientClosed()
         if answer.kind is AnswerKind.CORRUPT:
-            raise DataCorrupt(read.record[2], read.record[4], CHECKSUM_ATTEMPTS)
-        transaction = _transaction(read.record, self._sources.deserialize(answer.data))
-        ahead.taken(len(answer.data))
-        return transaction
+            raise DataCorrupt(
+                read.record[FEED_PARTITION], read.record[FEED_TRANSACTION_ID], CHECKSUM_ATTEMPTS
+            )
+        return _transaction(read.record, self._sources.deserialize(answer.data))
 
     def _check_ahead(self, partition: int) -> None:
         """Make the stream fail if the log is known to end before the position of its feed."""
         feed = self._feeds[partition]
         if feed.log_mark_behind is not None and self._failure is None:
             self._failure = ClientAhead(partition, feed.position, feed.log_mark_behind)
-            self._wake.set()
+            self._changed.set()
 
     def _pause(self) -> None:
         """Send no more feed requests and stop reading, because the buffer is full.
@@ -350,9 +374,10 @@ class ServerStream(LogStream[DataT_co]):
         messages = effects.take_messages()
         if messages and link is not None:
             link.send(messages)
-        self._take(partition, effects.take_results())
+        self._buffer_records(partition, effects.take_results())
 
     def _tick(self, now: float) -> bool:
+        """Mount partitions again if that is due; return whether a partition is not mounted."""
         for partition, feed in self._feeds.items():
             feed.tick(now)
             self._perform(partition)

@@ -185,16 +185,16 @@ def transactions(
     unpack = WIRE_HEAD.unpack_from
     made: list[Transaction[Any]] = []
     for _ in range(records.count):
-        number, client, generation, at, seq, header, length = unpack(wire, position)
+        head = unpack(wire, position)
+        transaction_id, client, generation, of_partition, seq, header, length = head
         start = position + WIRE_HEAD.size
         position = start + length + _CHECKSUM_BYTES
         try:
             data = deserialize(wire[start : start + length])
         except Exception as error:
             return made, error
-        made.append(
-            Transaction(partition, number, ReqId(client, generation, at, seq), header, data)
-        )
+        req_id = ReqId(client, generation, of_partition, seq)
+        made.append(Transaction(partition, transaction_id, req_id, header, data))
     return made, None
 
 

@@ -49,9 +49,9 @@ async def submit(
         bound = asyncio.timeout_at(deadline)
         try:
             async with bound:
-                attempt = await _next(partition, mount, attempt, conflict)
+                attempt = await _next_attempt(partition, mount, attempt, conflict)
                 what_was_late, remedy = "build did not return", "make build faster"
-                draft = await _built(build, attempt)
+                draft = await _call_build(build, attempt)
         except TimeoutError:
             if not bound.expired():
                 raise
@@ -67,22 +67,23 @@ async def submit(
             conflict = failed.transaction_id
 
 
-async def _next(
+async def _next_attempt(
     partition: int, mount: Mount, before: Attempt | None, conflict: int | None
 ) -> Attempt:
     """Mount the partition and return the first attempt, or the attempt after ``before``."""
-    fed = await mount()
+    mark = await mount()
     if before is None:
-        return Attempt(partition, 1, fed)
-    if fed == before.mark:
+        return Attempt(partition, 1, mark)
+    if mark == before.mark:
         # The client has not received the conflicting transaction yet, so an immediate attempt would
         # be refused again.
         await asyncio.sleep(_DELAY_SECONDS)
-        fed = await mount()
-    return Attempt(partition, before.number + 1, fed, conflict)
+        mark = await mount()
+    return Attempt(partition, before.number + 1, mark, conflict)
 
 
-async def _built(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
+async def _call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
+    """Return the draft that ``build`` returns for ``attempt``. Raises TypeError for other types."""
     draft = build(attempt)
     if inspect.isawaitable(draft):
         draft = await draft

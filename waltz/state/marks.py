@@ -1,4 +1,6 @@
-"""The table of marks: for each partition the last transaction that was applied. SQL database.
+"""The table of marks: for each partition the last transaction that was applied.
+
+Touches the SQL database.
 
 The columns are those of Waltz 0.13.2, so that clients of both versions can use the same database.
 """

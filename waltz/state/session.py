@@ -1,4 +1,4 @@
-"""The database session that an application uses to apply a transaction. SQL database."""
+"""The database session that an application uses to apply a transaction. Touches the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The base class of an application whose state is in an SQL database. Clock, SQL database."""
+"""The base class of an application whose state is in an SQL database.
+
+Touches the clock and the SQL database.
+"""
 
 from __future__ import annotations
 

@@ -57,11 +57,11 @@ class SyncClient(Generic[DataT]):
 
     @property
     def pending(self) -> int:
-        """The number of appends without an outcome. `flush` waits for these appends."""
+        """The number of append calls without an outcome. `flush` waits for these calls."""
         return self._client.pending
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics of this client, in the JSON form in which a server shows its own."""
+        """Return the metrics of this client, in the JSON form of a server's metrics."""
         return self._thread.call(self._metrics())
 
     append = Blocking(LogClient[DataT].append)

@@ -67,6 +67,7 @@ class SyncStream(Generic[DataT_co]):
         self.close()
 
     def _next_batch(self) -> Sequence[Transaction[DataT_co]]:
+        """Wait for the next transactions. Raises StopIteration at the end of the stream."""
         if self._closed:
             raise ClientClosed
         batch = self._thread.call(self._await_batch())

@@ -9,10 +9,11 @@ from waltz.protocol.records import ReqId
 
 
 class Append(NamedTuple):
-    """An append: data, header, and locks as hashes.
+    """An append: data with their checksum, header, and locks as hashes.
 
-    The locks are checked against ``mark``. If ``mark`` is None, they are checked against the last
-    transaction that the client has received when it sends the append.
+    The server refuses the append if a transaction after ``mark`` took one of its write or read
+    locks. If ``mark`` is None, the client sends the id of the last transaction that it has received
+    when it sends the append.
     """
 
     data: bytes
@@ -45,30 +46,11 @@ class Settled(NamedTuple):
     """The outcome of the append that ``token`` identifies.
 
     ``number`` is the transaction id for COMMITTED, the id of the transaction that took the lock for
-    LOCK_FAILED, the log's mark for AHEAD, and the server's version for UNSUPPORTED. ``req_id`` is
-    set for UNCERTAIN.
+    LOCK_FAILED, the id of the log's last transaction for AHEAD, and the server's protocol version
+    for UNSUPPORTED. ``req_id`` is set for UNCERTAIN.
     """
 
     token: object
     outcome: Outcome
     number: int = -1
     req_id: ReqId | None = None
-
-
-class SentAppend(NamedTuple):
-    """An append that was sent and has no outcome yet.
-
-    ``order`` grows with each append that is sent. ``committed`` is the transaction id if the server
-    has answered that the append is committed, and the feed has not shown the transaction yet.
-    """
-
-    order: int
-    token: object
-    req_id: ReqId
-    committed: int | None = None
-
-    def outcome_without_feed(self) -> Settled:
-        """Return the outcome that is known now, for a caller that does not wait for the feed."""
-        if self.committed is not None:
-            return Settled(self.token, Outcome.COMMITTED, self.committed)
-        return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)

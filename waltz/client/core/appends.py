@@ -1,17 +1,9 @@
-"""The appends of one client to one partition, and how the outcome of each is determined. Pure.
+"""Send the appends of one client to one partition, and return their outcomes. Pure.
 
-A server writes the appends of one client to the log in the order in which the client sent them. An
-append is
-
-* in the log if the feed shows its request id,
-* not in the log if the feed shows the request id of a later append before its own, or if a flush
-  that was sent after the append is answered and the feed has reached the mark of this answer
-  (spec/behaviour.md section 8).
-
-Besides these signals, only a refusal or an AppendBatchResponse determines an outcome. A lost
-connection and elapsed time leave an append in doubt. An append is never sent twice with the same
-request id. It is sent again, with a new request id, only after `Outcome.ABSENT`. Otherwise a
-transaction could be in the log twice (tests/unit/client/test_client_appends.py, tests/sim).
+`SentAppends` determines the outcome of each append that was sent. An append is never sent twice
+with the same request id. It is sent again, with a new request id, only after `Outcome.ABSENT`.
+Otherwise a transaction could be in the log twice (tests/unit/client/test_client_appends.py,
+tests/sim).
 """
 
 from __future__ import annotations
@@ -20,10 +12,11 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from waltz.client.core.append_values import Append, Outcome, SentAppend, Settled
+from waltz.client.core.append_values import Append, Outcome, Settled
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
+from waltz.client.core.sent_appends import SentAppend, SentAppends
 from waltz.protocol.batches import BatchedAppend, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.client_server import (
@@ -47,7 +40,7 @@ class _Waiting(NamedTuple):
 
     tokens: Sequence[object]
     appends: Sequence[Append]
-    batch: bool
+    is_batch: bool
 
 
 class PartitionAppends:
@@ -56,6 +49,9 @@ class PartitionAppends:
     The caller passes a token, any object, with each append. ``effects.results`` gets a `Settled`
     with this token. After `withdraw` or `give_up` of an append, a second `Settled` may follow. The
     caller must ignore it.
+
+    An append *waits* until the partition is mounted. Then the append is sent, and it is *in doubt*
+    until its outcome is determined.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
@@ -64,21 +60,14 @@ class PartitionAppends:
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
         self._waiting: deque[_Waiting] = deque()
-        self._sent: dict[int, SentAppend] = {}
-        """The appends in doubt, by sequence number."""
-        self._order: deque[int] = deque()
-        """The sequence numbers of sent appends, oldest first. Some may have an outcome by now."""
-        self._refused: list[tuple[int, SentAppend]] = []
-        """Refused appends, each with the transaction that took the lock.
+        self._sent = SentAppends(self.effects)
+        self._oldest_place: int | None = None
+        """The place of the oldest append in doubt at the last `tick`.
 
-        A refused append gets its outcome when the feed has reached this transaction.
+        None if no append was in doubt, or the partition was not mounted.
         """
-        self._open_flushes: dict[int, int] = {}
-        """The flushes without an answer: sequence number, and place in the order of sending."""
-        self._answered_flushes: list[tuple[int, int]] = []
-        """The answered flushes: mark of the answer, and place in the order of sending."""
-        self._oldest_since: tuple[int, float] | None = None
-        """The ``order`` of the oldest append in doubt, and since when it has been the oldest."""
+        self._oldest_since = 0.0
+        """When ``_oldest_place`` got its value, or when a flush was sent because of it."""
 
     @property
     def mark(self) -> int:
@@ -88,14 +77,14 @@ class PartitionAppends:
     @property
     def idle(self) -> bool:
         """Whether `tick` has nothing to do: no append waits or is in doubt, and no mount is due."""
-        return not (self._sent or self._waiting) and self.mount.phase in (
+        return not (self._sent.in_doubt or self._waiting) and self.mount.phase in (
             Phase.MOUNTED,
             Phase.DETACHED,
         )
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
-        self._open_flushes.clear()
+        self._sent.drop_open_flushes()
         self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
@@ -104,7 +93,7 @@ class PartitionAppends:
         Appends that were sent stay in doubt, because the server may have written them. A flush that
         was not answered is dropped. After the next mount a new flush is sent.
         """
-        self._open_flushes.clear()
+        self._sent.drop_open_flushes()
         self.mount.detach()
 
     def append(self, token: object, append: Append) -> None:
@@ -128,34 +117,31 @@ class PartitionAppends:
     def withdraw(self, tokens: Collection[object]) -> list[Settled]:
         """Return the outcomes that are known now, for a caller that does not wait any longer.
 
-        The appends of ``tokens`` that were not sent are dropped and get UNSENT. Refused appends get
-        LOCK_FAILED, even if the transaction that took the lock has not been received yet. Appends
-        that the server has answered as committed get COMMITTED, even if the feed has not shown them
-        yet. All others get UNCERTAIN.
+        The appends of ``tokens`` that wait to be sent are dropped, and get UNSENT. The appends that
+        were sent stay open; see `SentAppends.known_outcomes` for the outcomes that they get.
         """
         wanted = set(tokens)
         unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
         for each in unsent:
             self._waiting.remove(each)
         known = [Settled(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
-        known += (_lock_failed(t, sent) for t, sent in self._refused if sent.token in wanted)
-        known += (
-            sent.outcome_without_feed() for sent in self._sent.values() if sent.token in wanted
-        )
-        return known
+        return known + self._sent.known_outcomes(wanted)
 
     def give_up(self, req_id: ReqId) -> None:
-        """End the append ``req_id`` for its caller with UNCERTAIN, if the append was sent.
+        """End the append ``req_id`` for its caller with UNCERTAIN, if the append is in doubt.
 
         The append itself stays open: its commit still settles the appends that were sent before it.
         """
-        sent = self._sent.get(req_id.seq)
+        sent = self._sent.in_doubt.get(req_id.seq)
         if sent is not None and sent.req_id == req_id:
-            self.effects.results.append(Settled(sent.token, Outcome.UNCERTAIN, req_id=req_id))
+            self.effects.results.append(sent.uncertain())
 
     def flush(self) -> None:
-        """Request the outcomes of all appends that are in doubt."""
-        if self._sent and self.mount.phase is Phase.MOUNTED:
+        """Request the outcomes of all appends in doubt, if there are any.
+
+        Without a mount, this is not necessary: after the next mount a flush is sent.
+        """
+        if self._sent.in_doubt and self.mount.phase is Phase.MOUNTED:
             self._request_flush()
 
     def fed(self, records: list[FeedRecord]) -> None:
@@ -164,17 +150,16 @@ class PartitionAppends:
         After a new mount the server can feed transactions again. Without this rule, a repeated
         transaction could be taken for that of a later append.
         """
-        mount, own, sent = self.mount, self._ids.client_id, self._sent
-        mark = mount.mark
+        own, in_doubt = self._ids.client_id, self._sent.in_doubt
+        mark = self.mount.mark
         for client, generation, _, seq, transaction_id, _ in records:
             if transaction_id != mark + 1:
                 continue
             mark = transaction_id
-            if client == own and seq in sent and sent[seq].req_id.generation == generation:
-                self._commit(seq, transaction_id)
-        mount.advance(mark)
-        if self._refused or self._answered_flushes:
-            self._settle_by_mark()
+            if client == own and seq in in_doubt and in_doubt[seq].req_id.generation == generation:
+                self._sent.commit(seq, transaction_id)
+        self.mount.advance(mark)
+        self._sent.settle_up_to_mark(mark)
 
     def received(self, message: Message) -> None:
         """Handle a message other than FeedData."""
@@ -186,17 +171,14 @@ class PartitionAppends:
                 if message.req_id == self.mount.session and self.mount.phase is Phase.MOUNTED:
                     self._request_feed()
             case LockFailure():
-                sent = self._sent.pop(message.req_id.seq, None)
-                if sent is not None:
-                    self._refused.append((message.transaction_id, sent))
-                    self._settle_by_mark()
+                self._sent.refuse(message.req_id.seq, message.transaction_id)
+                self._sent.settle_up_to_mark(self.mark)
             case AppendBatchResponse():
                 self._batch_answered(message)
+                self._sent.settle_up_to_mark(self.mark)
             case FlushResponse():
-                order = self._open_flushes.pop(message.req_id.seq, None)
-                if order is not None:
-                    self._answered_flushes.append((message.transaction_id, order))
-                    self._settle_by_mark()
+                self._sent.flush_answered(message.req_id.seq, message.transaction_id)
+                self._sent.settle_up_to_mark(self.mark)
             case HighWaterMarkResponse():
                 self.mount.log_mark_received(message)
                 self._check_ahead()
@@ -208,37 +190,33 @@ class PartitionAppends:
         append would stay in doubt until a later append is committed.
         """
         self.mount.tick(now)
-        oldest = self._oldest()
-        if oldest is None or self.mount.phase is not Phase.MOUNTED:
-            self._oldest_since = None
-        elif self._oldest_since is None or self._oldest_since[0] != oldest.order:
-            self._oldest_since = (oldest.order, now)
-        elif now - self._oldest_since[1] >= self._long_wait_seconds:
+        oldest = self._sent.oldest() if self.mount.phase is Phase.MOUNTED else None
+        place = None if oldest is None else oldest.place
+        if place != self._oldest_place:
+            self._oldest_place, self._oldest_since = place, now
+        elif place is not None and now - self._oldest_since >= self._long_wait_seconds:
             self._request_flush()
-            self._oldest_since = (oldest.order, now)
+            self._oldest_since = now
 
     def close(self) -> None:
         """End every open append with the outcome that is known now."""
         self.detach()
         self._settle_waiting(Outcome.UNSENT)
-        self.effects.results += (sent.outcome_without_feed() for sent in self._sent.values())
-        self.effects.results += (_lock_failed(t, sent) for t, sent in self._refused)
-        self._sent.clear()
-        self._refused.clear()
+        self._sent.end()
 
     def _mounted(self) -> None:
         """Request the feed, flush if appends are in doubt, and send the appends that waited."""
         self._request_feed()
-        if self._sent:
-            self._request_flush()
+        self.flush()
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            if each.batch:
+            if each.is_batch:
                 self._send_batch(each.tokens, each.appends)
             else:
                 self._send(each.tokens[0], each.appends[0])
 
     def _wait(self, waiting: _Waiting) -> None:
+        """Keep appends until the partition is mounted, unless the log is known to be too short."""
         self._waiting.append(waiting)
         if self.mount.log_mark_behind is not None:
             self._settle_waiting(Outcome.AHEAD, self.mount.log_mark_behind)
@@ -250,15 +228,17 @@ class PartitionAppends:
             self.effects.results += (Settled(token, outcome, number) for token in each.tokens)
 
     def _send(self, token: object, append: Append) -> None:
+        """Send an append; settle it as UNSUPPORTED if the server lacks a kind of its locks."""
         data, checksum, header, write_locks, read_locks, append_locks, mark = append
-        if (append_locks and self.mount.version < APPEND_LOCKS_SINCE) or (
-            read_locks and self.mount.version < READ_LOCKS_SINCE
+        version = self.mount.version
+        if (append_locks and version < APPEND_LOCKS_SINCE) or (
+            read_locks and version < READ_LOCKS_SINCE
         ):
-            self.effects.results.append(Settled(token, Outcome.UNSUPPORTED, self.mount.version))
+            self.effects.results.append(Settled(token, Outcome.UNSUPPORTED, version))
             return
         req_id = self._register(token)
         if mark is None:
-            mark = self.mount.mark
+            mark = self.mark
         self.effects.messages.append(
             AppendRequest(
                 req_id, mark, write_locks, read_locks, append_locks, header, data, checksum
@@ -266,6 +246,7 @@ class PartitionAppends:
         )
 
     def _send_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
+        """Send a batch; settle its appends as UNSUPPORTED if the server has no batches."""
         version = self.mount.version
         if version < APPEND_BATCH_SINCE:
             self.effects.results += (
@@ -279,119 +260,48 @@ class PartitionAppends:
             for a in appends
         )
         self.effects.messages.append(
-            AppendBatchRequest(first, self.mount.mark if mark is None else mark, items)
+            AppendBatchRequest(first, self.mark if mark is None else mark, items)
         )
 
     def _register(self, token: object) -> ReqId:
+        """Record an append that is sent now, and return its request id."""
         req_id = self._ids.next(self.mount.generation)
-        assert req_id.seq not in self._sent, "request ids are unique among open appends"
-        self._sent[req_id.seq] = SentAppend(self._ids.last, token, req_id)
-        self._order.append(req_id.seq)
+        self._sent.add(SentAppend(self._ids.last, token, req_id))
         return req_id
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
-        """Handle the outcomes of a batch.
+        """Record the outcomes of a batch. Ignore those of appends that are not in doubt.
 
-        COMMITTED is only recorded. The caller gets it when the feed shows the transaction, so that
-        the client's mark has reached the transaction by then. `withdraw` returns it earlier.
+        The message has the request id of the first append. Each next append of the batch has the
+        next sequence number.
         """
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
-            sent = self._sent.get(wrapped(seq))
+            sent = self._sent.in_doubt.get(wrapped(seq))
             if sent is None or sent.req_id.generation != message.req_id.generation:
                 continue
             match outcome.kind:
                 case OutcomeKind.REFUSED:
-                    del self._sent[sent.req_id.seq]
-                    self._refused.append((outcome.transaction_id, sent))
+                    self._sent.refuse(sent.req_id.seq, outcome.transaction_id)
                 case OutcomeKind.ABSENT:
-                    del self._sent[sent.req_id.seq]
-                    self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
+                    self._sent.drop_absent(sent.req_id.seq)
                 case OutcomeKind.COMMITTED:
-                    self._sent[sent.req_id.seq] = sent._replace(committed=outcome.transaction_id)
+                    self._sent.note_committed(sent.req_id.seq, outcome.transaction_id)
                 case OutcomeKind.UNKNOWN:
-                    pass
-        self._settle_by_mark()
-
-    def _commit(self, seq: int, transaction_id: int) -> None:
-        """Settle the append ``seq``, which is in the log, and all open appends sent before it.
-
-        The earlier appends are not in the log and never will be: a server writes one client's
-        appends in the order in which they were sent, so an earlier append cannot follow
-        (spec/behaviour.md section 8).
-        """
-        assert seq in self._sent, "a committed append is open"
-        while True:
-            earlier = self._order.popleft()
-            sent = self._sent.pop(earlier, None)
-            if sent is None:
-                continue
-            if earlier == seq:
-                self.effects.results.append(Settled(sent.token, Outcome.COMMITTED, transaction_id))
-                return
-            self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
-
-    def _settle_by_mark(self) -> None:
-        """Settle the appends whose outcome follows from the transaction that the feed has reached.
-
-        An append in doubt is absent if the feed has reached the mark in the answer to a flush that
-        was sent after the append. A refused append gets its outcome when the feed has reached the
-        transaction that took the lock.
-        """
-        mark = self.mount.mark
-        reached = [order for t, order in self._answered_flushes if t <= mark]
-        if reached:
-            self._answered_flushes = [(t, order) for t, order in self._answered_flushes if t > mark]
-            self._settle_absent_up_to(max(reached))
-        for t, sent in self._refused:
-            if t <= mark:
-                self.effects.results.append(_lock_failed(t, sent))
-        self._refused = [(t, sent) for t, sent in self._refused if t > mark]
-
-    def _settle_absent_up_to(self, order: int) -> None:
-        """Settle the appends in doubt that were sent before the place ``order`` as ABSENT."""
-        oldest = self._oldest()
-        while oldest is not None and oldest.order <= order:
-            del self._sent[self._order.popleft()]
-            self.effects.results.append(Settled(oldest.token, Outcome.ABSENT))
-            oldest = self._oldest()
+                    pass  # The append stays in doubt.
 
     def _check_ahead(self) -> None:
-        """Settle every open append if the log ends before the client's mark.
-
-        The feed may never reach the transactions that took the locks of refused appends.
-        """
+        """Settle every open append if the log ends before the client's mark."""
         log_mark = self.mount.log_mark_behind
-        if log_mark is None:
-            return
-        self._settle_waiting(Outcome.AHEAD, log_mark)
-        # An answer that an append is committed is not used: the log may have lost the transaction.
-        self.effects.results += (
-            Settled(sent.token, Outcome.UNCERTAIN, req_id=sent.req_id)
-            for sent in self._sent.values()
-        )
-        self.effects.results += (_lock_failed(t, sent) for t, sent in self._refused)
-        self._sent.clear()
-        self._refused.clear()
+        if log_mark is not None:
+            self._settle_waiting(Outcome.AHEAD, log_mark)
+            self._sent.end_uncertain()
 
     def _request_feed(self) -> None:
         assert self.mount.session is not None
-        self.effects.messages.append(FeedRequest(self.mount.session, self.mount.mark))
+        self.effects.messages.append(FeedRequest(self.mount.session, self.mark))
 
     def _request_flush(self) -> None:
         req_id = self._ids.next(self.mount.generation)
-        self._open_flushes[req_id.seq] = self._ids.last
+        self._sent.flush_sent(req_id.seq, self._ids.last)
         self.effects.messages.append(FlushRequest(req_id))
-
-    def _oldest(self) -> SentAppend | None:
-        """Return the append in doubt that was sent first."""
-        while self._order:
-            sent = self._sent.get(self._order[0])
-            if sent is not None:
-                return sent
-            self._order.popleft()
-        return None
-
-
-def _lock_failed(conflict: int, sent: SentAppend) -> Settled:
-    return Settled(sent.token, Outcome.LOCK_FAILED, conflict)

@@ -39,10 +39,22 @@ class FeedRun(NamedTuple):
     records: list[FeedRecord]
 
 
+FEED_PARTITION = 2
+"""The index of the partition in a `FeedRecord`."""
+
+FEED_TRANSACTION_ID = 4
+"""The index of the transaction id in a `FeedRecord`."""
+
 _FEED_BODY = struct.Struct(">biiiiqi")
+"""A message type, and the fields of a `FeedRecord`."""
+
 _APPEND_HEAD = struct.Struct(">bhibiiiiq")
-_INT = struct.Struct(">i")
+"""The head of a frame, a message type, a request id, and the client's mark."""
+
 _DATA_REQUEST = struct.Struct(">bhibiiiiq")
+"""The head of a frame, a message type, a request id, and a transaction id."""
+
+_INT = struct.Struct(">i")
 
 
 def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
@@ -51,18 +63,18 @@ def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
     Adjacent FeedData messages of one partition become one `FeedRun`.
     """
     parsed: list[FeedRun | Message] = []
-    run = FeedRun(-1, [])
+    run: FeedRun | None = None
     unpack = _FEED_BODY.unpack
     for body in bodies:
         if body[0] != FEED_DATA_TYPE:
             parsed.append(decode(body, version))
-            run = FeedRun(-1, [])
+            run = None
             continue
         try:
             _, client, generation, partition, seq, transaction_id, header = unpack(body)
         except struct.error:
             raise MalformedMessage(f"FeedData of {len(body)} bytes") from None
-        if partition != run.partition or not run.records:
+        if run is None or partition != run.partition:
             run = FeedRun(partition, [])
             parsed.append(run)
         run.records.append((client, generation, partition, seq, transaction_id, header))
@@ -90,13 +102,15 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def _encode_append(message: AppendRequest, version: int) -> bytes:
-    locks = [_ints(message.write_locks)]
-    if version >= APPEND_LOCKS_SINCE:
-        locks += (_ints(message.read_locks), _ints(message.append_locks))
-    elif message.append_locks or (version < READ_LOCKS_SINCE and message.read_locks):
+    if (message.append_locks and version < APPEND_LOCKS_SINCE) or (
+        message.read_locks and version < READ_LOCKS_SINCE
+    ):
         return encode(message, version)  # raises UnsupportedByPeer
-    elif version >= READ_LOCKS_SINCE:
+    locks = [_ints(message.write_locks)]
+    if version >= READ_LOCKS_SINCE:
         locks.append(_ints(message.read_locks))
+    if version >= APPEND_LOCKS_SINCE:
+        locks.append(_ints(message.append_locks))
     tail = b"".join((*locks, _INT.pack(message.header), _INT.pack(len(message.data))))
     r = message.req_id
     head = _APPEND_HEAD.pack(
@@ -114,6 +128,7 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
 
 
 def _ints(values: tuple[int, ...]) -> bytes:
+    """Return the number of ``values``, and the values, as 32-bit integers."""
     if not values:
         return b"\0\0\0\0"
     return struct.pack(f">i{len(values)}i", len(values), *values)

@@ -107,7 +107,10 @@ class DataTooLarge(WaltzError, ValueError):
 
 
 class ClientAhead(WaltzError):
-    """The log ends before the caller's mark: the mark does not belong to this log."""
+    """The log ends before the caller's mark.
+
+    The mark belongs to another cluster, or the log was lost and restored.
+    """
 
     def __init__(self, partition: int, client_mark: int, log_mark: int) -> None:
         super().__init__(

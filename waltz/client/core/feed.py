@@ -8,7 +8,7 @@ position continues with the next transaction.
 
 from __future__ import annotations
 
-from waltz.client.core.codec import FeedRecord
+from waltz.client.core.codec import FEED_TRANSACTION_ID, FeedRecord
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
 from waltz.protocol.client_server import (
@@ -62,7 +62,7 @@ class PartitionFeed:
         mark = self.mount.mark
         add = self.effects.results.append
         for record in records:
-            if record[4] == mark + 1:
+            if record[FEED_TRANSACTION_ID] == mark + 1:
                 mark += 1
                 add(record)
         self.mount.advance(mark)

@@ -57,8 +57,9 @@ class RequestIds:
     """Generates the ids of one client's requests about one partition.
 
     ``last`` is the number of the last id, and grows without a limit. The sequence number on the
-    wire is ``last`` wrapped to 32 bits. Every id must be unique: if two appends had the same id,
-    the client could not tell which of them a transaction in the feed belongs to.
+    wire is ``last`` wrapped to 32 bits. All appends of a client to a partition must get their ids
+    from one `RequestIds`: if two appends had the same id, the client could not tell to which of
+    them a transaction in the feed belongs.
     """
 
     __slots__ = ("client_id", "last", "partition")

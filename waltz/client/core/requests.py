@@ -113,10 +113,11 @@ ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
 class _OpenRequest:
     """A read request without a result.
 
-    ``sent`` is false while there is no connection, and during a backoff. ``since`` is the time at
-    which the present wait began, for an answer or for the end of a backoff: the time of the first
-    `PartitionRequests.tick` in this wait, None before. ``errors``, ``mismatches`` and ``too_short``
-    count error answers, wrong checksums, and answers as for AHEAD.
+    ``sent`` tells whether the request was sent with its present id. It is false if there was no
+    connection when the request got this id, and during a backoff. ``since`` is the time of the
+    first `PartitionRequests.tick` after the request was sent or the backoff began, None before this
+    tick. ``errors``, ``mismatches`` and ``too_short`` count error answers, wrong checksums, and
+    answers that the log ends before the range.
     """
 
     token: object
@@ -199,6 +200,7 @@ class PartitionRequests:
                         Answer(open_request.token, AnswerKind.HEADERS, mark=mark, headers=headers)
                     )
             case _:
+                # An answer of another type to this request id is an error of the server.
                 self._back_off(open_request)
 
     def tick(self, now: float) -> None:
@@ -220,6 +222,7 @@ class PartitionRequests:
 
     def _data_received(self, open_request: _OpenRequest, message: TransactionDataResponse) -> None:
         if message.data is None:
+            # The server could not read the data now, or does not own the partition.
             self._back_off(open_request)
         elif checksum(message.data) == message.checksum:
             self.effects.results.append(Answer(open_request.token, AnswerKind.DATA, message.data))

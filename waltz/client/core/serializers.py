@@ -1,9 +1,9 @@
 """Serializers for bytes, text, JSON, and dataclasses as JSON. Pure.
 
 A client that is opened with a serializer (`waltz.connect`) appends and reads values of the
-serializer's type. Any object with the two methods of `Serializer` is a serializer. There is none
-for pickle: programs of other versions and other languages read the log, and unpickling can run any
-code that the bytes name.
+serializer's type. Any object with the two methods of `Serializer` is a serializer. This module has
+no serializer for pickle: programs of other versions and other languages read the log, and
+unpickling can run any code that the bytes name.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class DataclassSerializer(Generic[T]):
     def serialize(self, value: T) -> bytes:
         """Encode ``value``.
 
-        Raises TypeError if ``value`` is of another class, or a field has no JSON type.
+        Raises TypeError if ``value`` is of another class or a field has no JSON type, ValueError
+        for NaN and infinities.
         """
         if type(value) is not self._kind:
             raise TypeError(f"{type(value).__name__} is not {self._kind.__name__}")

@@ -80,8 +80,8 @@ def stream_bounds(
     """Return where a stream begins and ends in each partition.
 
     The first map has for each partition the transaction after which the stream begins. The second
-    map has the last transaction of each partition that ends. The arguments are those of
-    `LogClient.stream`.
+    map has the last transaction for each partition whose part of the stream ends. The arguments are
+    those of `LogClient.stream`.
     """
     marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
     ends = dict.fromkeys(marks, until) if isinstance(until, int) else until or {}

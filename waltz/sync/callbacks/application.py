@@ -1,4 +1,4 @@
-"""The base class of an application with callbacks. Its only default method writes a log line."""
+"""The base class of an application with callbacks. Touches nothing, but may write a log line."""
 
 from __future__ import annotations
 

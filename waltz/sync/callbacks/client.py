@@ -1,4 +1,4 @@
-"""The client with callbacks: runs contexts and active partitions. Threads, network."""
+"""The client with callbacks: runs contexts and active partitions. Touches threads and network."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from waltz.sync.callbacks.workers import Workers
 
 T = TypeVar("T")
 
+# The defaults of the arguments of `CallbackClient`.
 MAX_IN_FLIGHT = 100
 SUBMIT_TIMEOUT_SECONDS = 10.0
 APPLY_THREADS = 10
@@ -73,8 +74,11 @@ class CallbackClient(Generic[DataT]):
         self._open_contexts: dict[int, OpenContexts] = {}
         self._metrics: dict[int, CallbackMetrics] = {}
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
+        """The task of `ActivePartition.run` of each active partition."""
         self._appending: set[asyncio.Task[None]] = set()
+        """The tasks that append the transactions of submitted contexts."""
         self._changing = threading.Lock()
+        """Held while the active partitions change, and during `close`."""
         self._closed = False
         if auto_mount:
             try:
@@ -124,8 +128,10 @@ class CallbackClient(Generic[DataT]):
 
         Returns when the append is handed to the client's thread, or ``execute`` has returned False.
         The callbacks of the context report how the context ends.
-        If ``max_in_flight`` contexts are open, `submit` waits until one ends. In a callback, it
-        does not wait, because the context that must end may be the one whose callback is running.
+
+        If ``max_in_flight`` contexts are open, `submit` waits until one of them ends. A call from a
+        callback does not wait, because the context that must end may be the one whose callback is
+        running.
 
         Raises the errors of ``partition_id`` and ``execute``, DataMissing, TimedOut if too many
         contexts stay open, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, and
@@ -265,6 +271,7 @@ class CallbackClient(Generic[DataT]):
         submitted: SubmittedContext[DataT],
         draft: Draft[DataT],
     ) -> None:
+        """Start the append of a context. The task is kept, so that `_end` can wait for it."""
         appending = asyncio.create_task(partition.append(submitted, draft))
         self._appending.add(appending)
         appending.add_done_callback(self._appending.discard)

@@ -1,4 +1,7 @@
-"""Limit the number of contexts that were submitted and have not ended. Threads, clock."""
+"""Limit the number of contexts that were submitted and have not ended.
+
+Touches threads and the clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One active partition: applies its feed and runs its contexts. Threads, network.
+"""One active partition: applies its feed and runs its contexts. Touches threads and the network.
 
 Methods run on the event loop, unless their docstring names another thread.
 `waltz.sync.callbacks.core.progress` decides which context a transaction belongs to.
@@ -79,13 +79,14 @@ class ActivePartition(Generic[DataT]):
         self._stream: LogStream[DataT] | None = None
         self._stopping = asyncio.Event()
         """Set by `stop`."""
-        self._stopped = False
-        """Whether `run` has ended, so that no transaction will be applied."""
-        self._why: Callable[[], WaltzError] | None = None
-        """Returns the error of `stop`; None before `stop`."""
+        self._stop_error: Callable[[], WaltzError] | None = None
+        """Returns the error that `stop` got; None before `stop`."""
+        self._ended = False
+        """Whether the loop of `run` has ended, so that no transaction will be applied."""
         self._waiting = 0
         """The number of calls of `applied_up_to` that wait."""
         self._changed = asyncio.Event()
+        """Set when a transaction was applied, an append has ended, or `stop` was called."""
         metrics.active = True
 
     @property
@@ -97,26 +98,19 @@ class ActivePartition(Generic[DataT]):
         """Apply the feed until `stop`, then end the contexts whose transactions are in the log.
 
         After an error the partition is mounted again at `mark`, so that the next transaction is the
-        one that failed.
+        one that failed. Without an applied transaction, each delay is longer than the one before.
         """
-        failures = 0
+        feeds_without_progress = 0
         while not self._stopping.is_set():
             before = self.mark
-            try:
-                await self._apply_feed()
-            except ClientClosed:
-                await self.stop(ClientClosed)
-            except Exception as error:
-                self.problem = error
-                await self._workers.apply(self._report, self.mark + 1, error)
-                if isinstance(error, ClientFailed):
-                    await self.stop(partial(ClientFailed, error.reason))
-            failures = 0 if self.mark > before else failures
+            await self._apply_feed_and_report()
+            if self.mark > before:
+                feeds_without_progress = 0
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_BACKOFF.delay(failures)):
+                async with asyncio.timeout(_BACKOFF.delay(feeds_without_progress)):
                     await self._stopping.wait()
-            failures += 1
-        self._stopped = True
+            feeds_without_progress += 1
+        self._ended = True
         await self._conclude()
 
     def check(self) -> None:
@@ -124,10 +118,11 @@ class ActivePartition(Generic[DataT]):
 
         The error is that of `stop`, or ClientAhead.
         """
-        if self._why is not None:
-            raise self._why()
+        if self._stop_error is not None:
+            raise self._stop_error()
         match self.problem:
             case ClientAhead(partition=partition, client_mark=mark, log_mark=log_mark):
+                # Each call raises an instance of its own, with its own traceback.
                 raise ClientAhead(partition, mark, log_mark)
 
     async def stop(self, why: Callable[[], WaltzError]) -> None:
@@ -136,9 +131,9 @@ class ActivePartition(Generic[DataT]):
         ``why`` returns the error for contexts that cannot be retried because the partition has
         stopped. Only the first call has an effect.
         """
-        if self._why is not None:
+        if self._stop_error is not None:
             return
-        self._why = why
+        self._stop_error = why
         self._metrics.active = False
         self._stopping.set()
         self.open_contexts.unbound()
@@ -151,8 +146,8 @@ class ActivePartition(Generic[DataT]):
         self._waiting += 1
         try:
             while self.mark < transaction_id:
-                if self._why is not None:
-                    raise self._why()
+                if self._stop_error is not None:
+                    raise self._stop_error()
                 await self._wait_for_change()
         finally:
             self._waiting -= 1
@@ -178,10 +173,11 @@ class ActivePartition(Generic[DataT]):
             self._call(context.on_completion, False)
         return draft
 
-    async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT] | None) -> None:
+    async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT]) -> None:
         """Append ``draft``. After a lock failure, call ``execute`` again and append its new draft.
 
-        Returns when the context has ended, or its transaction is in the log and will be applied.
+        Returns when the transaction is in the log, or will not be appended any more. In the first
+        case, the context ends when the transaction was applied, or when `run` ends.
         """
         committed = False
         try:
@@ -235,7 +231,8 @@ class ActivePartition(Generic[DataT]):
         finally:
             self._progress.end_append(number)
             self._notify()
-        if self._stopped:
+        if self._ended:
+            # `run` has called `_conclude` already, before this append was recorded.
             await self._conclude()
 
     def _execute_again(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
@@ -248,11 +245,26 @@ class ActivePartition(Generic[DataT]):
             log.debug("partition %d: execute of %r raised", self.number, context, exc_info=True)
             return None
 
+    async def _apply_feed_and_report(self) -> None:
+        """Do the same as `_apply_feed`, but report its error to the application.
+
+        Call `stop` if the client is closed or has failed.
+        """
+        try:
+            await self._apply_feed()
+        except ClientClosed:
+            await self.stop(ClientClosed)
+        except Exception as error:
+            self.problem = error
+            await self._workers.apply(self._report, self.mark + 1, error)
+            if isinstance(error, ClientFailed):
+                await self.stop(partial(ClientFailed, error.reason))
+
     async def _apply_feed(self) -> None:
         """Mount the partition at `mark` and apply its feed.
 
         Returns when a transaction could not be applied, so that the feed must begin again, or when
-        `stop` was called.
+        `stop` was called. Raises the errors of the feed.
         """
         async with self._client.stream({self.number: self.mark}, data=True) as stream:
             self._stream = stream
@@ -284,7 +296,8 @@ class ActivePartition(Generic[DataT]):
             self._progress.applied(transaction)
             if delivery.context is not None:
                 self._report_application(delivery.context)
-            if delivery.context is not None or self._waiting:
+            if self._waiting:
+                # `applied_up_to` must not wait for the rest of the batch.
                 self._loop.call_soon_threadsafe(self._notify)
         return True
 
@@ -311,11 +324,12 @@ class ActivePartition(Generic[DataT]):
             self.open_contexts.remove(delivery.context.number)
 
     async def _wait_for_change(self) -> None:
-        """Wait until a transaction was applied, an append has ended, or `stop` was called."""
-        # An event that is set here reports an earlier change. The caller has seen this change: it
-        # has checked its condition just now, in the same turn of the event loop.
-        if self._changed.is_set():
-            self._changed.clear()
+        """Wait until a transaction was applied, an append has ended, or `stop` was called.
+
+        The caller must check its condition just before, in the same turn of the event loop. So it
+        has seen every change that was reported before this call, and waits for a later one.
+        """
+        self._changed.clear()
         await self._changed.wait()
 
     def _notify(self) -> None:

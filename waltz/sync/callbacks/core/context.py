@@ -22,7 +22,10 @@ _MISSING: Final = _Missing.DATA
 
 @dataclass(slots=True)
 class TransactionBuilder(Generic[DataT]):
-    """A transaction that is being built. ``execute`` must set ``data``, and may set the others."""
+    """A transaction that is being built.
+
+    ``execute`` must set ``data``, and may set the other fields.
+    """
 
     data: DataT | Literal[_Missing.DATA] = _MISSING
     header: int = 0
