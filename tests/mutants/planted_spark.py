@@ -156,15 +156,15 @@ SPARK_BUGS = (
     Planted(
         "a malformed row is reported under another id",
         Package.SPARK,
-        "yield from _parsed_runs(data.slice(half), parse, parsed, first + half)\n",
-        "yield from _parsed_runs(data.slice(half), parse, parsed, first)\n",
+        "yield from _parsed_runs(data.slice(half), parse, data_schema, first + half)\n",
+        "yield from _parsed_runs(data.slice(half), parse, data_schema, first)\n",
         "Columns of the log and decoded columns are of different rows.",
         nodes("unit/spark/test_spark_payload.py::test_payload_json_decodes_to_columns"),
     ),
     Planted(
         "a malformed row is dropped in the mode permissive",
         Package.SPARK,
-        "rows.append(first)\ntables.append(null_row)\n",
+        "rows.append(run.first)\ntables.append(null_row)\n",
         "pass\n",
         "A query misses rows.",
         nodes("unit/spark/test_spark_payload.py::test_payload_text_is_null_for_invalid_utf8"),

@@ -42,11 +42,11 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
             chosen = choose_partitions(self._options, reader.num_partitions)
             allowed = self._row_filter.bounds_of("partition")
             marks = reader.marks(partition for partition in chosen if partition in allowed)
-            found = spans(self._options, marks, self._row_filter)
-            rows = rows_per_task(self._options, reader, found)
+            wanted = spans(self._options, marks, self._row_filter)
+            rows = rows_per_task(self._options, reader, wanted)
         finally:
             reader.close()
-        return [SliceTask(part) for part in cut(found, rows)]
+        return [SliceTask(part) for part in cut(wanted, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield one task's transactions as Arrow batches."""
@@ -67,15 +67,15 @@ class FilteringReader(WaltzReader):
 
 
 def rows_per_task(
-    options: ReadOptions, reader: LogReader, found: dict[int, Span]
+    options: ReadOptions, reader: LogReader, wanted: dict[int, Span]
 ) -> dict[int, int]:
-    """Return the maximum number of rows per task of each partition.
+    """Return the maximum number of rows per task of each partition in ``wanted``.
 
     If the option bytesPerTask is set, a few records of each partition are read to learn their size.
     """
     if options.bytes_per_task is None:
-        return dict.fromkeys(found, options.rows_per_task)
-    samples = reader.sample((partition, first) for partition, (first, _) in found.items())
+        return dict.fromkeys(wanted, options.rows_per_task)
+    samples = reader.sample((partition, first) for partition, (first, _) in wanted.items())
     return {
         partition: min(options.rows_per_task, rows_for(options.bytes_per_task, *sample))
         for partition, sample in samples.items()

@@ -83,7 +83,7 @@ class LogReader:
         self._loop = asyncio.new_event_loop()
         self._replicas: Replicas | None = None
         try:
-            self._client = self._run(self._connected())
+            self._client = self._run(self._connect())
         except BaseException:
             self._loop.close()
             raise
@@ -131,7 +131,10 @@ class LogReader:
 
         async def fetch() -> list[RecordRange]:
             return await asyncio.gather(
-                *(self._range(*first, _SAMPLE_ROWS, _SAMPLE_BYTES) for first in wanted)
+                *(
+                    self._range(partition, first, _SAMPLE_ROWS, _SAMPLE_BYTES)
+                    for partition, first in wanted
+                )
             )
 
         found = self._run(self._in_time(fetch(), "not every partition returned a sample"))
@@ -164,7 +167,7 @@ class LogReader:
                             damaged,
                         )
                         from_replicas = False
-                        break
+                        break  # The outer loop continues with the record ``first``.
                     first += batch.num_rows
                     yield batch
 
@@ -188,7 +191,7 @@ class LogReader:
             finally:
                 self._loop.close()
 
-    async def _connected(self) -> Client:
+    async def _connect(self) -> Client:
         where, seconds = self._where, min(self._where.timeout_seconds, _CONNECT_SECONDS)
         return await connect(
             where.zookeeper, root=where.root, tls=where.tls, connect_timeout=seconds
@@ -226,6 +229,7 @@ class LogReader:
         return found.high_water_mark
 
     def _request(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[Records]:
+        """Start a request for records of ``part`` from ``first`` on."""
         rows = min(_BATCH_ROWS, part.last - first + 1)
         if from_replicas:
             wanted = WantedRecords(part.partition, first, part.last, rows, _BATCH_BYTES)
@@ -233,6 +237,7 @@ class LogReader:
         return asyncio.ensure_future(self._from_server(part.partition, first, rows))
 
     async def _from_replicas(self, wanted: WantedRecords) -> Records:
+        """Return records from a replica, or from the server if no replica returns any."""
         if self._replicas is None:
             where = self._where
             self._replicas = await Replicas.connect(
@@ -247,18 +252,25 @@ class LogReader:
         return (await self._range(partition, first, rows, _BATCH_BYTES)).records
 
     async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
+        """Return one record or more from the server. Raises LogEndsBefore if there is none."""
         found = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)
         if not found.records.count:
             raise LogEndsBefore(partition, first, found.high_water_mark)
         return found
 
     def _run(self, work: Awaitable[T]) -> T:
+        """Run the event loop until ``work`` is done; return its result."""
+
         async def wait() -> T:
             return await work
 
         return self._loop.run_until_complete(wait())
 
     async def _in_time(self, work: Awaitable[T], silence: str) -> T:
+        """Await ``work`` and return its result. Raises ReadTimedOut, which begins with ``silence``.
+
+        ``silence`` says which answer is missing.
+        """
         seconds = self._where.timeout_seconds
         try:
             async with asyncio.timeout(seconds):

@@ -47,7 +47,13 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows."""
-        task = WriteTask(self._write_id, self._persistent, 0, self._run, _context().partitionId())
+        task = WriteTask(
+            self._write_id,
+            persistent=self._persistent,
+            epoch=0,
+            run=self._run,
+            task=_context().partitionId(),
+        )
         return _write(self._where, task, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -90,7 +96,13 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         epoch = context.getLocalProperty(_BATCH_ID)
         assert write_id is not None
         assert epoch is not None
-        return WriteTask(write_id, True, int(epoch), self._run, context.partitionId())
+        return WriteTask(
+            write_id,
+            persistent=True,
+            epoch=int(epoch),
+            run=self._run,
+            task=context.partitionId(),
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: the rows are in the log, and the ledger serves the next micro-batch."""

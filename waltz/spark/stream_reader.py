@@ -100,15 +100,14 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         def plan(reader: LogReader) -> list[InputPartition]:
             chosen = self._chosen(reader)
             starts, ends = positions_of(start, chosen), positions_of(end, chosen)
-            if any(end > self._marks.get(partition, -1) + 1 for partition, end in ends.items()):
+            if any(at > self._marks.get(partition, -1) + 1 for partition, at in ends.items()):
                 # An earlier run of the query planned this micro-batch. Since then, the log may have
                 # been restored from an older copy, which is shorter.
                 present = self._available(reader, ends)
-                ends = {partition: min(end, present[partition]) for partition, end in ends.items()}
-            found = spans_between(starts, ends)
-            return [
-                SliceTask(part) for part in cut(found, rows_per_task(self._options, reader, found))
-            ]
+                ends = {partition: min(at, present[partition]) for partition, at in ends.items()}
+            wanted = spans_between(starts, ends)
+            rows = rows_per_task(self._options, reader, wanted)
+            return [SliceTask(part) for part in cut(wanted, rows)]
 
         return self._with_reader(plan)
 
@@ -127,6 +126,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return choose_partitions(self._options, reader.num_partitions)
 
     def _available(self, reader: LogReader, starts: Mapping[int, int]) -> dict[int, int]:
+        """Read the marks, and return the end of each partition's readable range."""
         self._marks = reader.confirmed_marks(starts)
         return available(starts, self._marks, skip_missing=self._options.skip_missing)
 

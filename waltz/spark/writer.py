@@ -130,7 +130,7 @@ class WriterSession:
 
 
 class Attempt:
-    """One attempt at a task; a context manager."""
+    """One attempt at a task. A ``with`` block opens its client, and closes it at the end."""
 
     def __init__(self, session: WriterSession, task: WriteTask, columns: Columns) -> None:
         self.written = Written(0, 0)
@@ -139,8 +139,11 @@ class Attempt:
         self._columns = columns
         self._ledger = session.ledger(task.write_id, persistent=task.persistent)
         self._partitions: dict[int, MissingRows] = {}
+        """What is known about the rows in each partition in which this attempt is registered."""
         self._buffered: defaultdict[int, list[Row]] = defaultdict(list)
+        """The rows to append, by partition."""
         self._sizes: defaultdict[int, int] = defaultdict(int)
+        """The bytes of data in ``_buffered``, by partition."""
 
     def __enter__(self) -> Attempt:
         self._client = self._session.run(self._session.client())
@@ -177,7 +180,10 @@ class Attempt:
         await asyncio.gather(*(self._append_to(p, self._buffered.pop(p)) for p in partitions))
 
     async def _append_to(self, partition: int, rows: list[Row]) -> None:
-        """Append the missing ones of ``rows``; after a refusal search the log, and append again."""
+        """Append the missing ones of ``rows``; after a refusal search the log, and append again.
+
+        An append that is absent because of a fault is treated like a refused append.
+        """
         missing = self._partitions[partition]
         left = missing.select(rows)
         while left:
@@ -244,7 +250,11 @@ class Attempt:
         )
 
     async def _catch_up(self, partition: int) -> None:
-        """Find the rows that competing attempts have appended up to the log's present end."""
+        """Find the rows that competing attempts have appended up to the log's present end.
+
+        The search ends at the log's end at its beginning: an append is refused because of any row
+        that a competing attempt appends later.
+        """
         missing = self._partitions[partition]
         end = None
         while end is None or missing.mark < end:
@@ -305,17 +315,16 @@ class SessionCache:
 
 def _consecutive_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive ``ids``: the first id, and the id after the last."""
-    first = stop = None
+    first: int | None = None
+    stop = 0
     for each in ids:
-        if first is not None and each != stop:
-            assert stop is not None
-            yield first, stop
-            first = None
         if first is None:
+            first = each
+        elif each != stop:
+            yield first, stop
             first = each
         stop = each + 1
     if first is not None:
-        assert stop is not None
         yield first, stop
 
 

@@ -1,4 +1,4 @@
-"""A whole cluster in one process, for tests: real nodes; network, disks, ZooKeeper in memory.
+"""A cluster in one process, for tests: real nodes, with network, disks, ZooKeeper in memory.
 
 * `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
 * `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`

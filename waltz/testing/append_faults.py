@@ -2,8 +2,8 @@
 
 Each fault is one that a real cluster can have, and the real client decides what follows from it: an
 append that does not arrive is looked up in the log and sent again; a refused append raises
-LockFailed. Only AppendUncertain needs help, because it would otherwise be raised after a timeout:
-the client is made to give the append up at once.
+LockFailed. A client raises AppendUncertain only after a timeout. So that a test need not wait, the
+client is made to give the append up at once.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class AppendFaults:
         self.watched: dict[ReqId, tuple[ReqId, ...]] = {}
         """The appends that will raise AppendUncertain when they are in the log.
 
-        Each id is mapped to the ids of all appends of its batch. When the feed shows one of them,
-        the client gives all of them up.
+        Each id is mapped to the ids of all appends of its batch. When a client's feed shows one of
+        these appends, the client gives up all appends of its batch.
         """
         self._seed = seed
         self._draws: dict[tuple[int, int], Draws] = {}
@@ -91,9 +91,10 @@ class AppendFaults:
         return interceptor
 
     def delivery(self, req_id: ReqId, *, checked: bool) -> Delivery:
-        """Decide how an append is delivered; ``checked`` if it has write or read locks.
+        """Decide how an append is delivered.
 
-        Each call makes one random draw, and uses up an ordered delivery if there is one.
+        ``checked`` tells whether the append, or one of its batch, has write or read locks. Each
+        call makes one random draw, and uses up an ordered delivery if there is one.
         """
         partition = req_id.partition
         with self.lock:
@@ -122,52 +123,62 @@ class AppendInterceptor:
         """Return the frames that the server gets."""
         if self._faults.idle:
             return data
-        return b"".join(self._sent(frame) for frame in split_frames(data))
+        return b"".join(self._frame_sent(frame) for frame in split_frames(data))
 
     def to_dialer(self, data: bytes) -> bytes:
         """Return the frames that the client gets now."""
         faults = self._faults
         if not faults.suspended and not faults.watched:
             return data
-        return b"".join(self._arrived(frame) for frame in split_frames(data))
+        return b"".join(self._frame_arrived(frame) for frame in split_frames(data))
 
     def release(self) -> None:
         """Let everything arrive that was held up on this connection.
 
-        It passes through `to_dialer` again, which holds up partitions that are still suspended.
+        The frames pass through `to_dialer` again, which holds up partitions that are still
+        suspended.
         """
         with self._faults.lock:
             held, self._held = self._held, []
         if held:
             self._inject(b"".join(held))
 
-    def _sent(self, frame: Frame) -> bytes:
-        """Return what the server gets for a frame, after the fault of the append in it."""
-        if not frame.body:
+    def _frame_sent(self, frame: Frame) -> bytes:
+        """Return what the server gets for a frame, after the fault of the appends in it."""
+        if not frame.body or frame.body[0] not in (APPEND_TYPE, APPEND_BATCH_TYPE):
             return frame.raw
-        if frame.body[0] == APPEND_TYPE:
-            append = cs.decode(frame.body, frame.version)
-            assert isinstance(append, cs.AppendRequest)
-            checked = bool(append.write_locks or append.read_locks)
-            delivery = self._faults.delivery(append.req_id, checked=checked)
-            if delivery is Delivery.CONFLICT:
-                refusal = cs.LockFailure(append.req_id, append.client_high_water_mark)
-                self._inject(cs.encode(refusal, frame.version))
-                return b""
-            return self._delivered(delivery, (append.req_id,), frame)
-        if frame.body[0] == APPEND_BATCH_TYPE:
-            batch = cs.decode(frame.body, frame.version)
-            assert isinstance(batch, cs.AppendBatchRequest)
-            locked = [n for n, a in enumerate(batch.appends) if a.write_locks or a.read_locks]
-            delivery = self._faults.delivery(batch.req_id, checked=bool(locked))
-            if delivery is Delivery.CONFLICT:
-                return self._with_refusal(batch, locked[0], frame.version)
-            req_ids = tuple(_later(batch.req_id, n) for n in range(len(batch.appends)))
-            return self._delivered(delivery, req_ids, frame)
-        return frame.raw
+        match cs.decode(frame.body, frame.version):
+            case cs.AppendRequest() as append:
+                return self._append_sent(append, frame)
+            case cs.AppendBatchRequest() as batch:
+                return self._batch_sent(batch, frame)
+        raise AssertionError(f"not an append: message type {frame.body[0]}")
+
+    def _append_sent(self, append: cs.AppendRequest, frame: Frame) -> bytes:
+        checked = bool(append.write_locks or append.read_locks)
+        delivery = self._faults.delivery(append.req_id, checked=checked)
+        if delivery is Delivery.CONFLICT:
+            # The refusal names a transaction that the client has received already.
+            refusal = cs.LockFailure(append.req_id, append.client_high_water_mark)
+            self._inject(cs.encode(refusal, frame.version))
+            return b""
+        return self._delivered(delivery, (append.req_id,), frame)
+
+    def _batch_sent(self, batch: cs.AppendBatchRequest, frame: Frame) -> bytes:
+        checked = [n for n, a in enumerate(batch.appends) if a.write_locks or a.read_locks]
+        delivery = self._faults.delivery(batch.req_id, checked=bool(checked))
+        if delivery is Delivery.CONFLICT:
+            return self._with_refusal(batch, checked[0], frame.version)
+        req_ids = tuple(_later(batch.req_id, n) for n in range(len(batch.appends)))
+        return self._delivered(delivery, req_ids, frame)
 
     def _delivered(self, delivery: Delivery, req_ids: tuple[ReqId, ...], frame: Frame) -> bytes:
-        """Return what the server gets; let the client give ``req_ids`` up as ``delivery`` says."""
+        """Return what the server gets for the appends ``req_ids`` in ``frame``.
+
+        If the delivery is UNCERTAIN_ABSENT, the client gives the appends up now. If it is
+        UNCERTAIN_COMMITTED, the client gives them up when they are in the log. The caller handles
+        CONFLICT.
+        """
         match delivery:
             case Delivery.LOST:
                 return b""
@@ -180,7 +191,10 @@ class AppendInterceptor:
         return frame.raw
 
     def _with_refusal(self, batch: cs.AppendBatchRequest, refused: int, version: int) -> bytes:
-        """Refuse one append of a batch; return two batches, of the appends before and after it."""
+        """Refuse the append number ``refused`` of a batch; return what the server gets.
+
+        The server gets two batches: of the appends before the refused one, and of those after it.
+        """
         outcome = BatchedOutcome(OutcomeKind.REFUSED, batch.client_high_water_mark)
         answer = cs.AppendBatchResponse(_later(batch.req_id, refused), (outcome,))
         self._inject(cs.encode(answer, version))
@@ -192,41 +206,39 @@ class AppendInterceptor:
         ]
         return b"".join(cs.encode(part, version) for part in rest)
 
-    def _arrived(self, frame: Frame) -> bytes:
-        """Return what the client gets for a frame; give up the appends that it shows in the log."""
+    def _frame_arrived(self, frame: Frame) -> bytes:
+        """Return what the client gets for a frame.
+
+        If the frame shows that a watched append is in the log, the client gives the append up.
+        """
         if not frame.body:
             return frame.raw
         message = cs.decode(frame.body, frame.version)
         match message:
             case cs.FeedData(req_id, transaction_id):
-                if transaction_id > self._shown(req_id.partition, transaction_id):
+                last_shown = self._faults.suspended.get(req_id.partition)
+                if last_shown is not None and transaction_id > last_shown:
                     return self._hold(frame.raw)
-                self._give_up(self._unwatched(req_id))
+                self._give_up(self._end_watch(req_id))
             case cs.LockFailure(req_id):
-                self._unwatched(req_id)
+                self._end_watch(req_id)
             case cs.AppendBatchResponse(req_id, outcomes):
                 if all(outcome.kind is OutcomeKind.REFUSED for outcome in outcomes):
-                    self._unwatched(req_id)
+                    self._end_watch(req_id)
             case cs.RecordsResponse():
-                return self._records(message, frame)
+                return self._records_arrived(message, frame)
         return frame.raw
 
-    def _records(self, message: cs.RecordsResponse, frame: Frame) -> bytes:
+    def _records_arrived(self, message: cs.RecordsResponse, frame: Frame) -> bytes:
         """Return the part of a range that is shown now, and hold up a range without such a part."""
+        last_shown = self._faults.suspended.get(message.req_id.partition)
         records = list(message.records)
-        if not records:
+        if last_shown is None or not records or records[-1].transaction_id <= last_shown:
             return frame.raw
-        shown = self._shown(message.req_id.partition, records[-1].transaction_id)
-        if records[-1].transaction_id <= shown:
-            return frame.raw
-        first = [record for record in records if record.transaction_id <= shown]
-        if not first:
+        shown = [record for record in records if record.transaction_id <= last_shown]
+        if not shown:
             return self._hold(frame.raw)
-        return cs.encode(replace(message, records=RecordBatch.of(first)), frame.version)
-
-    def _shown(self, partition: int, last: int) -> int:
-        """Return the last transaction that may be shown: ``last`` if no feed is suspended here."""
-        return self._faults.suspended.get(partition, last)
+        return cs.encode(replace(message, records=RecordBatch.of(shown)), frame.version)
 
     def _hold(self, raw: bytes) -> bytes:
         """Keep a frame for `release`; return no bytes, which is what the client gets now."""
@@ -234,7 +246,7 @@ class AppendInterceptor:
             self._held.append(raw)
         return b""
 
-    def _unwatched(self, req_id: ReqId) -> tuple[ReqId, ...]:
+    def _end_watch(self, req_id: ReqId) -> tuple[ReqId, ...]:
         """End the watch of an append and its batch; return their ids, none if it is not watched."""
         with self._faults.lock:
             req_ids = self._faults.watched.get(req_id, ())

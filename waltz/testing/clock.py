@@ -1,7 +1,7 @@
 """An event loop on virtual time: time jumps to the next timer when nothing else is to be done.
 
 A test that waits for minutes then takes milliseconds. The same program with the same seed does the
-same steps at the same virtual times. Event loops.
+same steps at the same virtual times. Touches event loops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """A disk in memory that loses, tears and reorders writes that were not flushed.
 
-It keeps the written and the durable content. `crashed` returns the disk as it may be after a loss
-of power: each sector of a file has one of the contents since the last flush, or parts of two; the
-same holds for sizes and names. `restarted` returns it as a new process finds it.
+The disk keeps, for each file, the content that a reader sees, and the durable content, that of the
+last flush. `MemoryDisk.crashed` returns the disk as it may be after a loss of power: each sector of
+a file has the content of any moment since the last flush, or parts of two such contents. The size
+of the file and the names of files can also be those of any such moment. `MemoryDisk.restarted`
+returns the disk as the next process finds it without a loss of power.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import DiskFailed, NoSpace
@@ -24,31 +27,61 @@ _OLD_BYTES_RATE = 0.2
 """How often a new sector whose write was lost has earlier bytes of the disk instead of zeros."""
 
 
+class _Change(NamedTuple):
+    """A change of a file: ``data`` written at ``position``, or, if None, the new size ``position``.
+
+    Both can make the file longer. Bytes without data in between are zeros.
+    """
+
+    position: int
+    data: bytes | None
+
+    def apply(self, content: bytearray) -> None:
+        """Make this change of ``content``."""
+        if self.data is None:
+            del content[self.position :]
+        content.extend(bytes(max(0, self.position - len(content))))
+        if self.data is not None:
+            content[self.position : self.position + len(self.data)] = self.data
+
+
 @dataclass(slots=True)
 class _Node:
-    """A file: what is durable, what a reader sees, and the changes in between.
-
-    A change is a position and the data written there. If the data are None, the position is the
-    new size of the file.
-    """
+    """A file: the durable content, the content that a reader sees, and the changes in between."""
 
     durable: bytearray = field(default_factory=bytearray)
     current: bytearray = field(default_factory=bytearray)
-    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    pending: list[_Change] = field(default_factory=list)
+
+    def copy(self) -> _Node:
+        """Return a file with the same contents and changes."""
+        return _Node(bytearray(self.durable), bytearray(self.current), list(self.pending))
 
 
-_NameChange = tuple[str, str, str, _Node | None]
-"""A change of names: its kind, the old path, the new path, and the file of a "link"."""
+class _NameChange(NamedTuple):
+    """A change of names: "mkdir" or "link" of ``new``, "unlink" of ``old``, or a "rename".
 
+    ``node`` is the file of a "link", otherwise None.
+    """
 
-def _apply(content: bytearray, change: tuple[int, bytes | None]) -> None:
-    position, data = change
-    if data is None:
-        del content[position:]
-        content.extend(bytes(position - len(content)))
-    else:
-        content.extend(bytes(max(0, position - len(content))))
-        content[position : position + len(data)] = data
+    kind: str
+    old: str
+    new: str
+    node: _Node | None = None
+
+    def apply(self, names: dict[str, _Node], directories: set[str]) -> None:
+        """Make this change of ``names`` or ``directories``.
+
+        Ignore it if an earlier change that it needs was lost.
+        """
+        if self.kind == "mkdir":
+            directories.add(self.new)
+        elif self.kind == "link" and self.node is not None:
+            names[self.new] = self.node
+        elif self.kind == "unlink":
+            names.pop(self.old, None)
+        elif self.kind == "rename" and self.old in names:
+            names[self.new] = names.pop(self.old)
 
 
 class MemoryDisk:
@@ -56,9 +89,10 @@ class MemoryDisk:
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is the
     limit in bytes of all files together. ``failing_flush`` counts down at each flush of a file or a
-    directory. The flush that takes it to zero fails, and the changes of the file then count as
-    flushed, as on Linux. ``failing_open`` (of files and directories) and ``failing_remove`` count
-    down in the same way. ``flushes`` counts the flushes of files and directories.
+    directory, and the flush that takes it to zero fails. The changes of the file are not durable
+    then, and no later flush repeats them, as on Linux. ``failing_open`` (of files and directories)
+    and ``failing_remove`` count down in the same way. ``flushes`` counts the flushes of files and
+    directories.
     """
 
     def __init__(self) -> None:
@@ -69,11 +103,13 @@ class MemoryDisk:
         self.failing_remove = 0
         self.flushes = 0
         self.locks: dict[int, MemoryFile] = {}
+        """The open file that holds the lock of a `_Node`, by the ``id`` of the `_Node`."""
         self.directories = {""}
         self._durable_directories = {""}
         self._names: dict[str, _Node] = {}
         self._durable_names: dict[str, _Node] = {}
         self._pending_names: list[_NameChange] = []
+        """The changes of names and directories that are not durable yet."""
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
@@ -90,7 +126,7 @@ class MemoryDisk:
         """See `Disk`."""
         assert path not in self.directories
         self.directories.add(path)
-        self._record_name_change(("mkdir", path, path, None))
+        self._record_name_change(_NameChange("mkdir", path, path))
 
     def open(self, path: str) -> MemoryFile:
         """See `Disk`."""
@@ -106,13 +142,13 @@ class MemoryDisk:
         node = self._names.get(path)
         if node is None:
             node = self._names[path] = _Node()
-            self._record_name_change(("link", path, path, node))
+            self._record_name_change(_NameChange("link", path, path, node))
         return MemoryFile(self, node)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk`."""
         self._names[new] = self._names.pop(old)
-        self._record_name_change(("rename", old, new, None))
+        self._record_name_change(_NameChange("rename", old, new))
 
     def remove(self, path: str) -> None:
         """See `Disk`."""
@@ -120,19 +156,15 @@ class MemoryDisk:
         if self.failing_remove == 0:
             raise DiskFailed(f"removal of {path} failed: as configured by the test")
         del self._names[path]
-        self._record_name_change(("unlink", path, path, None))
+        self._record_name_change(_NameChange("unlink", path, path))
 
     def flush_directory(self, path: str) -> None:
         """See `Disk`."""
-
-        def inside(name: str) -> bool:
-            return name.rpartition("/")[0] == path
-
         with changing("flush of a directory"):
             self._count_open()
         self._count_flush("directory")
-        for change in [c for c in self._pending_names if inside(c[1])]:
-            self._apply_name_change(self._durable_names, self._durable_directories, change)
+        for change in [c for c in self._pending_names if _directory_of(c.old) == path]:
+            change.apply(self._durable_names, self._durable_directories)
             self._pending_names.remove(change)
         self._observe()
 
@@ -144,29 +176,33 @@ class MemoryDisk:
         """Change a file durably, as damage of the disk does: ``observer`` is not called."""
         node = self._names[path]
         for content in (node.durable, node.current):
-            _apply(content, (position, data))
+            _Change(position, data).apply(content)
 
     def restarted(self) -> MemoryDisk:
         """Return the disk as the next process finds it: all written data are still cached."""
-        disk = self._copy(self._names)
-        nodes = {id(old): new for old, new in self._copied}
-        disk._durable_names = {path: nodes[id(node)] for path, node in self._durable_names.items()}
-        disk._durable_directories = set(self._durable_directories)
+        nodes = [*self._names.values(), *self._durable_names.values()]
+        nodes += [change.node for change in self._pending_names if change.node is not None]
+        # A file that has several names, or is in several of these lists, is copied once.
+        copies = {key: node.copy() for key, node in {id(node): node for node in nodes}.items()}
+        disk = MemoryDisk()
+        disk._names = {path: copies[id(node)] for path, node in self._names.items()}
+        disk._durable_names = {path: copies[id(node)] for path, node in self._durable_names.items()}
         disk.directories = set(self.directories)
+        disk._durable_directories = set(self._durable_directories)
         disk._pending_names = [
-            (kind, old, new, nodes[id(node)] if node is not None else None)
-            for kind, old, new, node in self._pending_names
+            change if change.node is None else change._replace(node=copies[id(change.node)])
+            for change in self._pending_names
         ]
         return disk
 
     def crashed(self, random: Random) -> MemoryDisk:
         """Return the disk as it may be after power was lost now."""
         names, directories = dict(self._durable_names), set(self._durable_directories)
-        keep = random.choice((0.0, 0.5, 1.0))
+        kept_share = random.choice((0.0, 0.5, 1.0))
         for change in self._pending_names:
-            if random.random() < keep:
-                self._apply_name_change(names, directories, change)
-        names = {p: n for p, n in names.items() if p.rpartition("/")[0] in directories}
+            if random.random() < kept_share:
+                change.apply(names, directories)
+        names = {p: n for p, n in names.items() if _directory_of(p) in directories}
         disk = MemoryDisk()
         disk.directories, disk._durable_directories = directories, set(directories)
         for path, node in names.items():
@@ -175,9 +211,9 @@ class MemoryDisk:
         disk._durable_names = dict(disk._names)
         return disk
 
-    def change(self, node: _Node, change: tuple[int, bytes | None]) -> None:
-        """Apply a change that is not durable yet."""
-        _apply(node.current, change)
+    def change(self, node: _Node, change: _Change) -> None:
+        """Make a change of a file that is not durable yet."""
+        change.apply(node.current)
         node.pending.append(change)
         self._observe()
 
@@ -187,49 +223,17 @@ class MemoryDisk:
         pending, node.pending = node.pending, []
         self._count_flush("file")
         for change in pending:
-            _apply(node.durable, change)
+            change.apply(node.durable)
         self._observe()
 
     def left(self) -> int:
         """Return how many bytes files may still grow by; negative if they exceed ``space``."""
         return self.space - sum(len(node.current) for node in self._names.values())
 
-    def _copy(self, names: dict[str, _Node]) -> MemoryDisk:
-        """Return a disk with copies of the files; keep the pairs of original and copy in `_copied`.
-
-        The caller copies the directories, the durable names and the pending changes of names.
-        """
-        everything = [*names.values(), *self._durable_names.values()]
-        everything += [node for *_, node in self._pending_names if node is not None]
-        self._copied = []
-        copies: dict[int, _Node] = {}
-        for node in everything:
-            if id(node) not in copies:
-                copies[id(node)] = _Node(
-                    bytearray(node.durable), bytearray(node.current), list(node.pending)
-                )
-                self._copied.append((node, copies[id(node)]))
-        disk = MemoryDisk()
-        disk._names = {path: copies[id(node)] for path, node in names.items()}
-        return disk
-
     def _record_name_change(self, change: _NameChange) -> None:
         """Record a change of names that is not durable yet."""
         self._pending_names.append(change)
         self._observe()
-
-    def _apply_name_change(
-        self, names: dict[str, _Node], directories: set[str], change: _NameChange
-    ) -> None:
-        kind, old, new, node = change
-        if kind == "mkdir":
-            directories.add(new)
-        elif kind == "link" and node is not None:
-            names[new] = node
-        elif kind == "unlink":
-            names.pop(old, None)
-        elif kind == "rename" and old in names:
-            names[new] = names.pop(old)
 
     def _count_flush(self, what: str) -> None:
         """Count a flush. Raises DiskFailed if the test lets this flush fail."""
@@ -267,17 +271,17 @@ class MemoryFile:
         return bytes(self._node.current[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
-        """See `DiskFile`."""
+        """See `DiskFile`. If the space does not suffice, write the part of ``data`` that fits."""
         assert not self._closed
         growth = offset + len(data) - len(self._node.current)
         missing = max(0, growth) - max(0, self._disk.left())
         if missing > 0:
             fits = data[: max(0, len(data) - missing)]
             if fits:
-                self._disk.change(self._node, (offset, fits))
+                self._disk.change(self._node, _Change(offset, fits))
             raise NoSpace("no space left: as configured by the test")
         if data:
-            self._disk.change(self._node, (offset, bytes(data)))
+            self._disk.change(self._node, _Change(offset, bytes(data)))
 
     def write_durably(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
@@ -291,7 +295,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         """See `DiskFile`."""
         assert not self._closed
-        self._disk.change(self._node, (size, None))
+        self._disk.change(self._node, _Change(size, None))
 
     def flush(self) -> None:
         """See `DiskFile`."""
@@ -311,14 +315,18 @@ class MemoryFile:
             del self._disk.locks[id(self._node)]
 
 
+def _directory_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
 def _survivor(node: _Node, random: Random) -> bytes:
     """Return a file's content after a crash: a mixture of its contents since the last flush."""
     version = bytearray(node.durable)
     versions = [bytes(version)]
     for change in node.pending:
-        _apply(version, change)
+        change.apply(version)
         versions.append(bytes(version))
-    outcome = random.choice(("lost", "kept", "mixed", "mixed"))
+    outcome = random.choice(("lost", "kept", "mixed", "mixed"))  # Mixed is twice as likely.
     if outcome == "lost" or len(versions) == 1:
         return versions[0]
     if outcome == "kept":

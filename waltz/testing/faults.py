@@ -59,7 +59,10 @@ class Draws:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
     def delivery(self, faults: Faults, *, checked: bool) -> Delivery:
-        """Draw how the next append is delivered; ``checked`` if it has write or read locks."""
+        """Draw how the next append is delivered.
+
+        ``checked`` tells whether the append has write or read locks.
+        """
         drawn, half = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
             return Delivery.LOST

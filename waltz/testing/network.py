@@ -1,4 +1,6 @@
-"""A network in memory: hosts, their listeners, connections, and faults. Event loops, threads.
+"""A network in memory: hosts, their listeners, connections, and faults.
+
+Touches event loops and threads.
 
 `MemoryNetwork.host` returns the network as one host sees it, which implements `waltz.net.Network`.
 The connections are real `FrameConnection`s over `MemoryTransport`s, without TLS.

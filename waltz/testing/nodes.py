@@ -172,16 +172,22 @@ class InProcessStorage:
 
         ``cluster`` is the key of the cluster and its number of partitions.
         """
-        port = await RpcConnection.open_admin(
+        connection = await RpcConnection.open_admin(
             (self.host, ADMIN_PORT),
             PLAINTEXT,
             cluster,
             self._world.network.host("administrator"),
         )
         partitions = tuple(range(cluster[1]))
-        await port.call(lambda seq: admin.PartitionAssignmentRequest(seq, partitions, True, False))
-        await port.call(lambda seq: admin.PartitionAvailableRequest(seq, partitions, True))
-        port.close()
+        await connection.call(
+            lambda seq: admin.PartitionAssignmentRequest(
+                seq, partitions, assigned=True, delete_files=False
+            )
+        )
+        await connection.call(
+            lambda seq: admin.PartitionAvailableRequest(seq, partitions, available=True)
+        )
+        connection.close()
 
     def kill(self, *, power_loss: bool) -> None:
         """End the process at once; with ``power_loss`` the disk loses what was not flushed."""

@@ -1,8 +1,8 @@
 """The transport of a connection in memory: what asyncio's socket transport does, without a socket.
 
-Each end belongs to one event loop; the ends of a connection may belong to different ones. A chunk
-arrives in a later turn of the receiver's event loop, never in the call that wrote it. Event loops,
-threads.
+Each end belongs to one event loop; the ends of a connection may belong to different event loops. A
+chunk arrives in a later turn of the receiver's event loop, never in the call that wrote the chunk.
+Touches event loops and threads.
 """
 
 from __future__ import annotations
@@ -69,14 +69,23 @@ class MemoryTransport(asyncio.Transport):
         self._protocol: asyncio.Protocol | None = None
         self._lock = lock
         self._inbox: deque[tuple[float, bytes]] = deque()
+        """The chunks that the peer has sent and `_deliver` has not taken, each with its due time.
+
+        A chunk may be delivered when the time of ``loop`` has reached its due time.
+        """
         self._inbox_bytes = 0
         self._last_due = 0.0
+        """The due time of the last chunk. No later chunk is due earlier."""
         self._reading = True
         self._delivering = False
+        """Whether a call of `_deliver` is scheduled."""
         self._paused_writing = False
         self._closing = False
+        """Whether `close`, `abort` or `reset` was called: this end sends and takes nothing more."""
         self._lost = False
+        """Whether the protocol was informed of the end of the connection."""
         self._peer_ended = False
+        """Whether the peer has closed its end."""
         self._high = _HIGH_WATER_BYTES
         self._low = self._high // _LOW_WATER_DIVISOR
 
@@ -190,6 +199,7 @@ class MemoryTransport(asyncio.Transport):
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
+        """Put a chunk into the inbox, with its delay. Runs on any thread."""
         with self._lock:
             if self._closing:
                 return
@@ -201,10 +211,15 @@ class MemoryTransport(asyncio.Transport):
         self.proceed()
 
     def _end_of_peer(self) -> None:
+        """Record that the peer has closed its end. Runs on any thread."""
         self._peer_ended = True
         self.proceed()
 
     def _deliver(self) -> None:
+        """Give the protocol the chunks that are due; schedule the next call for the others.
+
+        When all chunks of a peer that has closed its end are delivered, close this end, too.
+        """
         with self._lock:
             self._delivering = False
             if not self._reading or self._closing or self.wire.blocked():
@@ -231,6 +246,7 @@ class MemoryTransport(asyncio.Transport):
         return chunk
 
     def _hand_over(self, chunk: bytes) -> None:
+        """Give a chunk to the protocol. If the protocol raises an error, abort the connection."""
         arrived = self.wire.arrived(chunk)
         if not arrived:
             return
@@ -244,6 +260,7 @@ class MemoryTransport(asyncio.Transport):
             self.abort()
 
     def _deliver_last(self, data: bytes) -> None:
+        """Deliver ``data``, then lose the connection."""
         if data and not self._closing:
             self._hand_over(data)
         self.reset(ConnectionResetError("connection reset by the peer"))
@@ -269,6 +286,7 @@ class MemoryTransport(asyncio.Transport):
             self._connected().resume_writing()
 
     def _lose(self, error: Exception | None) -> None:
+        """Inform the network and the protocol that the connection is lost. Do this only once."""
         if self._lost:
             return
         self._lost = True

@@ -1,8 +1,9 @@
-"""A ZooKeeper in memory: the metadata store of clusters in one process. Event loops, threads.
+"""A ZooKeeper in memory: the metadata store of clusters in one process.
 
 One `MemoryZooKeeper` is the ensemble; each `connect` returns a client with its own session, which
 belongs to one event loop. The same calls give the same results. Tests cause the faults: a suspended
 connection, an expired session, a lost answer, late watches, outdated reads, no answers at all.
+Touches event loops and threads.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class MemoryZooKeeper:
     def abandon(self, client: MemoryStore, *, expire: bool = True) -> None:
         """End the client as the death of its process does: no watch is called any more.
 
-        Its session, with the ephemeral nodes, expires at once or stays for ever.
+        Its session, with the ephemeral nodes, expires at once if ``expire``. Otherwise it stays.
         """
         with self._lock:
             session_id = client._forget()

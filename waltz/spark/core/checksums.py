@@ -1,13 +1,18 @@
-"""Check the CRC-32 of many pieces at once. Pure.
+"""Check the CRC-32 of many pieces of bytes at once. Pure.
 
-A CRC is linear: the checksum of two concatenated pieces is the checksum of the first, shifted by
-the length of the second, xor the checksum of the second. The expected checksums of pieces of one
-size therefore determine the checksum of their concatenation, and one pass over all bytes verifies
-all of them. Pieces of several sizes are padded with zeros in front. The padding changes a checksum
-in a way that depends only on the sizes of the piece before and after the padding.
+To *shift* a checksum by n bytes is to calculate what n following zero bytes make of its 32 bits.
+A shift is linear: ``shift(x ^ y, n) == shift(x, n) ^ shift(y, n)``. The checksum of two pieces, one
+after the other, follows from the checksums of both, without reading the pieces again::
 
-The error rate is that of any CRC-32 over so many bytes: one undetected damage in 2^32, and none if
-the damage is confined to four bytes.
+    crc32(a + b) == shift(crc32(a), len(b)) ^ crc32(b)
+
+So if all pieces have one size, the expected checksums of the pieces determine the checksum of their
+concatenation. One pass over the bytes of all pieces calculates the actual checksum of the
+concatenation, and verifies all pieces. If the pieces have several sizes, zeros are put in front of
+the shorter ones first.
+
+The error rate is that of any CRC-32 over so many bytes: a random damage remains undetected with a
+probability of 2^-32. A damage within four adjacent bytes is always detected.
 """
 
 from __future__ import annotations
@@ -31,19 +36,25 @@ _BYTES = np.arange(256, dtype=np.uint32)
 
 
 class CrcShift:
-    """The effect of a number of following zero bytes on a checksum."""
+    """The shift of checksums by one certain number of bytes, calculated by two tables.
+
+    A shift is linear, so a shifted checksum is the xor of the shifts of its two 16-bit halves. Each
+    table has the shifts of all 65,536 values of one half.
+    """
 
     def __init__(self, apply: Callable[[Crcs], Crcs]) -> None:
-        """Tabulate ``apply``, which shifts checksums, for the values of each half of a CRC."""
-        lowest, low, high, highest = (apply(_BYTES << np.uint32(8 * place)) for place in range(4))
-        self._low = (low[:, None] ^ lowest).reshape(-1)
-        self._high = (highest[:, None] ^ high).reshape(-1)
+        """Calculate the tables by ``apply``, which does the same shift more slowly."""
+        # The shifts of all values of each byte of a checksum, from the lowest byte to the highest.
+        byte_0, byte_1, byte_2, byte_3 = (apply(_BYTES << np.uint32(8 * n)) for n in range(4))
+        # The index of a table is 256 times the higher byte, plus the lower byte.
+        self._low_half = (byte_1[:, None] ^ byte_0).reshape(-1)
+        self._high_half = (byte_3[:, None] ^ byte_2).reshape(-1)
 
     def __call__(self, crcs: Crcs) -> Crcs:
-        """Return each checksum after the shift."""
+        """Return the shifted checksums."""
         halves = np.ascontiguousarray(crcs, "<u4").view("<u2")
-        moved = self._low.take(halves[0::2])
-        moved ^= self._high.take(halves[1::2])
+        moved = self._low_half.take(halves[0::2])
+        moved ^= self._high_half.take(halves[1::2])
         return moved
 
 
@@ -55,19 +66,18 @@ def match(pieces: Any, crcs: Crcs) -> bool:
     offsets = np.frombuffer(pieces.buffers()[1], np.int32, len(pieces) + 1)
     sizes = np.diff(offsets)
     longest, total = int(sizes.max()), int(offsets[-1])
-    content = pieces.buffers()[2] or b""
-    if not total or longest * len(pieces) > _MAX_PADDING * total:
-        found: list[int] = list(map(crc32, pieces.to_pylist()))
-        return found == list(crcs)
-    if longest * len(pieces) > total:
-        # Arrow can pad only text, but does not check that the bytes are text.
-        text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
-        content = pc.ascii_lpad(text, longest, "\0").buffers()[2]
-        # For a piece and as many zeros, the xor of their checksums is the same with and without
-        # zeros in front of both. So the checksum of a padded piece follows from that of the piece
-        # and those of zeros of both sizes.
+    padded_total = longest * len(pieces)
+    if not total or padded_total > _MAX_PADDING * total:
+        singly: list[int] = list(map(crc32, pieces.to_pylist()))
+        return singly == list(crcs)
+    content = pieces.buffers()[2]
+    if padded_total > total:
+        content = _padded(pieces, longest)
+        # crc32(zeros + piece) == crc32(piece) ^ crc32(len(piece) zeros) ^ crc32(``longest`` zeros),
+        # if zeros and piece together have the length ``longest``: the formula for two pieces,
+        # applied to zeros and piece, and to zeros and as many zeros as the piece is long.
         crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))
-    return crc32(memoryview(content)[: longest * len(pieces)]) == concatenated(crcs, longest)
+    return crc32(memoryview(content)[:padded_total]) == concatenated(crcs, longest)
 
 
 @lru_cache(maxsize=512)
@@ -86,16 +96,30 @@ def concatenated(crcs: Crcs, size: int) -> int:
     """Return the CRC-32 of the concatenation of pieces of ``size`` bytes that have ``crcs``."""
     while len(crcs) > 1:
         if len(crcs) % 2:
-            # An empty piece in front, whose CRC is 0, makes the number even.
+            # The checksum 0, that of an empty piece, makes the number even. In front it has no
+            # effect, because 0 remains 0 in every shift.
             crcs = np.concatenate((np.zeros(1, np.uint32), crcs))
-        crcs = shift_by(size)(crcs[0::2]) ^ crcs[1::2] if size else crcs[0::2] ^ crcs[1::2]
+        # Replace the checksums of two neighbours by that of their concatenation.
+        crcs = _shift(crcs[0::2], size) ^ crcs[1::2]
         size *= 2
     return int(crcs[0]) if len(crcs) else 0
 
 
 def shifted(crc: int, size: int) -> int:
-    """Return the checksum ``crc`` after the shift by ``size`` zero bytes, 0 or more."""
-    return int(shift_by(size)(np.array([crc], np.uint32))[0]) if size else crc
+    """Return the checksum ``crc`` after the shift by ``size`` bytes, 0 or more."""
+    return int(_shift(np.array([crc], np.uint32), size)[0])
+
+
+def _shift(crcs: Crcs, size: int) -> Crcs:
+    """Return the checksums after the shift by ``size`` bytes, 0 or more."""
+    return shift_by(size)(crcs) if size else crcs
+
+
+def _padded(pieces: Any, size: int) -> Any:
+    """Return a buffer with the bytes of ``pieces``, each padded to ``size`` by zeros in front."""
+    # Arrow can pad only text, but does not check that the bytes are text.
+    text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
+    return pc.ascii_lpad(text, size, "\0").buffers()[2]
 
 
 def _of_zeros(sizes: np.ndarray[Any, Any]) -> Crcs:

@@ -2,10 +2,13 @@
 
 Records from servers are in wire form, and the client has checked them. Records from replicas are in
 disk form, and are checked here: a replica may return bytes that were damaged on its disk. In both
-forms, records follow each other without gaps, each with a head of fixed size and its data. So all
-bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of that
-column. A Python loop finds the offsets of the records; if all records have the same size, no loop
-is needed.
+forms, records follow each other without gaps. A record is a head of fixed size, its data, and a
+checksum. In wire form this is the checksum of the data. In disk form it is the checksum of head and
+data, and the head has the checksum of the data as its last field.
+
+All bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of
+that column. A Python loop finds the offsets of the records; if all records have the same size, no
+loop is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import pyarrow.compute as pc
 
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
-from waltz.spark.core.checksums import concatenated, match, shifted
+from waltz.spark.core.checksums import Crcs, concatenated, match, shifted
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -47,13 +50,20 @@ _HEAD = np.dtype(
         ("length", ">u4"),
     ]
 )
+"""The head of a record in wire form."""
+
 _STORED_HEAD = np.dtype([*_HEAD.descr, ("checksum", ">u4")])
+"""The head of a record in disk form."""
+
 assert _STORED_HEAD.itemsize == STORED_HEAD_BYTES
 
 _CRC_BYTES = 4
 _LENGTH = struct.Struct(">I")
 _LENGTH_AT = _HEAD.itemsize - _LENGTH.size
 """The offset of the data length in a record: the last field of the head, in both forms."""
+
+
+_Offsets = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class RecordsDamaged(Exception):
@@ -72,15 +82,15 @@ class _Records:
 
     def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Return one range of bytes of each record as one value of the type ``kind``."""
-        found = self.slice(start, stop).buffers()[2] or b""
-        return np.frombuffer(found, kind, count=len(self.whole))
+        content = self.slice(start, stop).buffers()[2] or b""
+        return np.frombuffer(content, kind, count=len(self.whole))
 
 
 def to_arrow(records: RecordBatch) -> Any:
     """Return checked records as one `pyarrow.RecordBatch`. They must have less than 2 GiB."""
-    found = _records(records.wire, records.count, WIRE_OVERHEAD_BYTES)
-    heads = found.numbers(0, _HEAD.itemsize, _HEAD)
-    return _columns(heads, found.slice(_HEAD.itemsize, -_CRC_BYTES))
+    split = _split(records.wire, records.count, WIRE_OVERHEAD_BYTES)
+    heads = split.numbers(0, _HEAD.itemsize, _HEAD)
+    return _columns(heads, split.slice(_HEAD.itemsize, -_CRC_BYTES))
 
 
 def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
@@ -89,36 +99,46 @@ def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
     """
-    found = _records(records.raw, records.count, STORED_OVERHEAD_BYTES)
-    heads = found.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
-    data = found.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
+    split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
+    heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
+    data = split.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
     ids = np.arange(first_id, first_id + records.count)
-    if not (np.array_equal(heads["transaction_id"], ids) and _intact(found, heads, data)):
+    if not (np.array_equal(heads["transaction_id"], ids) and _intact(split, heads, data)):
         raise RecordsDamaged(
             f"a replica returned damaged records among {records.count} from id {first_id} on"
         )
     return _columns(heads, data)
 
 
-def _intact(found: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
+def _intact(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
     """Return whether all records match their two checksums: of the record and of its data."""
-    sums = found.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
-    data_sums = heads["checksum"].astype(np.uint32)
-    if not match(data, data_sums):
+    record_crcs = split.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
+    data_crcs = heads["checksum"].astype(np.uint32)
+    if not match(data, data_crcs):
         return False
     sizes = heads["length"]
     if len(sizes) and (sizes == sizes[0]).all():
-        # A record's checksum is its head's checksum, shifted by the length of its data, xor the
-        # checksum of its data. So ``sums ^ data_sums`` has the shifted checksum of each head. Here
-        # all shifts have the same length. A shift is linear, so the shifted checksums of the heads
-        # together determine the shifted checksum of all heads as one piece. The data were checked
-        # above, so only the heads are read again.
-        head_sum = shifted(crc32(heads.tobytes()), int(sizes[0]))
-        return head_sum == concatenated(sums ^ data_sums, STORED_HEAD_BYTES)
-    return match(found.slice(0, -_CRC_BYTES), sums)
+        return _heads_match(heads, int(sizes[0]), record_crcs ^ data_crcs)
+    return match(split.slice(0, -_CRC_BYTES), record_crcs)
+
+
+def _heads_match(heads: np.ndarray[Any, Any], size: int, shifted_crcs: Crcs) -> bool:
+    """Return whether the head of each record matches its shifted checksum.
+
+    All records have data of ``size`` bytes. `waltz.spark.core.checksums` explains shifts::
+
+        crc32(head + data) == shift(crc32(head), size) ^ crc32(data)
+
+    So the xor of a record's two checksums is the shifted checksum of its head. All shifts are by
+    ``size``, and a shift is linear. So the concatenation of the shifted checksums is the shifted
+    checksum of all heads as one piece, which is calculated here without reading the data again.
+    """
+    expected = concatenated(shifted_crcs, STORED_HEAD_BYTES)
+    return shifted(crc32(heads.tobytes()), size) == expected
 
 
 def _columns(heads: np.ndarray[Any, Any], data: Any) -> Any:
+    """Return an Arrow batch with the columns of `ARROW_SCHEMA`."""
     columns = [
         _numbers(heads[field.name], field.type) for field in ARROW_SCHEMA if field.name != "data"
     ]
@@ -131,26 +151,38 @@ def _numbers(column: np.ndarray[Any, Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(native), [None, pa.py_buffer(native)])
 
 
-def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
-    """Split ``raw`` into ``count`` records; each has ``overhead`` bytes besides its data."""
-    starts = _starts(raw, count, overhead)
-    buffers = [None, pa.py_buffer(starts), pa.py_buffer(raw)]
+def _split(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
+    """Split ``raw`` into ``count`` records; each has ``overhead`` bytes besides its data.
+
+    Raises RecordsDamaged.
+    """
+    offsets = _equal_offsets(raw, count, overhead)
+    if offsets is None:
+        offsets = _offsets(raw, count, overhead)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
     return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers))
 
 
-def _starts(
-    raw: bytes | memoryview, count: int, overhead: int
-) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _equal_offsets(raw: bytes | memoryview, count: int, overhead: int) -> _Offsets | None:
+    """Return the offset of each record, and the end of the last one, without a Python loop.
+
+    Returns None if the records do not all have the same size.
+    """
+    if not count or len(raw) % count or len(raw) // count < overhead:
+        return None
+    size = len(raw) // count
+    table = np.frombuffer(raw, np.uint8).reshape(count, size)
+    lengths = np.ascontiguousarray(table[:, _LENGTH_AT : _LENGTH_AT + _LENGTH.size]).view(">u4")
+    if (lengths != size - overhead).any():
+        return None
+    return np.arange(0, len(raw) + 1, size, dtype=np.int32)
+
+
+def _offsets(raw: bytes | memoryview, count: int, overhead: int) -> _Offsets:
     """Return the offset of each record, and the end of the last one. Raises RecordsDamaged."""
-    if count and len(raw) % count == 0 and len(raw) // count >= overhead:
-        size = len(raw) // count
-        table = np.frombuffer(raw, np.uint8).reshape(count, size)
-        lengths = np.ascontiguousarray(table[:, _LENGTH_AT : _LENGTH_AT + _LENGTH.size]).view(">u4")
-        if (lengths == size - overhead).all():
-            return np.arange(0, len(raw) + 1, size, dtype=np.int32)
-    starts = [0]
+    offsets = [0]
     position = 0
-    length_at, add = _LENGTH.unpack_from, starts.append
+    length_at, add = _LENGTH.unpack_from, offsets.append
     try:
         for _ in range(count):
             position += overhead + length_at(raw, position + _LENGTH_AT)[0]
@@ -159,4 +191,4 @@ def _starts(
         raise RecordsDamaged("the last record is cut off") from None
     if position != len(raw):
         raise RecordsDamaged("the records do not end at the end of the answer")
-    return np.array(starts, np.int32)
+    return np.array(offsets, np.int32)

@@ -126,6 +126,7 @@ def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:
     if isinstance(pushed, In):
         if not all(n is None or _is_number(n) for n in pushed.value):
             return None
+        # A null in the list matches no row.
         return allowed.within(among=frozenset(n for n in pushed.value if n is not None))
     value: Any = getattr(pushed, "value", None)
     if not _is_number(value):

@@ -11,7 +11,7 @@ from typing import Any
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 from waltz.runtime.core.value_types import boolean, file, positive, text
 
-_OF_SPARK = frozenset(("checkpointlocation",))
+_SPARK_OPTIONS = frozenset(("checkpointlocation",))
 """Spark's own options, which it passes on to sources and sinks."""
 
 
@@ -21,7 +21,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name, the conversion of its text, its default, its meaning."""
+    """One option: its name, the function that parses its text, its default and its meaning."""
 
     name: str
     convert: Callable[[Any], Any]
@@ -82,7 +82,7 @@ def option_values(options: Iterable[Option], given: Mapping[str, str], what: str
     known = {option.name.lower(): option for option in options}
     values = {option.name: option.default for option in options}
     for name, raw in given.items():
-        if name.lower() in _OF_SPARK:
+        if name.lower() in _SPARK_OPTIONS:
             continue
         option = known.get(name.lower())
         if option is None:

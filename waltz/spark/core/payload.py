@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -89,24 +89,26 @@ class Payload:
         """Return the columns that are decoded from ``data`` as an Arrow schema."""
         return to_arrow_schema(StructType(self.decoded_fields()), timezone="UTC")
 
-    def _decoded(self, batch: Any, parse: Parse, parsed: Any) -> Any:
-        """Decode ``data`` with ``parse`` to the columns of the Arrow schema ``parsed``."""
-        null_row = pa.table([pa.nulls(1, field.type) for field in parsed], schema=parsed)
-        rows: list[int] = []
-        tables = [parsed.empty_table()]
-        for first, count, table, origins in _parsed_runs(batch.column(_DATA), parse, parsed, 0):
-            if table is not None:
-                rows += [first + origin for origin in origins]
-                tables.append(table)
+    def _decoded(self, batch: Any, parse: Parse, data_schema: Any) -> Any:
+        """Decode ``data`` with ``parse`` to the columns of the Arrow schema ``data_schema``.
+
+        Return these columns together with the columns of the log that `schema` has.
+        """
+        null_row = pa.table([pa.nulls(1, field.type) for field in data_schema], schema=data_schema)
+        rows: list[int] = []  # For each decoded row, the row of ``batch`` that it came from.
+        tables = [data_schema.empty_table()]
+        for run in _parsed_runs(batch.column(_DATA), parse, data_schema, 0):
+            if run.table is not None:
+                rows += [run.first + origin for origin in run.origins]
+                tables.append(run.table)
             elif self.mode is Mode.FAIL:
                 raise DataMalformed(
-                    batch.column("partition")[first].as_py(),
-                    batch.column("transaction_id")[first].as_py(),
+                    batch.column("partition")[run.first].as_py(),
+                    batch.column("transaction_id")[run.first].as_py(),
                     self.kind,
                 )
             elif self.mode is Mode.PERMISSIVE:
-                assert count == 1
-                rows.append(first)
+                rows.append(run.first)
                 tables.append(null_row)
             # In the mode DROP, nothing is added for the row.
         decoded = pa.concat_tables(tables).combine_chunks()
@@ -129,7 +131,7 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
     """
     kind = options.decode
     if kind in ("binary", "utf8"):
-        fixed = SCHEMA if kind == "binary" else _with_text()
+        fixed = SCHEMA if kind == "binary" else _schema_with_text_data()
         if schema is not None and schema != fixed:
             raise OptionError(
                 f"the waltz source has only the columns {', '.join(SCHEMA.names)}: leave out "
@@ -183,36 +185,44 @@ def _check_avro(payload: Payload) -> None:
             )
 
 
-def _with_text() -> StructType:
+def _schema_with_text_data() -> StructType:
     return StructType(
         [StructField(f.name, StringType()) if f.name == "data" else f for f in SCHEMA]
     )
 
 
-def _parsed_runs(
-    data: Any, parse: Parse, parsed: Any, first: int
-) -> Iterator[tuple[int, int, Any | None, list[int]]]:
-    """Yield consecutive runs of rows, of which each is parsed or is one malformed row.
+class _Run(NamedTuple):
+    """Consecutive rows that were parsed together, or one malformed row.
 
-    A run is its first row, its number of rows, their table (None: malformed), and for each row of
-    the table the row that it came from, counted from the first row of the run. ``first`` is the
-    number of the first row in ``data``.
+    ``first`` is the first row. ``table`` is None for a malformed row. ``origins`` has, for each row
+    of the table, the row that it came from, counted from ``first``.
     """
-    count = len(data)
-    if not count:
+
+    first: int
+    table: Any | None
+    origins: list[int]
+
+
+def _parsed_runs(data: Any, parse: Parse, data_schema: Any, first: int) -> Iterator[_Run]:
+    """Parse the rows of ``data``, an Arrow array, and yield the runs in order.
+
+    ``first`` is the number of the first row of ``data``.
+    """
+    if not len(data):
         return
     try:
-        table, origins = parse(data, parsed)
+        table, origins = parse(data, data_schema)
     except MALFORMED:
-        if count == 1:
-            yield first, 1, None, []
+        if len(data) == 1:
+            yield _Run(first, None, [])
             return
-        half = count // 2
-        yield from _parsed_runs(data.slice(0, half), parse, parsed, first)
-        yield from _parsed_runs(data.slice(half), parse, parsed, first + half)
+        half = len(data) // 2
+        yield from _parsed_runs(data.slice(0, half), parse, data_schema, first)
+        yield from _parsed_runs(data.slice(half), parse, data_schema, first + half)
     else:
-        yield first, count, table, origins
+        yield _Run(first, table, origins)
 
 
 def _only_chunk(column: Any) -> Any:
+    """Return the values of a column of one chunk or none as an Arrow array."""
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -67,7 +67,8 @@ class Columns:
     def has_row_ids(self) -> bool:
         """Whether each row has an id.
 
-        The ids themselves are not read: rows with different ids differ in data or header.
+        The ids themselves are not read: rows are told apart by their fingerprints. So the
+        application must write rows with different ids with different data or headers.
         """
         return "id" in self.names
 
@@ -150,6 +151,7 @@ def _locks(given: list[dict[str, Any]] | None) -> tuple[Lock, ...]:
 
 
 def _bytes(value: bytes | str | int) -> bytes:
+    """Return bytes unchanged, text in UTF-8, and a number as decimal digits."""
     if isinstance(value, bytes):
         return value
     return str(value).encode()

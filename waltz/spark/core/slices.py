@@ -97,15 +97,15 @@ def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[i
     }
 
 
-def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
-    """Return the slices of the ranges in ``found``.
+def cut(wanted: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
+    """Return the slices of the ranges in ``wanted``.
 
     The slices of one partition have nearly equal lengths. There are as few slices as
     ``rows_per_task``, the maximum length by partition, allows.
     """
     return [
         part
-        for partition, (first, end) in sorted(found.items())
+        for partition, (first, end) in sorted(wanted.items())
         for part in _cut(partition, first, end, rows_per_task[partition])
     ]
 
@@ -119,6 +119,10 @@ def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
 
 
 def _position(options: ReadOptions, name: str, given: Positions, partition: int, mark: int) -> int:
+    """Return the position of ``partition`` in the option ``name``, whose value is ``given``.
+
+    If the position is beyond the log's end at ``mark``, return the end or raise PositionMissing.
+    """
     position = _resolve(given, partition, mark)
     if position <= mark + 1:
         return position
@@ -143,8 +147,9 @@ def _resolve(positions: Positions, partition: int, mark: int) -> int:
 
 
 def _cut(partition: int, first: int, end: int, rows: int) -> Iterable[Slice]:
+    """Yield the slices of one range, each with at most ``rows`` transactions."""
     count = end - first
-    parts = -(-count // rows)
+    parts = -(-count // rows)  # Rounded up.
     for part in range(parts):
         yield Slice(
             partition, first + count * part // parts, first + count * (part + 1) // parts - 1
