@@ -36,9 +36,8 @@ OPERATOR_BUGS = (
     Planted(
         "metadata with another key is taken over",
         Package.OPERATOR,
-        "case Present(name, partitions, key) if (name, key) != "
-        "(desired.metadata_name, desired.key):\n",
-        "case Present(name, partitions, key) if name != desired.metadata_name:\n",
+        "case Present(name, _, key) if key != desired.key:\n",
+        "case Present(name, _, key) if False:\n",
         "A new cluster with an old name uses the log of its predecessor.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_metadata_with_another_key_is_not_taken_over"
@@ -113,8 +112,8 @@ OPERATOR_BUGS = (
     Planted(
         "a stateful set is scaled one below its registered storages",
         Package.OPERATOR,
-        "return max(pool.spec.storages, *(n + 1 for n in known if n is not None), 0)\n",
-        "return max(pool.spec.storages, *(n for n in known if n is not None), 0)\n",
+        "return max([pool.spec.storages, *(n + 1 for n in ordinals if n is not None)])\n",
+        "return max([pool.spec.storages, *(n for n in ordinals if n is not None)])\n",
         "A storage that holds transactions is removed.",
         nodes(
             "unit/operator/test_operator_plan.py::test_stateful_set_is_never_scaled_below_registered"

@@ -80,7 +80,7 @@ SHELL_BUGS = (
     Planted(
         "a partition is not informed of an open connection",
         Package.SERVER,
-        "if link_or_none.connected:\n    user.storage_up(name)\n",
+        "if link.connected:\n    user.storage_up(name)\n",
         "",
         "The second partition of a server never uses its replicas.",
         nodes(

@@ -83,6 +83,7 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     never changed.
     """
     pools = desired.own_pools
+    # The keys do not depend on the observed state.
     keys = {
         each.key
         for each in _unconditional_objects(
@@ -199,8 +200,8 @@ def _replicas(
     registered storages are unknown, the StatefulSet does not shrink.
     """
     if registered is not None:
-        known = (ordinal_of(pool, storage) for storage in registered)
-        return max(pool.spec.storages, *(n + 1 for n in known if n is not None), 0)
+        ordinals = (ordinal_of(pool, storage) for storage in registered)
+        return max([pool.spec.storages, *(n + 1 for n in ordinals if n is not None)])
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
     return max(pool.spec.storages, 0 if live is None else live["spec"].get("replicas", 0))
 

@@ -45,13 +45,13 @@ def plan_metadata(
             )
         case Incomplete(_, key):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, key, complete=False),))
-        case Present(name, partitions, key) if (name, key) != (desired.metadata_name, desired.key):
+        case Present(name, _, _) if name != desired.metadata_name:
+            return problem(f"{root} in ZooKeeper has another cluster, {name}: use another root")
+        case Present(name, _, key) if key != desired.key:
             return problem(
                 f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: use "
                 "another root; or, to take over that cluster with its volumes, set "
                 f"spec.clusterKey to {key}"
-                if name == desired.metadata_name
-                else f"{root} in ZooKeeper has another cluster, {name}: use another root"
             )
         case Present(_, partitions, _) if partitions != count:
             return problem(
@@ -117,17 +117,17 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
 def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
     """Return the id of each pool's group, by the registration of the pool's storages.
 
-    Storages with partitions decide first, then storages without partitions. A pool for which its
-    storages decide nothing gets the smallest unused id. A pool whose storages with partitions do
-    not have one group of their own is omitted. Two pools never get the same group, because two
-    copies of a partition in one group count as one copy.
+    The group of a pool is the group of its storages with partitions; if it has none, the group of
+    its first storage whose group is free; if there is none either, the smallest unused id. A pool
+    whose storages with partitions do not have one group of their own is omitted. Two pools never
+    get the same group, because two copies of a partition in one group count as one copy.
     """
     pools = desired.own_pools
     known = {pool.metadata.name: _groups_of_pool(pool, maps) for pool in pools}
     chosen: dict[str, int] = {}
     for name, (full, _) in known.items():
         if len(full) == 1 and not full & set(chosen.values()):
-            chosen |= dict.fromkeys((name,), *full)
+            (chosen[name],) = full
     for name, (full, empty) in known.items():
         free = [group for group in empty if group not in chosen.values()]
         if not full and free:

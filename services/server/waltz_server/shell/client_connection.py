@@ -133,7 +133,8 @@ class ClientConnection(FrameHandler):
     def _append(self, appends: dict[int, list[Append]]) -> None:
         """Pass single appends to their partitions; drop those to a partition of another server.
 
-        The protocol has no answer that refuses a single append: its client looks for it in the log.
+        The protocol has no answer that refuses a single append. The client of a dropped append
+        finds out by a flush that it is not in the log.
         """
         assert self._peer is not None
         for partition, batch in appends.items():

@@ -80,12 +80,15 @@ class ServerNode:
         self._membership: ServerMembership | None = None
         self._hosted: dict[int, HostedPartition] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        """The tasks that close released partitions."""
         self._released_feed_misses = 0
         self._released_data_misses = 0
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
         self._paused: list[FrameConnection] = []
+        """Connections that are not read while a partition is overloaded."""
         self._preferred: set[int] = set()
+        """The partitions that this server prefers to own."""
         self._following: asyncio.Task[None] | None = None
         self._leaving = False
         self._on_hosted: OnHosted = lambda hosted: None
@@ -162,8 +165,9 @@ class ServerNode:
         await self._membership.join()
 
     async def stop(self) -> None:
-        """Leave the cluster, so that other servers take over; finish open appends; close
-        everything.
+        """Leave the cluster, finish open appends, and close everything.
+
+        The server leaves first, so that other servers take over its partitions at once.
         """
         self._leaving = True
         for connection in self._connections.values():
@@ -284,6 +288,7 @@ class ServerNode:
         return HostedPartition(core, self._cluster, self._links, self._connections)
 
     async def _follow_assignments(self) -> None:
+        """Replicate each partition to the storages that ZooKeeper assigns to it, from now on."""
         assert self._cluster is not None
         async for assignments in self._cluster.follow_replica_assignments():
             self._assignments = assignments

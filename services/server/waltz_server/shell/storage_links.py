@@ -80,7 +80,7 @@ class StorageLink:
     def __init__(self, storage: str, dialer: Dialer, identity: ExpectedCluster) -> None:
         self.storage = storage
         self.users: dict[StorageUser, None] = {}
-        """The users, as a set that keeps its order, so that a simulation run can be repeated."""
+        """The partitions, as a set that keeps its order, so that a simulation can be repeated."""
         self._dialer = dialer
         self._identity = identity
         self._loop = asyncio.get_running_loop()
@@ -188,13 +188,10 @@ class StorageLinks:
                     self._drop(name)
         # Sorted: the order of a set of strings differs from process to process.
         for name in sorted(storages):
-            link_or_none = self._links.get(name)
-            if link_or_none is None:
-                link_or_none = StorageLink(name, self._dialer, self._identity)
-                self._links[name] = link_or_none
-            if user not in link_or_none.users:
-                link_or_none.users[user] = None
-                if link_or_none.connected:
+            link = self._link_to(name)
+            if user not in link.users:
+                link.users[user] = None
+                if link.connected:
                     user.storage_up(name)
         return {name: self._links[name] for name in storages}
 
@@ -209,6 +206,12 @@ class StorageLinks:
         return dict(
             zip(storages, await asyncio.gather(*map(self._reachable, storages)), strict=True)
         )
+
+    def _link_to(self, name: str) -> StorageLink:
+        """Return the link to a storage; create it if there is none."""
+        if name not in self._links:
+            self._links[name] = StorageLink(name, self._dialer, self._identity)
+        return self._links[name]
 
     async def _reachable(self, storage: str) -> bool:
         try:
