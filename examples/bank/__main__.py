@@ -28,7 +28,9 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             with (
                 _opener(given.zookeeper, given.root, tls=given.tls) as open_log,
-                Office(Bank(engine), open_log(), tellers=given.tellers) as office,
+                Office(
+                    Bank(engine), open_log(), tellers=given.tellers, pause=given.pause
+                ) as office,
                 open_log() as log,
             ):
                 office.open_accounts(given.accounts)

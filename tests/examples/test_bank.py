@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,11 @@ def test_audit_finds_a_wrong_balance(cluster: SyncCluster, tmp_path: Path) -> No
 def test_bank_program_in_process_prints_its_audit(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--in-process", "--transfers", "20", "--accounts", "3", "--tellers", "2"])
     assert "which is the amount paid in" in capsys.readouterr().out
+
+
+def test_bank_program_pauses_before_each_order() -> None:
+    begun = time.monotonic()
+    main(
+        ["--in-process", "--transfers", "3", "--accounts", "2", "--tellers", "1", "--pause", "1.0"]
+    )
+    assert time.monotonic() - begun >= 3.0
