@@ -36,6 +36,7 @@ _YARDSTICK_HELP = (
 
 
 def _records(shape: tuple[int, int], size: int, scale: float) -> int:
+    """Return the number of records of a run: fewer if records are large."""
     records = SHAPES[shape] * scale
     return int(records / 4 if size > 512 else records)
 
@@ -65,8 +66,8 @@ async def _row(
     """
     before = cluster.usage()
     out = await cluster.put(*shape, size, _records(shape, size, scale), locks=locks)
-    used, n = cluster.usage().since(before), out.committed
-    rate = n / out.seconds
+    used, committed = cluster.usage().since(before), out.committed
+    rate = committed / out.seconds
     table.add_row(
         str(size),
         f"{shape[0]} x {shape[1]}",
@@ -76,9 +77,10 @@ async def _row(
         f"{out.p50_ms:.2f}",
         f"{out.p99_ms:.2f}",
         str(out.lock_failures),
-        *(f"{s / n * 1e6:.1f}" for s in (out.cpu_seconds, used.server_seconds)),
-        f"{used.storage_seconds / n * 1e6:.1f}",
-        f"{used.flushes / n / cluster.storages:.3f}",
+        f"{out.cpu_seconds / committed * 1e6:.1f}",
+        f"{used.server_seconds / committed * 1e6:.1f}",
+        f"{used.storage_seconds / committed * 1e6:.1f}",
+        f"{used.flushes / committed / cluster.storages:.3f}",
     )
 
 

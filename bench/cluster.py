@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import urllib.request
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ from bench.load import Load, Outcome
 from waltz.local.cluster import LocalCluster
 from waltz.local.core.plan import Shape
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+"""The unit of CPU times in /proc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class MeasuredCluster:
         )
         self._next_client_id += clients
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.load", json.dumps(asdict(load)), stdout=-1
+            sys.executable, "-m", "bench.load", json.dumps(asdict(load)), stdout=PIPE
         )
         out, _ = await process.communicate()
         if process.returncode:
@@ -120,7 +122,10 @@ async def measured_cluster(
 
 
 def _cpu_seconds(pid: int | None) -> float:
+    """Return the CPU time of a process, 0 if it does not run."""
     if pid is None:
         return 0.0
+    # The name of the process, in parentheses, may contain spaces. The fields after it are counted.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    user, system = fields[11:13]
+    return (int(user) + int(system)) / _TICKS_PER_SECOND

@@ -20,17 +20,21 @@ import time
 from dataclasses import asdict, dataclass
 from zlib import crc32
 
-from waltz.client.core.codec import FeedRun, parse
+from waltz.client.core.codec import FEED_TRANSACTION_ID, FeedRun, parse
 from waltz.net import TlsConfig, dial
 from waltz.net.connection import FrameConnection, FrameHandler
 from waltz.protocol import CLIENT_SERVER, ReqId
 from waltz.protocol import client_server as cs
+from waltz.protocol.client_numbers import APPEND_TYPE
 from waltz.runtime.process import run_loop
 
+_PREFIX_BYTES = struct.calcsize(">bhi")  # magic number, version, length of the body
+# The prefix, then message type, request id (4 numbers), client's mark, number of write locks.
 _APPEND = struct.Struct(">bhibiiiiqi")
 _LOCK = struct.Struct(">i")
-_NO_LOCKS = struct.pack(">ii", 0, 0)
-_GOLDEN = 2654435761
+_NO_OTHER_LOCKS = struct.pack(">ii", 0, 0)  # numbers of read locks and append locks
+_LOCK_FACTOR = 2654435761
+"""Multiplied by a sequence number, it spreads lock ids over all numbers."""
 _VERSION = max(CLIENT_SERVER.versions)
 
 
@@ -87,8 +91,9 @@ class LoadClient(FrameHandler):
         self._session = self._req_id()
         data = os.urandom(load.size)
         tail = struct.pack(">ii", 0, len(data)) + data + struct.pack(">I", crc32(data))
-        self._tail = _NO_LOCKS + tail
-        self._length = _APPEND.size - 7 + 4 * load.locks + len(self._tail)
+        self._tail = _NO_OTHER_LOCKS + tail
+        locks_bytes = _LOCK.size * int(load.locks)
+        self._length = _APPEND.size - _PREFIX_BYTES + locks_bytes + len(self._tail)
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
@@ -96,10 +101,10 @@ class LoadClient(FrameHandler):
         connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), _VERSION))
 
     def received(self, bodies: list[bytes]) -> None:
-        more = 0
+        ended = 0  # own appends that are committed or refused now
         for item in parse(bodies, _VERSION):
             if isinstance(item, FeedRun):
-                more += self._fed(item)
+                ended += self._fed(item)
                 continue
             match item:
                 case cs.HighWaterMarkResponse(transaction_id=mark):
@@ -114,11 +119,11 @@ class LoadClient(FrameHandler):
                     self.lock_failures += 1
                     self._left += 1
                     del self._sent[req_id.seq]
-                    more += 1
+                    ended += 1
                 case _:
                     raise AssertionError(f"unexpected {item}")
-        if more:
-            self._open -= more
+        if ended:
+            self._open -= ended
             self.fill()
         if not self._left and not self._open and not self.done.done():
             self.done.set_result(None)
@@ -139,13 +144,14 @@ class LoadClient(FrameHandler):
             self._seq += 1
             parts.append(
                 _APPEND.pack(
-                    76, _VERSION, self._length, 2,
+                    CLIENT_SERVER.magic, _VERSION, self._length, APPEND_TYPE,
                     self._client_id, self._generation, self._partition,
                     self._seq, self._mark, int(locks),
                 )
             )  # fmt: skip
             if locks:
-                parts.append(_LOCK.pack((self._seq * _GOLDEN + self._client_id) & 0x7FFF_FFFF))
+                lock = (self._seq * _LOCK_FACTOR + self._client_id) & 0x7FFF_FFFF
+                parts.append(_LOCK.pack(lock))
             parts.append(tail)
             self._sent[self._seq] = now
         self._open += count
@@ -154,12 +160,13 @@ class LoadClient(FrameHandler):
         self._connection.send(b"".join(parts))
 
     def _fed(self, run: FeedRun) -> int:
+        """Note the committed transactions; return how many of them are of this client."""
         own, sent, now = 0, self._sent, time.perf_counter()
         for client, _, _, seq, _, _ in run.records:
             if client == self._client_id:
                 self.latencies.append(now - sent.pop(seq))
                 own += 1
-        self._mark = run.records[-1][4]
+        self._mark = run.records[-1][FEED_TRANSACTION_ID]
         return own
 
     def _req_id(self) -> ReqId:

@@ -22,7 +22,7 @@ import waltz
 from bench.cluster import MeasuredCluster, measured_cluster
 
 _BOUND_MB = 700
-"""The bound for one process: caches of 192 MiB, Python's overhead, and the work in progress."""
+"""The bound for one process: a server's caches of 192 MiB, Python, and the work in progress."""
 _SLOW_PAUSE_SECONDS = 0.5
 _ROUND_RECORDS = 300_000
 _SIZE = 256
@@ -52,6 +52,7 @@ def _resident_mb(pid: int) -> float:
 
 
 async def _soak(minutes: float) -> float:
+    """Put load on a cluster; return the largest resident memory of a process, in megabytes."""
     peak = 0.0
     async with measured_cluster() as cluster:
         cluster.local.kill("storage/2")

@@ -12,7 +12,10 @@ import waltz
 from bench.cluster import MeasuredCluster
 from waltz.cli.perf.continuous import ContinuousAppends
 
-_PAUSE_SECONDS = 6.0
+_APPENDING_SECONDS = 6.0
+"""How long appends run; the storage is killed after a third of this time."""
+_RECOVERY_SECONDS = 60.0
+"""How long appends, and later the killed storage, may need to recover."""
 _PARTITION = 0
 
 
@@ -35,11 +38,11 @@ async def measure_pause(cluster: MeasuredCluster) -> float:
         appends = ContinuousAppends([client], (_PARTITION,), lambda *_: b"tick")
         begun = time.monotonic()
         async with appends:
-            await asyncio.sleep(_PAUSE_SECONDS / 3)
+            await asyncio.sleep(_APPENDING_SECONDS / 3)
             local.kill("storage/1")
-            await asyncio.sleep(_PAUSE_SECONDS * 2 / 3)
-            await appends.finish(60)
+            await asyncio.sleep(_APPENDING_SECONDS * 2 / 3)
+            await appends.finish(_RECOVERY_SECONDS)
         longest = appends.longest_pause(_PARTITION, begun)
     await local.start_one("storage/1")
-    await asyncio.wait_for(local.healthy(), 60)
+    await asyncio.wait_for(local.healthy(), _RECOVERY_SECONDS)
     return longest

@@ -6,6 +6,7 @@ import asyncio
 import re
 import shlex
 import statistics
+from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ async def read_yardstick(
     RuntimeError if it does not, or does not end within five minutes.
     """
     filled = command.format(clients=clients, window=window, size=size, records=records)
-    process = await asyncio.create_subprocess_exec(*shlex.split(filled), stdout=-1, stderr=-1)
+    process = await asyncio.create_subprocess_exec(*shlex.split(filled), stdout=PIPE, stderr=PIPE)
     try:
         out, err = await asyncio.wait_for(process.communicate(), _LONGEST_RUN_SECONDS)
     except TimeoutError:

@@ -47,9 +47,10 @@ class PartitionState:
 class Airport:
     """Logs the departures of one airport.
 
-    ``departures`` are flights and their numbers. ``clear`` returns a future that is set when a
-    departure at a time may be logged, None if it may be logged now. ``logged`` is called with the
-    number of each flight that is in the log. ``conflicts`` counts the refused locks.
+    ``departures`` are flights and their numbers. ``clear`` takes a departure time and returns a
+    future that is set when a flight at that time may be logged, None if it may be logged now.
+    ``logged`` is called with the number of each flight that is in the log. ``conflicts`` counts the
+    refused locks.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Airport:
         self._logged = logged
         self._states = [PartitionState() for _ in range(client.num_partitions)]
         self._latest: dict[int, asyncio.Task[None]] = {}
+        """For each aircraft, the task that logs its latest departure from this airport."""
 
     async def work(self) -> None:
         """Log all departures. Raises the errors of append."""
@@ -94,6 +96,7 @@ class Airport:
                     state.resume_waiting()
 
     async def _log(self, number: int, flight: Flight, before: asyncio.Task[None] | None) -> None:
+        """Log a flight after the task ``before``, which logs the aircraft's previous departure."""
         if before is not None and not before.done():
             await before
         partition = flight.aircraft % len(self._states)

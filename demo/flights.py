@@ -31,6 +31,10 @@ _FACTS = (
 )
 
 
+_SUMMED = ("distance", "dep_delay", "arr_delay")
+"""The columns whose sums are in `Totals`."""
+
+
 class Flight(NamedTuple):
     """One flight. Times are in minutes; ``departure`` is the scheduled time since 1970 in UTC.
 
@@ -52,7 +56,10 @@ class Flight(NamedTuple):
     distance: int
 
     def record(self, previous: int | None) -> bytes:
-        """Return the transaction's data; ``previous`` is the id of the aircraft's last one."""
+        """Return the transaction's data.
+
+        ``previous`` is the id of the last transaction of the same aircraft, None if there is none.
+        """
         return json.dumps({**self._asdict(), "previous": previous}, separators=(",", ":")).encode()
 
     def locks(self) -> tuple[Lock, ...]:
@@ -114,5 +121,5 @@ def _flights(table: Any) -> list[Flight]:
 
 
 def _totals(table: Any) -> Totals:
-    sums = {name: pc.sum(table[name]).as_py() or 0 for name in Totals.__slots__[2:]}
+    sums = {name: pc.sum(table[name]).as_py() or 0 for name in _SUMMED}
     return Totals(table.num_rows, pc.count_distinct(table["tailnum"]).as_py(), **sums)

@@ -43,31 +43,33 @@ class _Tower:
         self.count = 0
         self._report = report
         self._timeline = Timeline([flight.departure for flight in flights], LEAD_MINUTES)
-        self._holding: list[tuple[int, asyncio.Future[None]]] = []
-        self._alarms: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting_departures: list[tuple[int, asyncio.Future[None]]] = []
+        """Departure times that may not be logged yet, each with the future of `clear`."""
+        self._waiting_counts: list[tuple[int, asyncio.Future[None]]] = []
+        """Numbers of flights that are not reached yet, each with the future of its waiter."""
 
     def clear(self, departure: int) -> asyncio.Future[None] | None:
         """Return a future that is set when ``departure`` may be logged, None if it may be now."""
         if self._timeline.may_depart(departure):
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._holding.append((departure, future))
+        self._waiting_departures.append((departure, future))
         return future
 
     def logged(self, number: int) -> None:
         """Record that the flight ``number`` is in the log."""
         self.count += 1
         self._report(self.count, None)
-        if self._timeline.logged(number) and self._holding:
-            _release(self._holding, self._timeline.may_depart)
-        if self._alarms:
-            _release(self._alarms, lambda count: count <= self.count)
+        if self._timeline.logged(number) and self._waiting_departures:
+            _release(self._waiting_departures, self._timeline.may_depart)
+        if self._waiting_counts:
+            _release(self._waiting_counts, lambda count: count <= self.count)
 
     async def wait_for_count(self, count: int) -> None:
         """Return when ``count`` flights are in the log."""
         if self.count < count:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._alarms.append((count, future))
+            self._waiting_counts.append((count, future))
             await future
 
 

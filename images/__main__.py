@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from images import docker
-from images.definitions import HERE, IMAGES
+from images.definitions import IMAGES, ROOT
 from images.layers import LayerBuilder, has_this_python
 
-_FOLDER = HERE / "build" / "images"
+_FOLDER = ROOT / "build" / "images"
 
 
 def main() -> None:
@@ -27,7 +27,8 @@ def main() -> None:
             "Docker does not answer, no image is built: start Docker, or set WALTZ_IMAGE_TOOL, "
             "WALTZ_IMAGE_PYTHON_BASE and WALTZ_IMAGE_JAVA_BASE to build without Docker"
         )
-    images = [each for each in IMAGES if each.component in (sys.argv[1:] or each.component)]
+    wanted = sys.argv[1:] or [image.component for image in IMAGES]
+    images = [image for image in IMAGES if image.component in wanted]
     if builder is None:
         archives = docker.build(images, _FOLDER, _arguments)
     else:
@@ -55,10 +56,11 @@ def _builder() -> LayerBuilder | None:
 def _arguments(component: str) -> dict[str, str]:
     """Return the build arguments of a component's Dockerfile, from environment variables."""
     python, java = (os.environ.get(f"WALTZ_IMAGE_{name}_BASE") for name in ("PYTHON", "JAVA"))
-    wanted = {"BASE": java if component in ("zookeeper", "spark") else python}
+    bases = {"BASE": java if component in ("zookeeper", "spark") else python}
     if component == "zookeeper":
-        wanted["JARS"] = python
-    return {name: value for name, value in wanted.items() if value is not None}
+        # An image with Python installs the package that contains ZooKeeper's jars.
+        bases["JARS"] = python
+    return {name: base for name, base in bases.items() if base is not None}
 
 
 if __name__ == "__main__":

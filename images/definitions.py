@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).parents[1]
-_OF_SPARK = HERE / "images" / "spark"
+ROOT = Path(__file__).parents[1]
+"""The root of the repository."""
+
+_OF_SPARK = ROOT / "images" / "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Image:
     @property
     def dockerfile(self) -> Path:
         """The Dockerfile of the image."""
-        return HERE / f"Dockerfile.{self.component}"
+        return ROOT / f"Dockerfile.{self.component}"
 
     @property
     def tag(self) -> str:
@@ -73,5 +75,5 @@ IMAGES = (
 
 def version() -> str:
     """Return the version of all images."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return str(project["project"]["version"])

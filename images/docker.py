@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from images.definitions import HERE, Image
+from images.definitions import ROOT, Image
 
 
 def is_available() -> bool:
@@ -28,7 +28,7 @@ def build(
         command = ["docker", "build", "--file", str(image.dockerfile), "--tag", image.tag]
         for name, value in arguments(image.component).items():
             command += ["--build-arg", f"{name}={value}"]
-        subprocess.run([*command, str(HERE)], check=True)
+        subprocess.run([*command, str(ROOT)], check=True)
         archive = folder / f"waltz-{image.component}.tar"
         subprocess.run(["docker", "save", "--output", str(archive), image.tag], check=True)
         yield archive

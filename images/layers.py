@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from images.definitions import HERE, Image
+from images.definitions import ROOT, Image
 
 _USER = "1000:1000"
 
@@ -49,13 +49,14 @@ class LayerBuilder:
             for image in images:
                 base = self.java_base if image.java else self.python_base
                 if image.extras:
-                    files = {file: place for place, file in image.files.items()}
+                    added = {code: "/app", **{file: at for at, file in image.files.items()}}
                     layers = [base, self._dependencies(image.extras)]
-                    yield self._join(image, layers, {code: "/app"} | files)
+                    yield self._join(image, layers, added)
                 else:
                     yield self._join(image, [base], {home: "/opt/zookeeper"})
 
     def _join(self, image: Image, layers: list[Path], added: dict[Path, str]) -> Path:
+        """Join layers into an image; ``added`` has the paths in the image of further files."""
         archive = self.folder / f"waltz-{image.component}.tar"
         command = [*self.tool.split(), "-o", str(archive), "-t", f"docker.io/library/{image.tag}"]
         for layer in layers:
@@ -70,11 +71,11 @@ class LayerBuilder:
 
     def _dependencies(self, extras: tuple[str, ...]) -> Path:
         """Return a layer with the dependencies of the extras, in locked versions."""
-        project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         wanted = list(project["dependencies"])
         for extra in extras:
             wanted += project["optional-dependencies"][extra]
-        inputs = json.dumps(wanted) + (HERE / "requirements.lock").read_text()
+        inputs = json.dumps(wanted) + (ROOT / "requirements.lock").read_text()
         digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
         layer = self.folder / f"dependencies-{digest}.layer"
         if layer.exists():
@@ -89,6 +90,7 @@ class LayerBuilder:
                 "requirements.lock",
                 f".[{','.join(extras)}]",
             )
+            # pip has installed the distribution itself, too; `_code` provides its code.
             for own in (*site.glob("waltz*"), site / "bin"):
                 shutil.rmtree(own, ignore_errors=True)
             _compile(site)
@@ -124,16 +126,16 @@ def _zookeeper(scratch: Path) -> Path:
     assert pyspark is not None
     assert pyspark.origin is not None
     jars = Path(pyspark.origin).parent / "jars"
-    subprocess.run([HERE / "operator/zookeeper/jars", jars, home / "jars"], check=True)
+    subprocess.run([ROOT / "operator/zookeeper/jars", jars, home / "jars"], check=True)
     for program in ("start", "ready"):
-        shutil.copy(HERE / "operator/zookeeper" / program, home / program)
+        shutil.copy(ROOT / "operator/zookeeper" / program, home / program)
         (home / program).chmod(0o755)
     return home
 
 
 def _pip(verb: str, *arguments: str) -> None:
     options = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    subprocess.run([sys.executable, "-m", "pip", verb, *options, *arguments], check=True, cwd=HERE)
+    subprocess.run([sys.executable, "-m", "pip", verb, *options, *arguments], check=True, cwd=ROOT)
 
 
 def _compile(folder: Path) -> None:

@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.spark import yardstick as other
 from bench.spark.fill import fill
 from bench.spark.following import follow
 from bench.spark.reading import Pass, read, session
+from bench.spark.yardstick import latency as yardstick_latency
+from bench.spark.yardstick import rates as yardstick_rates
 from waltz.local import LocalCluster, Shape
 
 LAYOUTS = {"1 partition": {0: 1.0}, "2 partitions": {1: 0.5, 2: 0.5}}
@@ -87,10 +88,10 @@ def main(
                     found = follow(spark, cluster, checkpoint, rate=rate, seconds=seconds)
                     _print_latency(found, rate)
             if yardstick is not None:
-                _add(theirs, other.rates(yardstick))
+                _add(theirs, yardstick_rates(yardstick))
         console.print(_table(ours, theirs, f"{records:,} records of {size} B"))
         if follow_yardstick is not None:
-            p50, p99 = other.latency(follow_yardstick)
+            p50, p99 = yardstick_latency(follow_yardstick)
             console.print(f"yardstick: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms")
 
 
@@ -106,6 +107,7 @@ def _read_all(spark: SparkSession, cluster: LocalCluster, records: int, passes: 
 
 
 def _rates_of(found: list[Pass], records: int) -> list[float]:
+    """Return the rates of all passes except the first; check that each pass read all records."""
     assert all(each.rows == records for each in found), found
     return [each.rate for each in found[1:]]
 

@@ -9,13 +9,16 @@ import waltz
 from waltz.local import LocalCluster
 
 _BATCH_ROWS = 2000
+_MAX_IN_FLIGHT = 4 * _BATCH_ROWS
+"""The most open appends of a client: several batches are on their way at the same time."""
 _PAYLOADS = 64
+"""The number of different records. Random bytes are made once and not for each record."""
 
 
 def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
     """Return a client of a local cluster, for use in ``async with``."""
     return waltz.connect(
-        cluster.zookeeper, root=cluster.root, tls=cluster.tls, max_in_flight=4 * _BATCH_ROWS
+        cluster.zookeeper, root=cluster.root, tls=cluster.tls, max_in_flight=_MAX_IN_FLIGHT
     )
 
 

@@ -22,7 +22,11 @@ from bench.spark.fill import connected
 from waltz.local import LocalCluster
 
 _TIME = struct.Struct(">d")
+_RECORD_BYTES = 512
 _TICK_SECONDS = 0.02
+"""The pause between two batches of appends."""
+_WARM_UP = 1 / 3
+"""The share of the time, from the beginning, whose latencies are omitted."""
 
 
 def follow(
@@ -30,7 +34,7 @@ def follow(
 ) -> list[float]:
     """Append ``rate`` transactions per second to partition 0; return their latencies in seconds.
 
-    The latencies of the first third of the time are omitted, because Spark warms up meanwhile.
+    The latencies of the first third of the time are omitted: Spark warms up during that time.
     """
     latencies: list[float] = []
     began = time.time()
@@ -39,7 +43,7 @@ def follow(
         times = batch.selectExpr(f"substring(data, 1, {_TIME.size}) AS at").toArrow()
         now = time.time()
         sent = (_TIME.unpack(at)[0] for at in times.column("at").to_pylist())
-        latencies.extend(now - at for at in sent if at - began > seconds / 3)
+        latencies.extend(now - at for at in sent if at - began > seconds * _WARM_UP)
 
     reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))
     frame = reader.option("startingPositions", "latest").option("partitions", "0").load()
@@ -58,7 +62,7 @@ def follow(
 
 
 async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
-    filling = os.urandom(512 - _TIME.size)
+    filling = os.urandom(_RECORD_BYTES - _TIME.size)
     async with connected(cluster) as client, asyncio.TaskGroup() as group:
         began, sent = time.monotonic(), 0
         while (now := time.monotonic() - began) < seconds:

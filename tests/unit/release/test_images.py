@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from images import layers
-from images.definitions import HERE, IMAGES, Image, version
+from images.definitions import IMAGES, ROOT, Image, version
 from images.layers import LayerBuilder
 from waltz_operator.core.resources.cluster import Images
 
@@ -26,7 +26,7 @@ def by_component(image: Image) -> str:
 
 
 def test_every_dockerfile_has_an_image_definition() -> None:
-    files = {file.suffix.removeprefix(".") for file in HERE.glob("Dockerfile.*")}
+    files = {file.suffix.removeprefix(".") for file in ROOT.glob("Dockerfile.*")}
     assert files == {image.component for image in IMAGES}
 
 
@@ -38,7 +38,7 @@ def test_image_has_entry_point_user_and_environment_of_its_dockerfile(image: Ima
     if image.environment:
         assert sorted(last_of("ENV", text).split()) == sorted(image.environment)
     for place, file in image.files.items():
-        assert f"{file.relative_to(HERE)} {place}" in text
+        assert f"{file.relative_to(ROOT)} {place}" in text
     if image.extras:
         assert f"'.[{','.join(image.extras)}]'" in text
 
