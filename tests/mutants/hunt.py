@@ -1,7 +1,8 @@
-"""Hunt one planted bug in a process that has not imported the product yet.
+"""Hunt one planted bug in this process. Changes the imports and the output of this process.
 
-The bug is planted by an import hook: the module is executed with the changed text, and no file
-changes. Seeds and ordered runs are simulated in this process; tests are run by pytest in it.
+In a process that has not imported the product yet, an import hook plants the bug: the module is
+executed with the changed text, and no file changes. Seeds and ordered runs are simulated in this
+process; tests are run by pytest in it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hypothesis import Phase, settings
 from tests.mutants.planting import (
     ROOT,
     SOURCE_ROOTS,
+    CaughtBy,
     Nodes,
     OrderedRuns,
     Planted,
@@ -48,10 +50,14 @@ class HuntFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """How a bug was caught: the guarantee or the test, and the first words of the failure."""
+    """How a bug was caught: the guarantee or the test, and the first words of the failure.
+
+    ``seed`` is the seed that caught it, None if a test did.
+    """
 
     by: str
     text: str
+    seed: int | None = None
 
 
 def hunt(planted: Planted) -> Caught | None:
@@ -61,9 +67,17 @@ def hunt(planted: Planted) -> Caught | None:
     """
     path, text = planted.place()
     plant(module_name(path), path, text)
-    match planted.caught_by:
-        case Seeds(count):
-            caught = _simulate(count)
+    return find(planted.caught_by)
+
+
+def find(caught_by: CaughtBy) -> Caught | None:
+    """Hunt for the bug that is in this process; return None if nothing catches it.
+
+    Raises HuntFailed.
+    """
+    match caught_by:
+        case Seeds():
+            caught = _simulate(caught_by)
         case OrderedRuns(kind, lost, count):
             caught = _simulate_orders(kind, lost, count)
         case Nodes(names):
@@ -114,14 +128,14 @@ class _Loader(SourceFileLoader):
 # The simulator imports the product, so it must be imported after the bug is planted.
 
 
-def _simulate(count: int) -> Caught | None:
+def _simulate(seeds: Seeds) -> Caught | None:
     from tests.sim.cluster_run import run_seed
 
-    for seed in range(count):
+    for seed in seeds.in_order():
         result = run_seed(seed)
         if result.guarantee is not None:
             text = (result.broken or "").replace("\n", " ").partition(" s: ")[2]
-            return Caught(result.guarantee.name, f"seed {seed}: {text}")
+            return Caught(result.guarantee.name, f"seed {seed}: {text}", seed)
     return None
 
 
@@ -166,9 +180,23 @@ def run_tests(names: Sequence[str], seconds: int = SECONDS_OF_AN_UNCHANGED_TEST)
     A test fails after ``seconds``. Raises HuntFailed.
     """
     recorder = _Recorder()
-    options = ("-x", "-o", "addopts=--import-mode=importlib", f"--timeout={seconds}")
-    profile = "--hypothesis-profile=hunt"
-    plugins = (profile, "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:xdist")
+    status = run_pytest(("-x", f"--timeout={seconds}"), names, recorder)
+    if recorder.uncollected:
+        raise HuntFailed(f"the tests cannot be imported: {recorder.uncollected}")
+    if recorder.failed is not None:
+        return recorder.failed
+    if status != pytest.ExitCode.OK or not recorder.passed:
+        raise HuntFailed(f"pytest ended with {status!r}, {len(recorder.passed)} tests passed")
+    return None
+
+
+def run_pytest(options: Sequence[str], names: Sequence[str], *recorders: object) -> int:
+    """Run pytest in this process, without output and with ``recorders`` as plugins.
+
+    ``names`` are tests or files, relative to ``tests``. Return the exit status of pytest.
+    """
+    general = ("-o", "addopts=--import-mode=importlib", "--hypothesis-profile=hunt")
+    without = ("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:xdist")
     os.chdir(ROOT)
     # Random examples and their reduction would make hunts of different results and lengths.
     phases = (Phase.explicit, Phase.generate)
@@ -178,15 +206,8 @@ def run_tests(names: Sequence[str], seconds: int = SECONDS_OF_AN_UNCHANGED_TEST)
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):
-        files = [str(ROOT / "tests" / name) for name in names]
-        status = pytest.main([*options, *plugins, *files], plugins=[recorder])
-    if recorder.uncollected:
-        raise HuntFailed(f"the tests cannot be imported: {recorder.uncollected}")
-    if recorder.failed is not None:
-        return recorder.failed
-    if status != pytest.ExitCode.OK or not recorder.passed:
-        raise HuntFailed(f"pytest ended with {status!r}, {len(recorder.passed)} tests passed")
-    return None
+        paths = [str(ROOT / "tests" / name) for name in names]
+        return pytest.main([*options, *general, *without, *paths], plugins=recorders)
 
 
 def _failure(report: pytest.TestReport) -> str:

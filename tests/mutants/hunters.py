@@ -1,20 +1,25 @@
-"""Hunt planted bugs in several processes at a time.
+"""Hunt planted bugs in several processes at a time. Touches processes, threads and the clock.
 
-Each hunt has a process of its own, forked from one that has imported pytest and the libraries of
-the tests, but not the product: most of the time of a short test is spent on these imports.
+Each worker has a warm process (`tests.mutants.warm`), which hunts every bug in a fork of itself. A
+bug that changes more than functions, or that survives there, is hunted in a new process that
+imports the changed module: a survivor is never the result of what was computed at an import.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import queue
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from types import TracebackType
 
-from tests.mutants.hunt import Caught, HuntFailed, hunt, run_tests
-from tests.mutants.planting import Nodes, Planted
+from tests.mutants.hunt import Caught, HuntFailed, hunt
+from tests.mutants.planting import Nodes, OrderedRuns, Planted, Seeds
+from tests.mutants.recorded import Record
+from tests.mutants.warm import Found, NotReplaceable, Task, Unchanged, serve
 
 SECONDS_OF_A_HUNT = 300.0
 _PRELOADED = [
@@ -30,8 +35,11 @@ _PRELOADED = [
     "pytest_timeout",
     "sqlalchemy.orm",
     "tests.mutants.hunt",
+    "tests.mutants.warm",
     "yaml",
 ]
+_EXPECTED_SECONDS = {Seeds: 10.0, OrderedRuns: 10.0, Nodes: 1.0}
+"""How long a hunt takes for which no time is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +56,103 @@ class Hunt:
 
 
 class Hunters:
-    """Runs hunts, at most ``count`` at a time."""
+    """Runs hunts for ``bugs``, at most ``count`` at a time; a context manager.
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    ``records`` says for bugs, by name, which seed caught them and how long the hunt took.
+    """
+
+    def __init__(
+        self, count: int, bugs: Sequence[Planted], records: Mapping[str, Record] | None = None
+    ) -> None:
+        self._bugs = bugs
+        self._records = records or {}
         # Forking this process would copy its threads' locks.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_PRELOADED)
+        names = {n for b in bugs if isinstance(b.caught_by, Nodes) for n in b.caught_by.names}
+        self._named_tests = sorted(names)
+        files = sorted({name.partition("::")[0] for name in names})
+        self._pool = ThreadPoolExecutor(count)
+        self._idle: queue.SimpleQueue[_WarmProcess] = queue.SimpleQueue()
+        self._warm = [_WarmProcess(self._context, files) for _ in range(count)]
+        for process in self._warm:
+            self._idle.put(process)
 
-    def hunt_all(self, bugs: Sequence[Planted]) -> Iterator[Hunt]:
-        """Yield the hunts in the order of their ends; those that simulate begin first."""
-        order = sorted(bugs, key=lambda planted: isinstance(planted.caught_by, Nodes))
-        with ThreadPoolExecutor(self._count) as pool:
-            for future in as_completed([pool.submit(self.hunt, planted) for planted in order]):
-                yield future.result()
+    def __enter__(self) -> Hunters:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for process in self._warm:
+            process.close()
+
+    def hunt_all(self) -> Iterator[Hunt]:
+        """Yield the hunts in the order of their ends; those that take long begin first."""
+        order = sorted(self._bugs, key=self._expected_seconds, reverse=True)
+        hunts = [self._pool.submit(self.hunt, planted) for planted in order]
+        for future in as_completed(hunts):
+            yield future.result()
 
     def hunt(self, planted: Planted) -> Hunt:
-        """Hunt for one bug in a process of its own."""
+        """Hunt for one bug."""
         begun = time.monotonic()
-        found = self._run(planted)
+        task = self._with_known_seed(planted)
+        found = self._ask(task)
+        if found is None or isinstance(found, NotReplaceable):
+            found = self._hunt_in_new_process(task)
         seconds = time.monotonic() - begun
         if isinstance(found, str):
             return Hunt(planted, seconds, failed=found)
         return Hunt(planted, seconds, caught=found)
 
-    def run_unchanged(self, names: Sequence[str]) -> str:
-        """Run tests without a bug; return why they do not pass, or an empty text."""
-        found = self._run(Nodes(tuple(names)))
-        if isinstance(found, Caught):
-            return f"{found.by} fails without a bug: {found.text}"
-        return found or ""
+    def find_without_bug(self) -> list[str]:
+        """Hunt without a bug; return a text for each named test or seed that fails all the same."""
+        by_file: dict[str, list[str]] = {}
+        for name in self._named_tests:
+            by_file.setdefault(name.partition("::")[0], []).append(name)
+        hunts: list[Seeds | OrderedRuns | Nodes] = [Nodes(tuple(each)) for each in by_file.values()]
+        if any(isinstance(bug.caught_by, Seeds) for bug in self._bugs):
+            hunts.append(Seeds(1))
+        problems = []
+        for found in self._pool.map(self._ask, map(Unchanged, hunts)):
+            if isinstance(found, Caught):
+                problems.append(f"{found.by} fails without a bug: {found.text}")
+            elif isinstance(found, str):
+                problems.append(found)
+        return problems
 
-    def _run(self, task: Planted | Nodes) -> Caught | str | None:
+    def _expected_seconds(self, planted: Planted) -> float:
+        record = self._records.get(planted.name)
+        return _EXPECTED_SECONDS[type(planted.caught_by)] if record is None else record.seconds
+
+    def _with_known_seed(self, planted: Planted) -> Planted:
+        record = self._records.get(planted.name)
+        if not isinstance(planted.caught_by, Seeds) or record is None or record.seed is None:
+            return planted
+        return replace(planted, caught_by=planted.caught_by.known_to_catch(record.seed))
+
+    def _ask(self, task: Task) -> Found | NotReplaceable:
+        """Pass ``task`` to a warm process that is idle, and return its answer."""
+        process = self._idle.get()
+        try:
+            return process.ask(task)
+        finally:
+            self._idle.put(process)
+
+    def _hunt_in_new_process(self, planted: Planted) -> Found:
         answers, answer = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(answer, task))
+        process = self._context.Process(target=_work, args=(answer, planted))
         process.start()
         answer.close()
         try:
             if not answers.poll(SECONDS_OF_A_HUNT):
                 return f"no result within {SECONDS_OF_A_HUNT:g} s"
-            found: Caught | str | None = answers.recv()
+            found: Found = answers.recv()
         except EOFError:
             process.join()
             return f"the process ended with {process.exitcode}"
@@ -99,9 +164,36 @@ class Hunters:
             answers.close()
 
 
-def _work(answer: Connection, task: Planted | Nodes) -> None:
+class _WarmProcess:
+    """A process of `serve`, which imports while this process continues."""
+
+    def __init__(
+        self, context: multiprocessing.context.ForkServerContext, files: Sequence[str]
+    ) -> None:
+        self._tasks, tasks = context.Pipe()
+        self._process = context.Process(target=serve, args=(tasks, files, SECONDS_OF_A_HUNT))
+        self._process.start()
+        tasks.close()
+
+    def ask(self, task: Task) -> Found | NotReplaceable:
+        """Let the process hunt ``task``; return its answer."""
+        try:
+            self._tasks.send(task)
+            answer: Found | NotReplaceable = self._tasks.recv()
+        except (EOFError, OSError):
+            return "the warm process of a worker ended"
+        else:
+            return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._tasks.close()
+        self._process.join()
+
+
+def _work(answer: Connection, planted: Planted) -> None:
     try:
-        found = hunt(task) if isinstance(task, Planted) else run_tests(task.names)
+        found = hunt(planted)
     except (HuntFailed, ValueError) as problem:
         answer.send(str(problem))
     else:

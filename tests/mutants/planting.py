@@ -6,6 +6,7 @@ modules and blocks without a change of the bugs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -36,11 +37,31 @@ class Package(Enum):
     CLI = "waltz/cli"
 
 
+_FEWEST_SEEDS = 40
+
+
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Simulated clusters, until one of the first ``count`` seeds violates a guarantee."""
+    """Simulated clusters, until a seed violates a guarantee.
+
+    The seeds are ``known``, which has caught the bug before, and then the first ``count``.
+    """
 
     count: int = 1000
+    known: int | None = None
+
+    def in_order(self) -> Iterator[int]:
+        """Yield each seed once, the known one first."""
+        if self.known is not None:
+            yield self.known
+        yield from (seed for seed in range(self.count) if seed != self.known)
+
+    def known_to_catch(self, seed: int) -> Seeds:
+        """Return the seeds for a bug that ``seed`` has caught, the first of those that were tried.
+
+        After a change of the product that seed may find nothing, but a few more than before do.
+        """
+        return Seeds(min(self.count, max(_FEWEST_SEEDS, 4 * seed)), known=seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard
@@ -11,7 +12,8 @@ import pytest
 
 from tests.mutants.hunters import Hunters
 from tests.mutants.planted import PLANTED
-from tests.mutants.planting import ROOT, Nodes, Planted, Seeds, module_name
+from tests.mutants.planting import ROOT, Nodes, Package, Planted, Seeds, module_name, nodes
+from tests.mutants.recorded import Record, read_records, write_records
 
 LEAST_PLANTED = 120
 QUICK = (
@@ -77,23 +79,73 @@ def test_module_name_is_the_one_that_the_product_imports(file: str, module: str)
     assert module_name(ROOT / file) == module
 
 
+@pytest.fixture(scope="module")
+def hunters() -> Iterator[Hunters]:
+    """A worker with a process that has imported the product and the simulator."""
+    with Hunters(1, ()) as hunters:
+        yield hunters
+
+
 @pytest.mark.parametrize("name", QUICK)
-def test_quickest_planted_bugs_are_caught(name: str) -> None:
-    (planted,) = (p for p in PLANTED if p.name == name)
-    hunted = Hunters(1).hunt(replace(planted, caught_by=Seeds(20)))
+def test_quickest_planted_bugs_are_caught(hunters: Hunters, name: str) -> None:
+    hunted = hunters.hunt(replace(planted_bug(name), caught_by=Seeds(20)))
     assert hunted.caught is not None, hunted.failed
+
+
+def test_bug_outside_of_functions_is_hunted_in_a_new_process(hunters: Hunters) -> None:
+    """What a module computes when it is imported cannot be replaced afterwards."""
+    bug = Planted(
+        "a constant is wrong",
+        Package.NET,
+        "default_factory=_ReloadedContext, init=False, repr=False, compare=False\n    )\n    _dial",
+        "default_factory=_ReloadedContext, init=False, repr=True, compare=False\n    )\n    _dial",
+        "Each TLS configuration shows its context.",
+        Seeds(1),
+    )
+    assert (hunters.hunt(bug).caught, hunters.hunt(bug).failed) == (None, "")
 
 
 def test_hunt_without_a_bug_catches_nothing() -> None:
     """A hunt that reported a failure of its own as a caught bug would prove nothing."""
-    node = "mutants/test_mutants.py::test_module_name_is_the_one_that_the_product_imports"
-    assert Hunters(1).run_unchanged((node,)) == ""
-    assert "pytest ended" in Hunters(1).run_unchanged(("mutants/test_mutants.py::test_missing",))
+    passing = "test_module_name_is_the_one_that_the_product_imports"
+    assert alarms_without_bug(f"mutants/test_mutants.py::{passing}") == []
+    (missing,) = alarms_without_bug("mutants/test_mutants.py::test_missing")
+    assert "pytest ended" in missing
 
 
-def test_change_without_an_effect_survives() -> None:
+def alarms_without_bug(name: str) -> list[str]:
+    with Hunters(1, [replace(PLANTED[0], caught_by=nodes(name))]) as hunters:
+        return hunters.find_without_bug()
+
+
+def test_change_without_an_effect_survives(hunters: Hunters) -> None:
     """A hunt that catches a harmless change would catch every bug."""
-    (fastest,) = (p for p in PLANTED if p.name == "the fastest replica commits")
+    fastest = planted_bug("the fastest replica commits")
     harmless = fastest.old.replace("\n", "  # the same\n")
-    hunted = Hunters(1).hunt(replace(fastest, new=harmless, caught_by=Seeds(1)))
+    hunted = hunters.hunt(replace(fastest, new=harmless, caught_by=Seeds(1)))
     assert (hunted.caught, hunted.failed) == (None, "")
+
+
+def planted_bug(name: str) -> Planted:
+    (planted,) = (p for p in PLANTED if p.name == name)
+    return planted
+
+
+def test_known_seed_is_tried_first_and_limits_the_others() -> None:
+    assert list(Seeds(4, known=2).in_order()) == [2, 0, 1, 3]
+    assert Seeds().known_to_catch(1) == Seeds(40, known=1)
+    assert Seeds().known_to_catch(30) == Seeds(120, known=30)
+    assert Seeds().known_to_catch(900) == Seeds(1000, known=900)
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "recorded.json"
+    assert read_records(file) == {}
+    records = {"by a seed": Record(1.5, 0), "by a test": Record(0.3)}
+    write_records(records, file)
+    assert read_records(file) == records
+
+
+def test_records_are_of_planted_bugs() -> None:
+    stale = read_records().keys() - {planted.name for planted in PLANTED}
+    assert not stale, "run: python -m tests.mutants --record"

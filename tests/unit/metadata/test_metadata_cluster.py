@@ -243,6 +243,20 @@ async def test_admin_lock_of_an_expired_session_is_free(zookeeper: MemoryZooKeep
     assert "a:1" in (await cluster.groups()).value.groups
 
 
+async def test_admin_lock_is_free_after_a_cancelled_wait(zookeeper: MemoryZooKeeper) -> None:
+    """A change that a timeout interrupts must not block the later changes of its session."""
+    holder = zookeeper.connect()
+    cluster = await new_cluster(zookeeper.connect())
+    await holder.create(cluster.paths.admin_lock, None, ephemeral=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await cluster.add_storage_node("a:1", 0, 9001)
+    zookeeper.expire(holder)
+    async with asyncio.timeout(5):
+        await cluster.add_storage_node("b:1", 0, 9002)
+    assert (await cluster.groups()).value.groups == {"b:1": 0}
+
+
 async def test_admin_lock_whose_creation_was_not_answered_is_held(
     zookeeper: MemoryZooKeeper,
 ) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import resource
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import cast
 
 import pytest
@@ -143,6 +147,55 @@ async def test_closed_listener_closes_its_connections() -> None:
         assert accepted.reasons == ["shutting down"]
         with pytest.raises(DialFailed, match=r"cannot reach 127\.0\.0\.1"):
             await dial("127.0.0.1", port.listener.port, CLIENT_SERVER, Recorder(), PLAINTEXT)
+
+
+async def test_listener_forgets_connections_that_have_ended() -> None:
+    async with listening() as port:
+        dialing, connection, accepted = await dialed(port)
+        assert accepted.connection is not None
+        kept = weakref.ref(accepted.connection)
+        connection.close()
+        await eventually(lambda: accepted.reasons and dialing.reasons)
+        port.handlers.clear()
+        accepted.connection = None
+        # The transport keeps the connection until a later turn of the event loop.
+        await eventually(lambda: gc.collect() >= 0 and kept() is None)
+
+
+async def _accept_without_free_file(log: pytest.LogCaptureFixture) -> None:
+    loop = cast(SkippingLoop, asyncio.get_running_loop())
+    async with listening() as port:
+        with socket.socket() as peer:
+            peer.setblocking(False)
+            with no_free_file():
+                peer.connect_ex(("127.0.0.1", port.listener.port))
+                await eventually(lambda: "cannot accept client/server" in log.text)
+                for _ in range(20):
+                    await asyncio.sleep(0.001)
+            assert log.text.count("cannot accept client/server connections") == 1
+            assert not port.handlers
+            loop.skipped += 1.1
+            await eventually(lambda: port.handlers)
+
+
+@contextmanager
+def no_free_file() -> Iterator[None]:
+    """Let this process open no file, socket or connection."""
+    free = os.dup(0)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_listener_without_a_free_file_pauses_and_then_accepts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(_accept_without_free_file(caplog))
 
 
 async def test_message_refused_by_its_handler_closes_the_connection(

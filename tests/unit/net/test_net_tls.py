@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -239,9 +240,12 @@ async def test_close_does_not_wait_for_a_peer_in_its_handshake() -> None:
     async with listening(SELF_SIGNED) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         await asyncio.sleep(0)
-        async with asyncio.timeout(5):
-            await listener.close()
-            assert await reader.read() == b""
+        with warnings.catch_warnings(record=True) as leaks:
+            warnings.simplefilter("always", ResourceWarning)
+            async with asyncio.timeout(5):
+                await listener.close()
+                assert await reader.read() == b""
+        assert not leaks, "the socket of the peer is left to the garbage collector"
         writer.close()
 
 

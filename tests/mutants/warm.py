@@ -1,0 +1,98 @@
+"""A process that has imported the product and the tests, and hunts each bug in a fork of itself.
+
+Most of the time of a short test is spent on imports. Touches processes; imports the product.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from tests.mutants.hunt import Caught, HuntFailed, find, run_pytest, run_tests
+from tests.mutants.planting import ROOT, SOURCE_ROOTS, Nodes, OrderedRuns, Planted, Seeds
+from tests.mutants.replacing import LoadedFunctions
+
+Found = Caught | str | None
+"""What caught a bug, None if nothing did; a text says why the hunt shows nothing about the bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotReplaceable:
+    """The answer for a bug that changes more than functions: hunt it in a new process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """A hunt without a bug, which must catch nothing."""
+
+    caught_by: Seeds | OrderedRuns | Nodes
+
+
+Task = Planted | Unchanged
+
+
+def serve(tasks: Connection, files: Sequence[str], seconds: float) -> None:
+    """Import the product, the simulator and the test ``files``; hunt each task that arrives.
+
+    The answer to a task is a `Found` or NotReplaceable. A hunt ends after ``seconds``.
+    """
+    functions = _import_all(files)
+    context = multiprocessing.get_context("fork")
+    # Without this, a collection of garbage in a fork would copy the memory of all objects.
+    gc.freeze()
+    with contextlib.suppress(EOFError):
+        while True:
+            task: Task = tasks.recv()
+            answers, answer = context.Pipe(duplex=False)
+            process = context.Process(target=_hunt, args=(answer, task, functions))
+            process.start()
+            answer.close()
+            try:
+                ended = answers.poll(seconds)
+                tasks.send(answers.recv() if ended else f"no result within {seconds:g} s")
+            except EOFError:
+                process.join()
+                tasks.send(f"the process ended with {process.exitcode}")
+            finally:
+                process.kill()
+                process.join()
+                answers.close()
+
+
+def _import_all(files: Sequence[str]) -> LoadedFunctions:
+    sys.path[:0] = [str(ROOT / folder) for folder in SOURCE_ROOTS]
+    import tests.sim.cluster_run
+    import tests.sim.ordered_run  # noqa: F401 - the forks use it
+
+    if files:
+        # A file that cannot be imported fails in the hunts that need it.
+        run_pytest(("--collect-only",), files)
+    assert threading.active_count() == 1, "a fork would not have the other threads"
+    return LoadedFunctions(ROOT)
+
+
+def _hunt(answer: Connection, task: Task, functions: LoadedFunctions) -> None:
+    gc.disable()
+    try:
+        answer.send(_result(task, functions))
+    except (HuntFailed, ValueError) as problem:
+        answer.send(str(problem))
+
+
+def _result(task: Task, functions: LoadedFunctions) -> Found | NotReplaceable:
+    if isinstance(task, Unchanged):
+        match task.caught_by:
+            case Nodes(names):
+                return run_tests(names)
+            case _:
+                return find(task.caught_by)
+    path, text = task.place()
+    if not functions.replace(path, text):
+        return NotReplaceable()
+    return find(task.caught_by)
