@@ -225,6 +225,11 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         {"zookeeper": external("zk:2181", managed=None)},
         "a cluster cannot change from a managed ZooKeeper to an external one, or back",
     ),
+    "the address of a running cluster's ZooKeeper": (
+        cluster(zookeeper=external("zk:2181")),
+        {"paused": False, "zookeeper": external("other:2181")},
+        "zookeeper.external.connectString can change only while spec.paused is true",
+    ),
     "TLS": (
         cluster(),
         {"tls": {"mode": "None"}},

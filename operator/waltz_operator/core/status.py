@@ -16,7 +16,7 @@ from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import LiveObject, ObservedCluster, Present
-from waltz_operator.core.planning.znodes import groups_of
+from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
 from waltz_operator.core.steps import ClusterPlan
 
@@ -33,10 +33,13 @@ def cluster_status(
     idle = not decided.steps and not desired.cluster.spec.paused
     reconciled = generation if idle else old.observed_generation
     present = observed.metadata if isinstance(observed.metadata, Present) else None
+    is_own = present is not None and present.key == desired.key
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     message = _message(decided, observed)
     ready = with_quorum == total and reconciled == generation and not decided.problems
     reason = _reason(desired, decided, ready=ready, serving=with_quorum == total)
+    if is_metadata_lost(desired, observed):
+        reason = "MetadataLost"
     healthy = ready and not decided.waits
     done = not decided.steps and not decided.problems
     undone_reason = "NeedsAttention" if decided.problems else "Reconciling"
@@ -50,7 +53,8 @@ def cluster_status(
         conditions=tuple(
             _condition(old.conditions, statement, reconciled, now) for statement in statements
         ),
-        cluster_key=old.cluster_key if present is None else str(present.key),
+        # The key of another cluster at this root would make this cluster look like an older one.
+        cluster_key=str(desired.key) if is_own else old.cluster_key,
         connect_string=desired.zookeeper,
         partitions=f"{with_quorum}/{total}",
         storages=_storages(desired.own_pools, present),

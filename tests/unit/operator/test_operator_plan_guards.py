@@ -16,11 +16,12 @@ from waltz_operator.core.names import FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import Incomplete, Present
 from waltz_operator.core.planning import plan
-from waltz_operator.core.status import has_quorum
+from waltz_operator.core.status import cluster_status, has_quorum
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
     ClusterPlan,
+    CreateMetadata,
     DeleteMetadata,
     IssueCertificates,
 )
@@ -92,6 +93,45 @@ def test_incomplete_metadata_is_deleted_only_if_it_was_never_used(used: bool) ->
             world.perform(step)
     assert bool(decided.problems) is used
     assert any(isinstance(step, DeleteMetadata) for step in decided.steps) is not used
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_vanished_metadata_of_an_existing_cluster_is_never_created_again(interrupted: bool) -> None:
+    """Servers of a new cluster with the same key would cut the logs of the storages."""
+    world = started(zookeeper=EXTERNAL)
+    desired = world.desired()
+    rest = Incomplete(desired.metadata_name, desired.key, used=False)
+    world.znodes = rest if interrupted else None
+    for _ in range(5):
+        decided = next_plan(world)
+        assert not [s for s in decided.steps if isinstance(s, CreateMetadata | DeleteMetadata)]
+        for step in decided.steps:
+            world.perform(step)
+        world.settle()
+    assert "waltz cluster rescue" in next_plan(world).problems[0]
+    assert world.znodes == (rest if interrupted else None)
+
+
+@pytest.mark.parametrize("known_by", ["status", "spec"])
+def test_absent_metadata_of_a_cluster_with_a_known_key_is_a_problem(known_by: str) -> None:
+    world = new_world(zookeeper=EXTERNAL)
+    assert world.cluster is not None
+    world.cluster.setdefault(known_by, {})["clusterKey"] = str(uuid.UUID(int=9))
+    world.cluster["metadata"]["finalizers"] = [FINALIZER]
+    decided = next_plan(world)
+    assert not [step for step in decided.steps if isinstance(step, CreateMetadata)]
+    assert "its metadata is lost" in decided.problems[0]
+    statuses = cluster_status(world.desired(), world.observed(), decided, "2026-01-01T00:00:00Z")
+    ready = next(each for each in statuses.conditions if each.type == "Ready")
+    assert (ready.status, ready.reason) == ("False", "MetadataLost")
+
+
+def test_key_of_another_cluster_at_the_root_does_not_become_the_own_key() -> None:
+    world = new_world(zookeeper=EXTERNAL)
+    world.znodes = Znodes(world.desired().metadata_name, 4, uuid.UUID(int=9))
+    desired, observed = world.desired(), world.observed()
+    decided = plan(desired, observed)
+    assert cluster_status(desired, observed, decided, "2026-01-01T00:00:00Z").cluster_key == ""
 
 
 def test_new_pool_gets_a_group_that_no_foreign_storage_has() -> None:

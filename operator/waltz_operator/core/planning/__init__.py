@@ -19,10 +19,11 @@ of the partition's last session returns. Such a change is one write and the last
 next change waits until all replicas have caught up
 (tests/unit/operator/test_operator_plan_quorum.py).
 
-*History.* Znodes are created only where there are none. Znodes are deleted only if they were never
-used or if the cluster's deletion requires it. Once the cluster exists, an empty ZooKeeper member
-founds no new ensemble: a new ensemble would hide the log that the storages still have
-(test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
+*History.* Znodes are created only where there are none, and only for a cluster that has never
+existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted
+only if they were never used or if the cluster's deletion requires it. Once the cluster exists, an
+empty ZooKeeper member founds no new ensemble: a new ensemble would hide the log that the storages
+still have (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
 
 *Ownership.* An object, a pool or a root that does not belong to this cluster is never changed
 (test_foreign_objects_are_never_changed, test_foreign_root_is_never_changed).

@@ -15,7 +15,7 @@ from waltz_operator.core.observed import (
 from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
-from waltz_operator.core.planning.znodes import plan_metadata, plan_storages
+from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
     AddFinalizer,
@@ -73,9 +73,10 @@ def _plan_metadata(
                 nothing_starts,
             )
         case Absent() | Incomplete() | Malformed():
-            return plan_metadata(desired, observed.metadata), nothing_starts
+            lost = is_metadata_lost(desired, observed)
+            return plan_metadata(desired, observed.metadata, lost=lost), nothing_starts
         case Present() as present:
-            foreign = plan_metadata(desired, present)
+            foreign = plan_metadata(desired, present, lost=False)
             if foreign.problems:
                 return foreign, nothing_starts
             # Every step below changes the metadata of this cluster, and of no other cluster.

@@ -1,8 +1,9 @@
 """Plan the cluster's znodes and the registration of its storages. Pure.
 
-The rules protect an existing log: znodes are created only where there are none, and metadata that
-was used and is incomplete is a problem for a person. A new cluster in its place would start with
-empty partitions while the storages still have transactions.
+The rules protect an existing log: znodes are created only where there are none and only for a
+cluster that has never existed. Metadata that was used and is incomplete is a problem for a person.
+A new cluster in its place would start with empty partitions while the storages still have
+transactions.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Mapping
 
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, addresses_of, ordinal_of
-from waltz_operator.core.observed import Absent, Incomplete, Malformed, Present
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import Absent, Incomplete, Malformed, ObservedCluster, Present
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -23,16 +26,40 @@ from waltz_operator.core.steps import (
 )
 
 
+def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+    """Whether the cluster existed before and its znodes are gone.
+
+    New znodes would be those of an empty log. Servers would then cut the logs of the storages, and
+    all committed transactions would be lost
+    (test_vanished_metadata_of_an_existing_cluster_is_never_created_again).
+    """
+    if not isinstance(observed.metadata, Absent | Incomplete):
+        return False
+    known = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
+    # Storages start only after the metadata exists, and the status is written later.
+    sets = (ObjectKey("StatefulSet", names.storage_set(p.metadata.name)) for p in desired.own_pools)
+    return bool(known) or any(key in observed.objects for key in sets)
+
+
 def plan_metadata(
-    desired: DesiredCluster, found: Absent | Incomplete | Malformed | Present
+    desired: DesiredCluster, found: Absent | Incomplete | Malformed | Present, *, lost: bool
 ) -> ClusterPlan:
     """Return the plan that creates the znodes; the empty plan if they are as desired.
 
     The remains of an interrupted creation are deleted first. Any other content of the root is a
-    problem: it belongs to another cluster, is damaged, or has another number of partitions.
+    problem: it belongs to another cluster, is damaged, or has another number of partitions. So is
+    an absent or incomplete root if the metadata is ``lost``; see `is_metadata_lost`.
     """
     root, count = desired.root, desired.cluster.spec.partitions
     match found:
+        case Absent() | Incomplete() if lost:
+            state = "does not exist" if isinstance(found, Absent) else "is incomplete"
+            return problem(
+                f"{root} in ZooKeeper {state}, but this cluster existed before: its metadata is "
+                "lost. Nothing is created, because a new cluster would be empty. Restore "
+                "ZooKeeper's data from a backup, or rebuild the metadata from the storages with "
+                f"`waltz cluster rescue` (cluster {desired.metadata_name}, key {desired.key})"
+            )
         case Absent():
             return ClusterPlan((CreateMetadata(desired.metadata_name, count, desired.key),))
         case Malformed(reason):

@@ -315,6 +315,12 @@ class WaltzClusterSpec(Model):
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
             "clusterKey cannot be removed: volumes belong to one cluster",
         ),
+        rule(
+            "self.paused || !has(self.zookeeper.external) || !has(oldSelf.zookeeper.external) || "
+            "self.zookeeper.external.connectString == oldSelf.zookeeper.external.connectString",
+            "zookeeper.external.connectString can change only while spec.paused is true: the "
+            "operator then compares the cluster's key when you set paused to false",
+        ),
     )
 
 
@@ -359,5 +365,11 @@ class WaltzCluster(Model):
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
             "the cluster's name becomes part of its pods' host names: lower-case letters, digits "
             "and hyphens only",
+        ),
+        rule(
+            "!has(self.spec.clusterKey) || has(oldSelf.spec.clusterKey) || !has(self.status) || "
+            "!has(self.status.clusterKey) || self.status.clusterKey in ['', self.spec.clusterKey]",
+            "clusterKey cannot be added to a cluster that has another key already, as "
+            "status.clusterKey shows: create a new WaltzCluster",
         ),
     )
