@@ -204,3 +204,49 @@ def test_damaged_entries_are_listed_while_another_thread_repairs_one() -> None:
     assert "checksums are wrong" in str(control.damaged[1])
     control.reset(1)
     assert control.damaged == {}
+
+
+# ---- updates whose flush failed
+
+
+def test_update_whose_flush_failed_is_made_durable_before_it_is_believed() -> None:
+    """The next process reads the update from the page cache, and then the power is lost."""
+    disk = MemoryDisk()
+    control = opened(disk)
+    disk.failing_flush = 1
+    with pytest.raises(DiskFailed):
+        control.update(1, INFO)
+    after_restart = disk.restarted()
+    believed = opened(after_restart).info(1)
+    assert believed == INFO
+    for seed in range(20):
+        assert opened(after_restart.crashed(Random(seed))).info(1) == believed
+
+
+def test_control_file_that_cannot_be_made_durable_is_not_opened() -> None:
+    disk = MemoryDisk()
+    opened(disk).update(1, INFO)
+    after_restart = disk.restarted()
+    after_restart.failing_flush = 1
+    with pytest.raises(DiskFailed):
+        opened(after_restart)
+
+
+def test_power_loss_while_the_control_file_opens_keeps_every_durable_entry() -> None:
+    disk = MemoryDisk()
+    control = opened(disk)
+    control.update(0, INFO)
+    disk.failing_flush = 1
+    with pytest.raises(DiskFailed):
+        control.update(1, INFO)
+    after_restart = disk.restarted()
+    crashed: list[MemoryDisk] = []
+    after_restart.observer = lambda: crashed.extend(
+        after_restart.crashed(Random(seed)) for seed in range(20)
+    )
+    opened(after_restart)
+    assert crashed
+    for each in crashed:
+        found = opened(each)
+        assert found.info(0) == INFO
+        assert found.info(1) in (INFO, PartitionInfo())

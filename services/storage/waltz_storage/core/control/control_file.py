@@ -167,9 +167,22 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
         if not file.lock(HEADER_BYTES):
             raise DirectoryRefused(IN_USE)
         _check_owner(ControlHeader.decode(file.read(0, HEADER_BYTES)), expected)
+        _make_durable(file)
         entries, damage = _read(file, expected.num_partitions)
         held.pop_all()
         return ControlFile(file, entries, damage, pair)
+
+
+def _make_durable(file: DiskFile) -> None:
+    """Make the content durable before any entry is believed. Raises NoSpace, DiskFailed.
+
+    If the flush of an update failed, the process ended, but the operating system may still have the
+    update in its cache. The storage would report a session that a loss of power takes back. A flush
+    alone does not help: after a failed flush, Linux counts the cached pages as flushed. So the same
+    bytes are written again. A torn write damages at most a struct that was not durable before: the
+    other struct of its entry is the current one then.
+    """
+    file.write_durably(0, file.read(0, file.size()))
 
 
 def _lock_pair(data: Disk, meta: Disk) -> Pair:
