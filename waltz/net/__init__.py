@@ -1,6 +1,7 @@
 """asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network.
 
 * `connection`: `FrameConnection`, one end of a connection of one of the three protocols
+* `keep_alive`: the TCP options by which a connection notices a vanished peer
 * `decoding`: decodes received messages so that no message can end the process
 * `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from waltz.net.keep_alive import set_keep_alive
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
 
 log = logging.getLogger(__name__)
@@ -166,6 +167,8 @@ class FrameConnection(asyncio.Protocol):
         """Send the Hello immediately, without waiting for the peer's Hello."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(_WRITE_HIGH_WATER_BYTES, _WRITE_LOW_WATER_BYTES)
+        if (connected := transport.get_extra_info("socket")) is not None:
+            set_keep_alive(connected)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
         self._transport.write(self.spec.hello(self._dialer))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 import ssl
 
 from waltz.net.connection import FrameConnection, FrameHandler
@@ -43,7 +41,7 @@ async def dial(
     context = tls.dialing_context()
     try:
         async with asyncio.timeout(timeout_seconds):
-            transport, connection = await loop.create_connection(
+            _, connection = await loop.create_connection(
                 lambda: FrameConnection(spec, handler, dialer=True),
                 host,
                 port,
@@ -69,10 +67,4 @@ async def dial(
     except (OverflowError, ValueError) as error:
         # The host is not a valid name, or the port is not a valid port number.
         raise DialFailed(f"cannot reach {host!r}:{port}: not an address: {error}") from error
-    raw = transport.get_extra_info("socket")
-    if raw is not None:
-        # If the peer has closed the connection already, asyncio has closed the socket and called
-        # ``lost``; setting the option then fails.
-        with contextlib.suppress(OSError, ValueError):
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection

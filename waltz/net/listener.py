@@ -100,7 +100,6 @@ class Listener:
             loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
             return
         accepted.setblocking(False)
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         task = asyncio.get_running_loop().create_task(self._enter(accepted))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)

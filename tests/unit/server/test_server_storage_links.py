@@ -334,3 +334,19 @@ async def test_close_answers_pending_requests() -> None:
         await scene.links.close()
         assert user.answers == [None]
         await eventually(lambda: not scene.connections)
+
+
+@on_virtual_time
+async def test_link_to_a_storage_that_vanished_is_closed_at_the_answers_deadline() -> None:
+    """The network between the two drops everything, and neither side gets an end of connection."""
+    async with new_scene() as scene:
+        user = await scene.up()
+        clock = asyncio.get_running_loop().time
+        scene.cluster.network.partition(HOST, scene.storage.host)
+        begun, sent = clock(), request()
+        user.send(scene.name, sent)
+        await eventually(lambda: "down" in user.events)
+        assert clock() - begun == pytest.approx(10.0, abs=0.1)
+        assert user.events == ["up", (sent, None), "down"]
+        scene.cluster.network.heal()
+        await eventually(lambda: user.events[-1] == "up")

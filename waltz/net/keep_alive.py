@@ -1,0 +1,51 @@
+"""Set the TCP options by which a connection notices a vanished peer. Touches one socket.
+
+A peer whose machine or network fails sends nothing that ends its connections. Without these
+options an idle connection stays open forever, and a connection with unacknowledged data until TCP
+gives up, which takes about 15 minutes on Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Protocol
+
+DEAD_PEER_SECONDS = 120
+"""A connection ends if its peer acknowledges nothing for this time.
+
+TCP_USER_TIMEOUT has the same effect if a peer is alive and its process does not read for this time:
+it must be longer than usual pauses of a process. The peer connects again and loses nothing."""
+IDLE_SECONDS = 60
+"""TCP probes a connection on which nothing has arrived for this time."""
+PROBE_SECONDS = 15
+"""The interval of the probes."""
+
+_MILLISECONDS = 1000
+
+_OPTIONS = (
+    ("TCP_KEEPIDLE", IDLE_SECONDS),
+    # The name of TCP_KEEPIDLE on macOS.
+    ("TCP_KEEPALIVE", IDLE_SECONDS),
+    ("TCP_KEEPINTVL", PROBE_SECONDS),
+    ("TCP_KEEPCNT", (DEAD_PEER_SECONDS - IDLE_SECONDS) // PROBE_SECONDS),
+    ("TCP_USER_TIMEOUT", DEAD_PEER_SECONDS * _MILLISECONDS),
+)
+"""The options of the level TCP; a platform lacks some of them."""
+
+
+class OptionSocket(Protocol):
+    """The one function of a socket that `set_keep_alive` needs."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """See `socket.socket.setsockopt`."""
+
+
+def set_keep_alive(connected: OptionSocket) -> None:
+    """Let TCP end the connection after `DEAD_PEER_SECONDS` without a sign of the peer."""
+    # If the peer has closed the connection already, the socket is closed; setting options fails.
+    with contextlib.suppress(OSError, ValueError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _OPTIONS:
+            if hasattr(socket, name):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
