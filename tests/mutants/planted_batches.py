@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.planting import Package, Planted
+from tests.mutants.planting import Package, Planted, nodes
 
 BATCH_BUGS = (
     Planted(
@@ -82,5 +82,26 @@ BATCH_BUGS = (
         "for seq, outcome in enumerate(message.outcomes, first):\n",
         "for seq, outcome in enumerate(message.outcomes, first + 1):\n",
         "The client counts an append as refused that is in the log.",
+    ),
+    Planted(
+        "a batch takes one append too many",
+        Package.SERVER,
+        "if appends and size > limits.batch_bytes:\n",
+        "if appends and size > limits.batch_bytes + 100:\n",
+        "A batch exceeds its bytes, which could exceed the storages' frames.",
+        nodes(
+            "unit/server/test_server_log_tail.py::test_batch_takes_as_many_appends_as_it_may_have"
+        ),
+    ),
+    Planted(
+        "an append of any size is accepted",
+        Package.SERVER,
+        "if size <= self._max_record_bytes:\n",
+        "if size >= 0:\n",
+        "Every replica refuses its record, so that the partition never opens again.",
+        nodes(
+            "unit/server/test_server_append_limit.py::test_too_large_append_fails_and_the_session_continues",
+            "unit/server/test_server_append_limit.py::test_batch_with_a_too_large_append_is_absent",
+        ),
     ),
 )

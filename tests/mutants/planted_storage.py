@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.planting import Package, Planted
+from tests.mutants.planting import Package, Planted, nodes
 
 STORAGE_BUGS = (
     Planted(
@@ -67,6 +67,26 @@ STORAGE_BUGS = (
         "_rewrite(files.data, plan.scan_offset, plan.end)\n",
         "pass\n",
         "After a failed flush and a restart, records that are only in memory count as durable.",
+    ),
+    Planted(
+        "the control file is believed without a flush",
+        Package.STORAGE,
+        "_make_durable(file)\n",
+        "",
+        "An update whose flush failed is believed, and a loss of power takes it back.",
+        nodes(
+            "unit/storage/test_storage_control.py::test_update_whose_flush_failed_is_made_durable_before_it_is_believed"
+        ),
+    ),
+    Planted(
+        "the control file is flushed and not written again",
+        Package.STORAGE,
+        "file.write_durably(0, file.read(0, file.size()))\n",
+        "file.flush()\n",
+        "An update whose flush failed is believed, and a loss of power takes it back.",
+        nodes(
+            "unit/storage/test_storage_control.py::test_update_whose_flush_failed_is_made_durable_before_it_is_believed"
+        ),
     ),
     Planted(
         "control file not flushed",

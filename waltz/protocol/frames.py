@@ -20,6 +20,8 @@ HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
 """A longer frame is refused before its body is read: the body could exhaust the memory."""
+MAX_RECORD_BYTES = MAX_FRAME_BYTES - (4 << 10)
+"""The most bytes of one record: every message that carries the record alone fits into a frame."""
 _UNCOPIED_BYTES = 4 << 10
 """Byte strings of at least this length are sent separately; shorter ones are joined."""
 MAX_HELLO_BYTES = 64 << 10

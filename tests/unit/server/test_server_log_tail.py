@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.scripted_storages import append
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.log_tail import Batch, LogTail, form_batch
+from waltz_server.core.replication.log_tail import Batch, LogTail, form_batch, record_bytes
 
 LIMITS = ReplicationLimits(batch_records=2, batch_bytes=1 << 20)
 UNLIMITED = 1 << 40
@@ -70,10 +70,20 @@ def test_batch_takes_as_many_appends_as_it_may_have() -> None:
     queue = deque(append("x" * 10) for _ in range(5))
     assert form_batch(queue, 7, LIMITS).records.count == 2
     assert len(queue) == 3
-    size = len(queue[0].record_tail)
-    two = form_batch(queue, 9, ReplicationLimits(batch_records=9, batch_bytes=size + 1))
+    size = record_bytes(queue[0])
+    two = form_batch(queue, 9, ReplicationLimits(batch_records=9, batch_bytes=3 * size - 1))
     assert (two.first_id, two.last_id, two.records.count) == (9, 10, 2)
+    assert len(two.records.wire) == 2 * size
     assert len(queue) == 1
+
+
+def test_batch_exceeds_the_bytes_only_by_a_single_record() -> None:
+    queue = deque(append(text) for text in ("a", "x" * 1000, "b", "c"))
+    limits = ReplicationLimits(batch_bytes=500)
+    counts = []
+    while queue:
+        counts.append(form_batch(queue, 0, limits).records.count)
+    assert counts == [1, 1, 2]
 
 
 @pytest.mark.parametrize("first_id", [0, 1, 3])

@@ -12,7 +12,7 @@ class ReplicationLimits:
     batch_records: int = 500
     """Most records in one batch."""
     batch_bytes: int = 4 << 20
-    """A batch gets no further record once it has this size."""
+    """Most bytes of the records in one batch; a larger record is alone in its batch."""
     batches_in_flight: int = 3
     """Most batches that are sent and not committed; also the most that one replica has not
     acknowledged."""

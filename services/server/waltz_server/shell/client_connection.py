@@ -18,6 +18,7 @@ from waltz.protocol.client_numbers import (
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
 )
+from waltz.protocol.frames import MAX_RECORD_BYTES
 from waltz.runtime.process import watched
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
@@ -28,6 +29,7 @@ from waltz_server.core.appends.append_codec import (
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.range_reads import NOT_HERE, refusal
+from waltz_server.core.replication.log_tail import record_bytes
 from waltz_server.shell.hosted_partition import HostedPartition
 
 log = logging.getLogger(__name__)
@@ -75,10 +77,15 @@ class PartitionHost(Protocol):
 
 
 class ClientConnection(FrameHandler):
-    """A connection on the port for clients."""
+    """A connection on the port for clients.
 
-    def __init__(self, host: PartitionHost) -> None:
+    An append whose record has more than ``max_record_bytes`` is not accepted: no storage could
+    receive or send the record, so that no store session of the partition would open again.
+    """
+
+    def __init__(self, host: PartitionHost, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         self._host = host
+        self._max_record_bytes = max_record_bytes
         self._connection: FrameConnection | None = None
         self._peer: Peer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +104,8 @@ class ClientConnection(FrameHandler):
         for body in bodies:
             if body[0] == APPEND_TYPE:
                 partition, append = decoded(decode_append, body, version)
-                appends.setdefault(partition, []).append(append)
+                if self._fits(partition, append):
+                    appends.setdefault(partition, []).append(append)
                 continue
             self._append(appends)
             appends = {}
@@ -149,13 +157,33 @@ class ClientConnection(FrameHandler):
         assert self._peer is not None
         req_id, appends = decoded(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
-        if hosted is None:
+        if hosted is None or not all(self._fits(req_id.partition, each) for each in appends):
             self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
             return
         hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
         hosted.perform_effects()
         if hosted.core.overloaded:
             self._host.overloaded(self._connected())
+
+    def _fits(self, partition: int, append: Append) -> bool:
+        """Return whether the storages can store ``append``; log if they cannot.
+
+        The protocol has no answer that refuses a single append. Its client finds out by its next
+        flush that the append has failed.
+        """
+        size = record_bytes(append)
+        if size <= self._max_record_bytes:
+            return True
+        log.warning(
+            "partition %d: append of client %d (%s) refused: its record has %d bytes, at most %d "
+            "can be stored",
+            partition,
+            append.client_id,
+            self._connected().peer,
+            size,
+            self._max_record_bytes,
+        )
+        return False
 
     def _dispatch(self, message: cs.Message) -> None:
         assert self._peer is not None

@@ -42,14 +42,21 @@ def records_of(first_id: int, appends: list[Append]) -> RecordBatch:
     return RecordBatch(len(appends), b"".join(parts))
 
 
+def record_bytes(append: Append) -> int:
+    """Return the size of the record that ``append`` becomes."""
+    return _ID.size + len(append.req_id) + len(append.record_tail)
+
+
 def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -> Batch:
     """Remove as many appends from ``queue`` as one batch may have; return them as a batch."""
     appends: list[Append] = []
     size = 0
-    while queue and len(appends) < limits.batch_records and size < limits.batch_bytes:
-        append = queue.popleft()
-        size += len(append.record_tail)
-        appends.append(append)
+    while queue and len(appends) < limits.batch_records:
+        size += record_bytes(queue[0])
+        if appends and size > limits.batch_bytes:
+            # A larger batch could exceed the storage's frame, and every replica would refuse it.
+            break
+        appends.append(queue.popleft())
     return Batch(first_id, appends, records_of(first_id, appends))
 
 
