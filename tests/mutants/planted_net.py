@@ -172,14 +172,4 @@ NET_BUGS = (
             "unit/net/test_net_tls_reload.py::test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once"
         ),
     ),
-    Planted(
-        "a vanished peer is never noticed",
-        Package.NET,
-        "set_keep_alive(connected)\n",
-        "pass\n",
-        "A connection whose peer has vanished stays open until TCP gives up.",
-        nodes(
-            "unit/net/test_net_keep_alive.py::test_options_are_set_on_both_sides_of_a_connection"
-        ),
-    ),
 )
