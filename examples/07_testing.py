@@ -21,10 +21,11 @@ async def book(client: waltz.LogClient[bytes], guest: bytes) -> int | None:
     async def decide(attempt: waltz.Attempt) -> waltz.Draft[bytes] | None:
         nonlocal seat
         booked = [t.data async for t in client.stream(0, until=attempt.mark, data=True)]
-        seat = len(booked) if len(booked) < SEATS else None
-        return (
-            waltz.Draft(guest, write_locks=[waltz.Lock("seats", 0)]) if seat is not None else None
-        )
+        if len(booked) >= SEATS:
+            seat = None
+            return None
+        seat = len(booked)
+        return waltz.Draft(guest, write_locks=[waltz.Lock("seats", 0)])
 
     await client.submit(0, decide)
     return seat

@@ -102,7 +102,10 @@ class LayerBuilder:
 
 
 def has_this_python(base: Path) -> bool:
-    """Whether a root file system has this process's version of Python, which libraries require."""
+    """Whether a root file system has this process's version of Python.
+
+    The dependencies are installed by this process, and compiled ones work only with that version.
+    """
     wanted = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(base) as archive:
         return any(member.name.removeprefix("./") == wanted for member in archive)

@@ -48,6 +48,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _opener(
     zookeeper: str | None, root: str, *, tls: bool
 ) -> Iterator[Callable[[], SyncClient[bytes]]]:
+    """Yield a function that connects to the log of a cluster.
+
+    Without ``zookeeper`` it is a cluster in this process, with faults.
+    """
     if zookeeper is not None:
         how = waltz.TlsConfig() if tls else waltz.PLAINTEXT
         yield lambda: sync.connect(zookeeper, root=root, tls=how)

@@ -46,6 +46,7 @@ def _rebuild(log: SyncClient[bytes], bank: Bank) -> int:
     """Apply the whole log to an empty bank; return the amount that was paid in."""
     paid_in = 0
     for branch in range(log.num_partitions):
+        # This call inserts the mark -1, from which `apply_transaction` continues.
         bank.get_client_high_water_mark(branch)
         for transaction in log.stream(branch, until=log.high_water_mark(branch), data=True):
             bank.apply_transaction(transaction)

@@ -16,6 +16,7 @@ from waltz.sync.callbacks import CallbackClient, TimedOut
 
 OPENING_BALANCE = 1000
 LARGEST_TRANSFER = 400
+_OPEN_ORDERS_PER_TELLER = 4
 
 
 class Office:
@@ -31,7 +32,8 @@ class Office:
         self.tally = Tally()
         self._tellers = tellers
         self._pause = pause
-        self._client = CallbackClient(log, bank, max_in_flight=4 * tellers, retry_threads=2)
+        most = _OPEN_ORDERS_PER_TELLER * tellers
+        self._client = CallbackClient(log, bank, max_in_flight=most, retry_threads=2)
         self._branches = log.num_partitions
 
     def __enter__(self) -> Self:
@@ -49,10 +51,14 @@ class Office:
 
     def work(self, accounts: int, transfers: int, seed: int = 0) -> None:
         """Submit a number of random transfers between the accounts, and wait for their end."""
-        shares = [transfers // self._tellers] * self._tellers
-        shares[0] += transfers % self._tellers
-        counted = [iter(range(share)) for share in shares]
-        self._run_tellers(accounts, seed, lambda teller: next(counted[teller], None) is not None)
+        left = [transfers // self._tellers] * self._tellers
+        left[0] += transfers % self._tellers
+
+        def has_one_more(teller: int) -> bool:
+            left[teller] -= 1
+            return left[teller] >= 0
+
+        self._run_tellers(accounts, seed, has_one_more)
 
     def work_until(self, accounts: int, stop: threading.Event, seed: int = 0) -> None:
         """Submit random transfers until ``stop`` is set, and wait for their end."""
@@ -84,6 +90,7 @@ class Office:
         again: Callable[[int], bool],
         number: int,
     ) -> None:
+        """Submit random transfers, as the teller ``number``, while ``again(number)`` is true."""
         while again(number):
             time.sleep(self._pause)
             branch = chance.randrange(self._branches)

@@ -97,7 +97,8 @@ def make_registry(
 async def release_orphaned_pool(reconciler: PoolReleaser, namespace: str, name: str) -> None:
     """Release a deleted pool whose cluster no longer exists; retry until the release succeeds.
 
-    kopf does not retry a handler of events, and the periodic reconciles are those of clusters.
+    kopf calls a handler once for each event, and only clusters are reconciled periodically: without
+    these retries the pool would keep its finalizer.
     """
     for pause in _RELEASE_BACKOFF.delays():
         try:

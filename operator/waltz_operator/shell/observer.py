@@ -148,9 +148,10 @@ async def _read_incomplete(
 
 
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
-    """Whether an incomplete cluster has other znodes, assigned ids, or metadata of partitions.
+    """Whether an incomplete cluster was complete before.
 
-    The creation of a cluster makes none of these.
+    Then it has at least one of these, and the creation of a cluster makes none of them: other
+    znodes below its root, ids that were assigned, metadata of partitions.
     """
     paths = cluster.paths
     if {*(await store.children(paths.root)).names} - _CLUSTER_ZNODES:

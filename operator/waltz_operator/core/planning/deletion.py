@@ -126,6 +126,7 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
 
 def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+    """Plan to delete the volumes that the spec does not keep; None if there are none."""
     deleted_pools = {
         pool.metadata.name
         for pool in desired.own_pools
@@ -155,6 +156,7 @@ def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
 
 
 def _pools(desired: DesiredCluster) -> ClusterPlan | None:
+    """Plan to release the pools that the cluster has claimed; None if there are none."""
     held = tuple(ReleasePool(pool.metadata.name) for pool in desired.own_pools)
     return ClusterPlan(held) if held else None
 
