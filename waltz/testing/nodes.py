@@ -118,7 +118,7 @@ class InProcessServer:
 
     async def _watch(self, node: ServerNode) -> None:
         try:
-            await node.failed()
+            await node.wait_for_failure()
         except Exception as error:
             log.exception("%s: failed; the cluster reports the error when it is closed", self.host)
             self._world.failures.append(error)

@@ -30,7 +30,7 @@ async def _run(node: ServerNode) -> None:
     async with start_http(node) as http_port:
         ports = {"port": node.listener.port, "http": http_port}
         report_ports("server", ports, node.config.ports_file)
-        await node.failed()
+        await node.wait_for_failure()
 
 
 SERVICE = Service(

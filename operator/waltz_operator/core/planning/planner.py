@@ -42,7 +42,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
 
 
 def _plan_claims(desired: DesiredCluster) -> ClusterPlan:
-    """Return the steps that claim the cluster's pools, and the reasons why pools are not claimed."""
+    """Return the steps that claim the pools, and the reasons why other pools cannot be claimed."""
     result = EMPTY_PLAN
     for name in desired.missing_pools:
         result += wait(f"StoragePool {name} does not exist: create it")

@@ -185,8 +185,8 @@ class ServerNode:
         if self._store is not None:
             await self._store.close()
 
-    async def failed(self) -> None:
-        """Return or raise only when the server can no longer take part in the cluster."""
+    async def wait_for_failure(self) -> None:
+        """Return, or raise the error, when the server can no longer take part in the cluster."""
         assert self._membership is not None
         assert self._following is not None
         ended = [asyncio.ensure_future(self._membership.finished()), self._following]
