@@ -254,8 +254,8 @@ ADMIN_BUGS = (
     Planted(
         "a step without an effect counts as progress",
         Package.ADMIN,
-        "case step if step == previous:\n",
-        "case step if step == previous and taken < 0:\n",
+        "case step if step == succeeded:\n",
+        "case step if step == succeeded and taken < 0:\n",
         "An order repeats one step forever.",
         nodes("unit/admin/test_operations_execution.py::test_step_without_effect_stalls_order"),
     ),
@@ -282,16 +282,17 @@ ADMIN_BUGS = (
     Planted(
         "a comparison skips the first transaction of each slice",
         Package.ADMIN,
-        "self._next = shortest + 1\n",
-        "self._next = shortest + 2\n",
+        "self._next_id = last_id + 1\n",
+        "self._next_id = last_id + 2\n",
         "A damaged record is not found.",
         nodes("unit/admin/test_operations_comparison.py::test_comparison_finds_first_difference"),
     ),
     Planted(
         "a replica that ends early differs",
         Package.ADMIN,
-        "case RangeSum() as found if found.last_id < self._next:\n"
-        "    self._limits[storage] = self._next - 1\n",
+        "case RangeSum() as found if found.last_id < self._next_id:\n"
+        "    # The replica ends before the range, so `_set_range` will remove it.\n"
+        "    self._limits[storage] = self._next_id - 1\n",
         "",
         "A replica that is behind is reported as damaged.",
         nodes("unit/admin/test_operations_comparison.py::test_comparison_finds_first_difference"),

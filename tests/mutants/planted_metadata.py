@@ -158,8 +158,8 @@ METADATA_BUGS = (
     Planted(
         "a partition that moves keeps its generation",
         Package.METADATA,
-        "self.pool.pop(partition) + moved)",
-        "self.pool.pop(partition))",
+        "generation + 1 if moved else generation)",
+        "generation)",
         "Two servers own a partition in one generation.",
         nodes("unit/metadata/test_metadata_policy.py::test_every_partition_has_exactly_one_owner"),
     ),

@@ -205,18 +205,21 @@ async def carry_out(
 
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
     changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
-    If the next step equals the last step that
-    succeeded, the step had no effect: it is tried again without a call of ``on_step``, and counts
-    as a `Wait`, too. Raises OrderRefused, NotPossible, the errors of `StepPerformer.observe`, and
-    Stalled if there was no progress for ``max_stall_seconds``.
+    If the next step equals the last step that succeeded, the step had no effect: it is tried again
+    without a call of ``on_step``, and counts as a `Wait`, too.
+
+    Raises OrderRefused, NotPossible, the errors of `StepPerformer.observe`, and Stalled if there
+    was no progress for ``max_stall_seconds``.
     """
     clock = asyncio.get_running_loop().time
     observation = await executor.observe(order.scope)
     if (refusal := order.refusal(observation)) is not None:
         raise OrderRefused(refusal)
-    last_success, taken, reported = clock(), 0, ""
-    previous: Step | None = None
-    failed: Step | None = None
+    last_success = clock()
+    taken = 0
+    reported = ""  # The reason of the last Wait that was passed to ``on_step``.
+    succeeded: Step | None = None  # The last step that succeeded.
+    failed: Step | None = None  # The last step, if it failed.
     while True:
         match order.next_step(observation):
             case Done():
@@ -225,7 +228,7 @@ async def carry_out(
                 raise NotPossible(reason)
             case Wait(reason):
                 pass
-            case step if step == previous:
+            case step if step == succeeded:
                 # A repetition may succeed, but the step does not count as progress.
                 reason = await _try(step, executor) or _without_effect(step)
             case step:
@@ -235,8 +238,8 @@ async def carry_out(
                 if problem is None and isinstance(step, DropReplicas) and step.final:
                     return taken + 1
                 if problem is None:
-                    last_success, reported, taken, previous = clock(), "", taken + 1, step
-                    failed = None
+                    last_success, taken, reported = clock(), taken + 1, ""
+                    succeeded, failed = step, None
                     observation = await executor.observe(order.scope)
                     continue
                 reason, failed = problem, step

@@ -26,8 +26,8 @@ async def inspect(
     NoCluster, MalformedMetadata.
     """
     params = await cluster.store_params()
-    view, maps = await cluster.membership(), await cluster.storage_maps()
-    members = view.servers()
+    membership, maps = await cluster.membership(), await cluster.storage_maps()
+    members = membership.servers()
     known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
     storages = sorted(known)
     server_answers, storage_answers, metadata = await asyncio.gather(
@@ -44,7 +44,7 @@ async def inspect(
     )
     return ClusterFacts(
         num_partitions=params.num_partitions,
-        assignment=view.assignment,
+        assignment=membership.assignment,
         members=members,
         replicas=maps.assignments,
         metadata=metadata,

@@ -50,15 +50,15 @@ class Monitor:
         Raises NoCluster, MalformedMetadata.
         """
         params = await self._cluster.store_params()
-        view, maps = await self._cluster.membership(), await self._cluster.storage_maps()
-        members, ports = view.servers(), maps.connections.admin_ports
+        membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()
+        members, ports = membership.servers(), maps.connections.admin_ports
         metadata, servers, storages = await asyncio.gather(
             read_partitions(self._cluster, params.num_partitions),
             self._query_servers(members),
             self._query_storages(ports, params),
         )
         at = asyncio.get_running_loop().time()
-        return Sample(at, params.num_partitions, view, maps, metadata, servers, storages)
+        return Sample(at, params.num_partitions, membership, maps, metadata, servers, storages)
 
     async def _query_servers(
         self, members: Mapping[int, ServerDescriptor]

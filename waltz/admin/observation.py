@@ -78,9 +78,9 @@ class ReplicaObserver:
         owners: dict[int, int] = {}
         reports: Mapping[int, ServerReport] = {}
         if with_servers and metadata:
-            view = await self._cluster.membership()
-            owners = {p: owner for p in metadata if (owner := _owner(view, p)) is not None}
-            members = view.servers()
+            membership = await self._cluster.membership()
+            owners = {p: owner for p in metadata if (owner := _owner(membership, p)) is not None}
+            members = membership.servers()
             queried = [members[owner] for owner in set(owners.values()) if owner in members]
             reports = await query_servers(queried, self._tls, timeout_seconds=self._answer_seconds)
         views = {}
@@ -123,8 +123,9 @@ class ReplicaObserver:
             return StorageReplicas(problem=problem)
 
 
-def _owner(view: Membership, partition: int) -> int | None:
-    for server, owned in view.assignment.servers.items():
+def _owner(membership: Membership, partition: int) -> int | None:
+    """Return the server that ZooKeeper assigns ``partition`` to, None if there is none."""
+    for server, owned in membership.assignment.servers.items():
         if any(each.partition == partition for each in owned):
             return server
     return None

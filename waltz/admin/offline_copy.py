@@ -131,6 +131,7 @@ class _Writer:
         await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))
 
     async def _call(self, request: Callable[..., Any], content: Any) -> Any:
+        """Send a request for the switched-off partition, and return the answer."""
         return await self._port.call(
-            lambda seq: request(self._session, seq, self._partition, content, True)
+            lambda seq: request(self._session, seq, self._partition, content, offline=True)
         )

@@ -83,7 +83,7 @@ class ServerQuery(FrameHandler):
         return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
 
     async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
-        """Set whether the server prefers ``partitions``; return whether it accepts.
+        """Set whether the server prefers ``partitions``; return whether the server accepts that.
 
         The server writes its preference to ZooKeeper; partitions move at the next rebalancing.
         """
@@ -107,6 +107,7 @@ class ServerQuery(FrameHandler):
         return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
 
     async def _ask(self, request: messages.Message, answer: type[A]) -> A:
+        """Send a request, and return its answer, a message of the type ``answer``."""
         assert self._connection is not None
         try:
             self._connection.send(messages.encode(request, self._connection.version))

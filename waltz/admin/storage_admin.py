@@ -59,11 +59,11 @@ class StorageAdmin:
 
     async def assign(self, partitions: Iterable[int]) -> None:
         """Create replicas of ``partitions``, from files on the storage's disk if it has them."""
-        await self._assignment(partitions, assigned=True, delete_files=False)
+        await self._set_assignment(partitions, assigned=True, delete_files=False)
 
     async def unassign(self, partitions: Iterable[int], *, delete_files: bool = False) -> None:
         """Drop ``partitions`` at the storage, and their files if ``delete_files``."""
-        await self._assignment(partitions, assigned=False, delete_files=delete_files)
+        await self._set_assignment(partitions, assigned=False, delete_files=delete_files)
 
     async def set_available(self, partitions: Iterable[int], *, available: bool) -> None:
         """Switch reading and writing of ``partitions`` on or off, by one request."""
@@ -154,7 +154,7 @@ class StorageAdmin:
             )
         return tuple(held)
 
-    async def _assignment(
+    async def _set_assignment(
         self, partitions: Iterable[int], *, assigned: bool, delete_files: bool
     ) -> None:
         wanted = tuple(sorted(set(partitions)))

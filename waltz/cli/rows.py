@@ -44,6 +44,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
+    """How a field is shown: the arguments of `column` or `nested`."""
+
     title: str | None = None
     show: Callable[[Any], object] | None = None
     in_table: bool = True
@@ -172,19 +174,19 @@ def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
         tuple(_cell(declared, getattr(item, name)) for name, declared in shown) for item in items
     ]
     yield Rows(title, tuple(_title(name, declared) for name, declared in shown), cells)
-    first, _ = shown[0]
-    # The first column of each nested table repeats the first column of the item it belongs to.
+    first, first_column = shown[0]
     for name, declared in _columns(row):
         if declared.row is None or declared.table is None:
             continue
-        below = [column for column in _columns(declared.row) if column[1].in_table]
-        details = [
-            (getattr(item, first), *(_cell(c, getattr(inner, n)) for n, c in below))
+        inner_columns = [(n, c) for n, c in _columns(declared.row) if c.in_table]
+        # The first column of a nested table shows to which item each row belongs.
+        inner_titles = (_title(first, first_column), *(_title(n, c) for n, c in inner_columns))
+        inner_cells = [
+            (getattr(item, first), *(_cell(c, getattr(inner, n)) for n, c in inner_columns))
             for item in items
             for inner in getattr(item, name)
         ]
-        titles = (_title(first, shown[0][1]), *(_title(n, c) for n, c in below))
-        yield Rows(declared.table, titles, details)
+        yield Rows(declared.table, inner_titles, inner_cells)
 
 
 def _columns(row: type[Any]) -> list[tuple[str, _Column]]:

@@ -38,8 +38,9 @@ class ChildProcess:
     @property
     def pid(self) -> int | None:
         """The process id, None while the process does not run."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if running and self._process else None
+        if self._process is None or self._process.poll() is not None:
+            return None
+        return self._process.pid
 
     @property
     def exit_status(self) -> int | None:

@@ -92,6 +92,7 @@ class LocalCluster:
     ) -> None:
         self.layout = Layout(directory.absolute())
         self.control: str | None = None
+        """The path of the supervisor's socket, None while there is none."""
         self._session_timeout_ms = session_timeout_ms
         self._server_settings = server_settings
         self._programs = programs
@@ -194,10 +195,8 @@ class LocalCluster:
 
     def pids(self) -> dict[str, int | None]:
         """Return the process ids by name, None for a process that does not run."""
-        pids: dict[str, int | None] = {
-            ZOOKEEPER: None if self._zookeeper is None else self._zookeeper.pid
-        }
-        return pids | {name: child.pid for name, child in self._children.items()}
+        zookeeper = None if self._zookeeper is None else self._zookeeper.pid
+        return {ZOOKEEPER: zookeeper, **{name: c.pid for name, c in self._children.items()}}
 
     def exit_report(self, name: str) -> str:
         """Return how a storage or server ended, and the last lines of its log."""
@@ -261,6 +260,7 @@ class LocalCluster:
         self._lock = lock
 
     def _prepare(self) -> None:
+        """Make the folders, the settings files and the objects of all processes."""
         for folder in self.layout.folders():
             folder.mkdir(parents=True, exist_ok=True)
         plan = self._plan = self._read_or_create_plan()

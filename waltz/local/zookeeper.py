@@ -101,8 +101,9 @@ class ZooKeeperProcess:
     @property
     def pid(self) -> int | None:
         """The process id, None while the server does not run."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if running and self._process else None
+        if self._process is None or self._process.poll() is not None:
+            return None
+        return self._process.pid
 
     def start(self) -> None:
         """Start the server and wait until it opens sessions.

@@ -300,7 +300,7 @@ class Cluster:
         async def take() -> int:
             while True:
                 last = await self._read_once(path, decode_id, None)
-                assert last.value >= 0, f"{path} was never below 0"
+                assert last.value >= 0, f"the counter {path} is never below 0"
                 try:
                     await self.store.set(path, encode_id(last.value + 1), last.version)
                 except VersionConflict:
@@ -335,6 +335,7 @@ class Cluster:
 
 
 def _decoded(path: str, decode: Callable[[bytes], T], data: bytes) -> T:
+    """Return the decoded data of the znode at ``path``, which an error names."""
     try:
         return decode(data)
     except MalformedMetadata as problem:

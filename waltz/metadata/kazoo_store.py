@@ -214,6 +214,7 @@ class KazooStore:
                 return StoreError(f"ZooKeeper refused an operation on {path}: {problem!r}")
 
     def _watch(self, on_change: OnChange | None) -> _Watch | None:
+        """Return the callback that kazoo gets for ``on_change``."""
         return None if on_change is None else _Watch(self._from_thread, on_change)
 
     def _from_thread(self, callback: Callable[..., object], *arguments: Any) -> None:
@@ -223,10 +224,12 @@ class KazooStore:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _state_from_thread(self, state: Any) -> None:
+        """Pass a new state of kazoo, and the session id, to the event loop."""
+        # kazoo's client id is a pair of session id and password, None before the first session.
         client_id = self._client.client_id
-        self._from_thread(self._changed, state, client_id and client_id[0])
+        self._from_thread(self._enter_state, state, client_id and client_id[0])
 
-    def _changed(self, state: Any, session_id: int | None) -> None:
+    def _enter_state(self, state: Any, session_id: int | None) -> None:
         if self._closed():
             return
         if state == KazooState.CONNECTED:

@@ -48,6 +48,7 @@ class Listener:
         self._socket: socket.socket | None = None
         self._connections: set[FrameConnection] = set()
         self._entering: set[asyncio.Task[None]] = set()
+        """The tasks that make connections of accepted sockets."""
 
     def start(self, host: str | None, port: int) -> None:
         """Bind ``host`` (None: all addresses) and listen. Port 0 makes the system choose a port.

@@ -299,7 +299,9 @@ _TABLE = MessageTable(
         Layout(MetricsResponse, 12, (Field("json", TEXT),)),
         Layout(AssignedPartitionStatusRequest, 13),
         Layout(
-            AssignedPartitionStatusResponse, 14, (Field("available", Mapping(INT, BOOLEAN, 5)),)
+            AssignedPartitionStatusResponse,
+            14,
+            (Field("available", Mapping(INT, BOOLEAN, pair_bytes=5)),),
         ),
         Layout(
             PartitionSwitchRequest,

@@ -211,7 +211,7 @@ _TABLE = MessageTable(
         Layout(
             CheckStorageConnectivityResponse,
             14,
-            (Field("storages", Mapping(TEXT, BOOLEAN, 5)),),
+            (Field("storages", Mapping(TEXT, BOOLEAN, pair_bytes=5)),),
             since=1,
         ),
         Layout(ServerPartitionsAssignmentRequest, 15, since=2),
@@ -224,7 +224,7 @@ _TABLE = MessageTable(
         Layout(
             ServerPartitionsHealthStatResponse,
             22,
-            (Field("health", Mapping(INT, BOOLEAN, 5)),),
+            (Field("health", Mapping(INT, BOOLEAN, pair_bytes=5)),),
             since=4,
         ),
         Layout(

@@ -126,9 +126,13 @@ class FrameDecoder:
         self.peer_text: str | None = None
         self._max_frame_bytes = max_frame_bytes
         self._limit = MAX_HELLO_BYTES
+        """The limit for the length of a body in the present phase."""
         self._chunks: list[bytes] = []
+        """The chunks of an incomplete frame. The first one begins with the frame's head."""
         self._buffered = 0
+        """The number of bytes in ``_chunks``."""
         self._needed = HEAD_BYTES
+        """The number of bytes that ``_chunks`` must have before they are parsed again."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Parse received bytes, and return the message bodies that are now complete.
@@ -152,6 +156,7 @@ class FrameDecoder:
                 or version != self.version
                 or not 0 <= length <= self._limit
             ):
+                # A frame of the handshake, or a frame that is wrong.
                 self._check_head(chunk[position : position + HEAD_BYTES])
             end = position + HEAD_BYTES + length
             if end > end_of_data:
@@ -214,6 +219,7 @@ class FrameDecoder:
 
 
 def _describe_foreign_peer(head: bytes, spec: ProtocolSpec) -> str:
+    """Return which protocol the peer seems to use, by its first bytes."""
     if head[:2] == b"\x16\x03":
         return "the peer speaks TLS, but this side is set to plaintext"
     if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):

@@ -69,6 +69,7 @@ class _Form:
 
 
 def _form_of(layout: Layout, version: int) -> _Form:
+    """Return the form of a message in ``version``."""
     fields = [(field, field.codec_at(version)) for field in layout.fields]
     names, formats = [], []
     for field, codec in fields:

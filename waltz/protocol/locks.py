@@ -24,6 +24,7 @@ def lock_hashes(locks: tuple[Lock, ...] | list[Lock]) -> tuple[int, ...]:
 
 
 def _string_hash(text: str) -> int:
+    """Return what ``String.hashCode`` of Java returns, as an unsigned integer."""
     raw = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for unit in struct.unpack(f">{len(raw) // 2}H", raw):
@@ -32,6 +33,7 @@ def _string_hash(text: str) -> int:
 
 
 def _fold(number: int) -> int:
+    """Return what ``Long.hashCode`` of Java returns, as an unsigned integer."""
     bits = number & 0xFFFF_FFFF_FFFF_FFFF
     return (bits ^ (bits >> 32)) & 0xFFFF_FFFF
 

@@ -33,7 +33,10 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
-"""A placeholder. The sender sets the sequence number when it chooses the connection."""
+"""The sequence number of a request that has no connection yet.
+
+The sender sets the sequence number when it chooses the connection.
+"""
 
 BOUNDED_LISTS_SINCE = 1
 """The first version whose requests for records can limit the bytes of the answer."""

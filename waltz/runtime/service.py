@@ -76,6 +76,7 @@ def run_service(service: Service[Any]) -> None:
 
 
 def _verb(service: Service[Any]) -> Callable[..., None]:
+    """Return the function of the command, from which typer makes the command line."""
     expected: tuple[type[Exception], ...] = (*_EXPECTED, *service.expected)
 
     def verb(

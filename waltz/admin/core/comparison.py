@@ -58,9 +58,10 @@ class Difference:
 class Compared:
     """The result of a comparison up to ``last_id``.
 
-    ``ends`` has the last id of each replica that ends before ``last_id``; ``problems`` has why
-    other replicas could not be read. On the remaining replicas, all compared transactions before
-    ``difference`` are the same; if it is None, all of them up to ``last_id`` are the same.
+    ``ends`` maps the storage of each replica that ends before ``last_id`` to the replica's last id.
+    ``problems`` maps the storage of each replica that could not be read to the reason. On the other
+    storages, all compared transactions before ``difference`` are the same; if ``difference`` is
+    None, all transactions up to ``last_id`` are the same.
     """
 
     last_id: int
@@ -92,10 +93,13 @@ class Comparison:
         """The last id to compare of each storage that is still compared."""
         self._last_id = last_id
         self._slice_ids = slice_ids
-        self._next = first_id
+        self._next_id = first_id
         """The first id that is not compared yet."""
-        self._end: int | None = None
-        """The last id of the range that is known to differ, None if no such range is known."""
+        self._differing_end: int | None = None
+        """The last id of the range from ``_next_id`` on that is known to differ.
+
+        None if no such range is known.
+        """
         self._range_end = first_id - 1
         """The last id of the range to query next."""
         self._difference: Difference | None = None
@@ -116,8 +120,8 @@ class Comparison:
     @property
     def next_range(self) -> tuple[int, int] | None:
         """The first and last id to query from all `storages`, None at the end."""
-        finished = self._difference is not None or self._range_end < self._next
-        return None if finished or len(self._limits) < 2 else (self._next, self._range_end)
+        finished = self._difference is not None or self._range_end < self._next_id
+        return None if finished or len(self._limits) < 2 else (self._next_id, self._range_end)
 
     @property
     def result(self) -> Compared:
@@ -133,8 +137,9 @@ class Comparison:
                 case str(problem):
                     self._problems[storage] = problem
                     del self._limits[storage]
-                case RangeSum() as found if found.last_id < self._next:
-                    self._limits[storage] = self._next - 1
+                case RangeSum() as found if found.last_id < self._next_id:
+                    # The replica ends before the range, so `_set_range` will remove it.
+                    self._limits[storage] = self._next_id - 1
                 case RangeSum() as found:
                     sums[storage] = found
         shortest = min((found.last_id for found in sums.values()), default=self._range_end)
@@ -142,29 +147,39 @@ class Comparison:
             # Query again: only the storages that are left, and only as far as all of them reach.
             self._set_range(shortest)
         elif len(set(sums.values())) == 1:
-            self._next = shortest + 1
-            if self._end is not None and self._next > self._end:
-                # The replica that differed cannot be read any more.
-                self._end = None
-            # If the first half of a range that differs is the same, the second half differs.
-            self._set_range(self._last_id if self._end is None else self._middle(self._end))
+            self._continue_after(shortest)
         else:
-            self._differs(sums, shortest)
+            self._narrow(sums, shortest)
 
-    def _differs(self, sums: Mapping[str, RangeSum], last_id: int) -> None:
-        """Continue with the first half of a range that differs, or record its only transaction."""
-        self._end = last_id
-        if last_id > self._next:
+    def _continue_after(self, last_id: int) -> None:
+        """Continue after ``last_id``: all transactions up to this id are the same."""
+        self._next_id = last_id + 1
+        if self._differing_end is not None and self._next_id > self._differing_end:
+            # The replica that differed cannot be read any more.
+            self._differing_end = None
+        if self._differing_end is None:
+            self._set_range(self._last_id)
+        else:
+            # The first half of a range that differs is the same, so the second half differs.
+            self._set_range(self._middle(self._differing_end))
+
+    def _narrow(self, sums: Mapping[str, RangeSum], last_id: int) -> None:
+        """Continue with the first half of the range up to ``last_id``, which differs.
+
+        If the range has only one transaction, record this transaction as the first difference.
+        """
+        self._differing_end = last_id
+        if last_id > self._next_id:
             self._set_range(self._middle(last_id))
             return
         versions: dict[RangeSum, set[str]] = {}
         for storage, found in sums.items():
             versions.setdefault(found, set()).add(storage)
         largest = sorted(versions.values(), key=lambda storages: (-len(storages), min(storages)))
-        self._difference = Difference(self._next, tuple(map(frozenset, largest)))
+        self._difference = Difference(self._next_id, tuple(map(frozenset, largest)))
 
     def _middle(self, end: int) -> int:
-        return self._next + (end - self._next) // 2
+        return self._next_id + (end - self._next_id) // 2
 
     def _set_range(self, last_id: int) -> None:
         """Set the next range: up to ``last_id``, but at most one slice that all replicas have.
@@ -172,11 +187,11 @@ class Comparison:
         Before that, remove the replicas that end before the range.
         """
         for storage, limit in list(self._limits.items()):
-            if limit < min(self._next, self._last_id):
+            if limit < min(self._next_id, self._last_id):
                 self._ends[storage] = limit
                 del self._limits[storage]
-        wanted = (last_id, self._next + self._slice_ids - 1, self._last_id, *self._limits.values())
-        self._range_end = min(wanted)
+        slice_end = self._next_id + self._slice_ids - 1
+        self._range_end = min(last_id, slice_end, self._last_id, *self._limits.values())
 
 
 def comparison_of(
@@ -200,6 +215,7 @@ def comparison_of(
 
 
 def _session_start(observation: ReplicaObservation, view: PartitionView) -> int:
+    """Return the last transaction before the present store session, -1 if none is known."""
     held = (observation.held(storage, view.partition) for storage in view.replicas)
     return max((each.low_water_mark for each in held if each is not None), default=-1)
 

@@ -94,7 +94,7 @@ def _with_replicas(
     match step:
         case CreateReplicas(_, partitions):
             for p in partitions:
-                held.setdefault(p, HeldPartition(p, -1, -1, -1, -1, None, True, True))
+                held.setdefault(p, _new_replica(p))
         case DropReplicas(_, partitions):
             for p in partitions:
                 held.pop(p, None)
@@ -114,6 +114,21 @@ def _with_replicas(
     return replace(observation, storages=changed)
 
 
+def _new_replica(partition: int) -> HeldPartition:
+    """Return a replica as a storage creates it: empty, and switched on."""
+    return HeldPartition(
+        partition,
+        session_id=-1,
+        low_water_mark=-1,
+        local_low_water_mark=-1,
+        max_transaction_id=-1,
+        size_bytes=None,
+        readable=True,
+        writable=True,
+    )
+
+
 def _copied(held: HeldPartition, source: HeldPartition) -> HeldPartition:
+    """Return the replica ``held`` after a copy from ``source``."""
     end = max(held.low_water_mark, source.local_low_water_mark)
     return replace(held, low_water_mark=end, local_low_water_mark=end, max_transaction_id=end)

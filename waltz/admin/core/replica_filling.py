@@ -1,7 +1,7 @@
 """Fill a switched-off replica from another storage, before servers use it. Pure.
 
-Filling first cuts the replica to its own low-water mark. So only a replica that no vote on the
-committed transactions counts may be filled. Otherwise transactions that the replica has
+Filling first cuts the replica to its own low-water mark. So only a replica that is not counted in
+any vote on the committed transactions may be filled. Otherwise transactions that the replica has
 acknowledged above the mark would be lost, and nothing would show the loss.
 """
 

@@ -93,18 +93,19 @@ def _recover_assigned(
     order: ReplicaRecovery,
     held: HeldPartition,
 ) -> Next:
+    """Return the next step for the replica ``held``, which ZooKeeper assigns to the destination."""
     storage = order.destination
+    problem = first_unhealthy_reason(observation, view, (storage,))
+    if problem is None:
+        return Done()
     if unhealthy_reason(observation, view, storage) is None:
-        problem = first_unhealthy_reason(observation, view, (storage,))
-        return Done() if problem is None else Wait(problem)
+        return Wait(problem)  # The replica is healthy, but no server serves the partition.
     step = None
     if not counts_in_vote(view, storage, held):
         step = next_fill_step(observation, view, storage, source=order.source)
     if isinstance(step, SwitchOff) and not _opens_without(observation, view, storage):
         return Wait(f"partition {view.partition} has no quorum without storage {storage}")
-    if step := step or next_switch_on_step(observation, view, storage):
-        return step
-    return Wait(first_unhealthy_reason(observation, view, (storage,)) or "")
+    return step or next_switch_on_step(observation, view, storage) or Wait(problem)
 
 
 def _opens_without(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:

@@ -55,8 +55,8 @@ class StorageReplicas:
 class PartitionView:
     """One partition: ``replicas`` are the storages to which ZooKeeper assigns the partition.
 
-    ``server_problem`` is why no server serves the partition, None if one does; ``unreached`` are
-    the storages to which the partition's server reports no connection.
+    ``server_problem`` is why no server serves the partition, None if a server does. ``unreached``
+    are the storages to which the partition's server reports no connection.
     """
 
     partition: int
@@ -206,9 +206,8 @@ def change_obstacle(
 
     The change is safe if the last change is complete, every replica that stays is healthy, and the
     staying replicas alone form both quorums that the next session needs. New replicas do not count
-    before servers have filled
-    them: otherwise one more failure would leave the partition without a quorum
-    (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
+    before servers have filled them: otherwise one more failure would leave the partition without a
+    quorum (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
     """
     staying = view.replicas & wanted
     if problem := first_unhealthy_reason(observation, view, staying):
@@ -221,7 +220,7 @@ def change_obstacle(
 
 
 def quorum_shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
-    """Return why no quorum would stay after the change to ``wanted``, None if one would.
+    """Return why no quorum would stay after the change to ``wanted``, None if a quorum would stay.
 
     All replicas count as healthy here.
     """

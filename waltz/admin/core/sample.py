@@ -95,4 +95,6 @@ def rate(before: Sample | None, now: Sample, partition: int) -> float | None:
 def sessions_since(first: Sample, now: Sample, partition: int) -> int:
     """Return how many store sessions have begun since ``first``; each began with a recovery."""
     before, after = first.session(partition), now.session(partition)
-    return 0 if after is None else after - (-1 if before is None else before)
+    if after is None:
+        return 0
+    return after + 1 if before is None else after - before  # The first session has the id 0.

@@ -79,9 +79,9 @@ class SetSwitch:
 class CopyReplica:
     """Copy ``partition`` from ``source`` to ``destination``, where it must be switched off.
 
-    With ``overwrite``, the destination is first cut to its low-water mark. Only a replica that no
-    vote on the committed transactions counts may be overwritten: transactions that the replica has
-    acknowledged above the mark are lost.
+    With ``overwrite``, the destination is first cut to its low-water mark. Only a replica that is
+    not counted in any vote on the committed transactions may be overwritten: transactions that the
+    replica has acknowledged above the mark are lost.
     """
 
     source: str
@@ -187,7 +187,10 @@ class Order(ABC):
         """The scope: what must be observed for the plan."""
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why the order must not begin, None if it may; called once, before any step."""
+        """Return why the order must not begin, None if it may begin.
+
+        This is called once, before any step.
+        """
         return None
 
     @abstractmethod

@@ -91,8 +91,8 @@ class Unassignment(Order):
             return change or Done()
         if self.force:
             return self._wait_for_session_without(views) or self._forced_drop()
-        waiting = settle_removal(observation, views, frozenset({self.storage}))
-        return waiting or self._drop(observation, views)
+        step = settle_removal(observation, views, frozenset({self.storage}))
+        return step or self._drop(observation, views)
 
     def _begun(self, observation: ReplicaObservation) -> frozenset[int]:
         """Return the partitions that are unassigned, while the storage still has replicas."""
@@ -111,6 +111,7 @@ class Unassignment(Order):
     def _change(
         self, observation: ReplicaObservation, views: Views
     ) -> ChangeAssignment | Wait | Refuse | None:
+        """Return the change in ZooKeeper, or why it must not be made now; None if it was made."""
         leaving = frozenset({self.storage})
         affected = [view for view in views if self.storage in view.replicas]
         if not self.force:
@@ -139,6 +140,7 @@ class Unassignment(Order):
         return DropReplicas(self.storage, self.partitions, self.delete_files, final=True)
 
     def _drop(self, observation: ReplicaObservation, views: Views) -> Next:
+        """Return the step by which the storage drops the replicas that are not needed any more."""
         if problem := observation.storage_problem(self.storage):
             return Wait(f"storage {self.storage} does not answer: {problem}")
         held = [v for v in views if observation.held(self.storage, v.partition) is not None]

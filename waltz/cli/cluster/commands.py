@@ -52,10 +52,10 @@ def create_command(
     where, key = target(context), uuid.uuid4()
 
     async def create() -> None:
-        async with opened(where) as found:
+        async with opened(where) as cluster:
             if not dry_run:
-                await create_cluster(found.store, where.root, name, partitions, key=key)
-            elif await found.store.get(where.root) is not None:
+                await create_cluster(cluster.store, where.root, name, partitions, key=key)
+            elif await cluster.store.get(where.root) is not None:
                 raise Failed(f"the znode {where.root} exists already")
 
     run(create())
@@ -89,14 +89,14 @@ def delete_command(
     where = target(context)
 
     async def delete() -> None:
-        async with opened(where) as found:
-            running = [] if force else await _servers_of(found)
+        async with opened(where) as cluster:
+            running = [] if force else await _servers_of(cluster)
             if running:
                 raise Failed(
                     f"servers {', '.join(running)} of the cluster are running; stop them first, or "
                     "use --force"
                 )
-            await delete_cluster(found.store, where.root, name, force=force, dry_run=dry_run)
+            await delete_cluster(cluster.store, where.root, name, force=force, dry_run=dry_run)
 
     if not dry_run:
         confirm(
@@ -116,8 +116,8 @@ def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     where = target(context)
 
     async def read() -> uuid.UUID:
-        async with opened(where) as found:
-            return (await found.store_params()).key
+        async with opened(where) as cluster:
+            return (await cluster.store_params()).key
 
     show(output, cluster_rows.key(run(read())))
 
@@ -136,15 +136,15 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     where = target(context)
 
     async def read() -> Shown:
-        async with opened(where) as found:
-            params = await found.params()
+        async with opened(where) as cluster:
+            params = await cluster.params()
             return cluster_rows.cluster(
                 where.root,
                 params,
-                await found.store_params(),
-                await found.membership(),
-                await found.storage_maps(),
-                await read_partitions(found, params.num_partitions),
+                await cluster.store_params(),
+                await cluster.membership(),
+                await cluster.storage_maps(),
+                await read_partitions(cluster, params.num_partitions),
             )
 
     show(output, run(read()))
@@ -186,16 +186,16 @@ def verify_command(
 
     async def check() -> list[Finding]:
         deadline = asyncio.get_running_loop().time() + wait
-        async with opened(where) as found:
+        async with opened(where) as cluster:
             while True:
-                findings = await check_once(found)
+                findings = await check_once(cluster)
                 left = deadline - asyncio.get_running_loop().time()
                 if left <= 0 or all(finding.problem is None for finding in findings):
                     return findings
                 await asyncio.sleep(min(left, _CHECK_AGAIN_SECONDS))
 
-    async def check_once(found: Cluster) -> list[Finding]:
-        state = await inspect(found, where.tls, timeout_seconds=timeout)
+    async def check_once(cluster: Cluster) -> list[Finding]:
+        state = await inspect(cluster, where.tls, timeout_seconds=timeout)
         if partition is not None and not 0 <= partition < state.num_partitions:
             raise Failed(
                 f"there is no partition {partition}; the cluster has partitions 0 to "
@@ -224,8 +224,8 @@ def check_connectivity_command(
     where = target(context)
 
     async def ask() -> Shown:
-        async with opened(where) as found:
-            members = (await found.membership()).servers()
+        async with opened(where) as cluster:
+            members = (await cluster.membership()).servers()
         answers = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
         return cluster_rows.connectivity(members, answers)
 

@@ -176,7 +176,7 @@ def cluster(
     root: str,
     params: ClusterParams,
     store: StoreParams,
-    view: Membership,
+    membership: Membership,
     maps: StorageMaps,
     partitions: Mapping[int, PartitionMetadata],
 ) -> Shown:
@@ -185,13 +185,13 @@ def cluster(
         KnownServer(
             server,
             f"{descriptor.host}:{descriptor.port}",
-            tuple(sorted(p for p, _ in view.assignment.servers.get(server, ()))),
+            tuple(sorted(p for p, _ in membership.assignment.servers.get(server, ()))),
             tuple(sorted(descriptor.preferred)),
         )
-        for server, descriptor in sorted(view.servers().items())
+        for server, descriptor in sorted(membership.servers().items())
     )
     known = tuple(
-        _partition(p, view, maps, partitions.get(p)) for p in range(params.num_partitions)
+        _partition(p, membership, maps, partitions.get(p)) for p in range(params.num_partitions)
     )
     state = ClusterState(
         params.name, root, store.key, params.num_partitions, servers, known_storages(maps), known
@@ -210,8 +210,8 @@ def verified(findings: Sequence[Finding]) -> Shown:
         "Checks",
         ("partition", *_SHORT.values()),
         [
-            (p, *("ok" if of[check].passed else "FAILED" for check in _SHORT))
-            for p, of in by_partition.items()
+            (p, *("ok" if outcomes[check].passed else "FAILED" for check in _SHORT))
+            for p, outcomes in by_partition.items()
         ],
     )
     tables = (matrix, *listing("Failed", CheckResult, failed).tables) if failed else (matrix,)
@@ -236,12 +236,12 @@ def local_processes(description: Mapping[str, Any]) -> Shown:
 
 
 def _partition(
-    partition: int, view: Membership, maps: StorageMaps, metadata: PartitionMetadata | None
+    partition: int, membership: Membership, maps: StorageMaps, metadata: PartitionMetadata | None
 ) -> KnownPartition:
     owner: tuple[int | None, int | None] = next(
         (
             (server, generation)
-            for server, owned in view.assignment.servers.items()
+            for server, owned in membership.assignment.servers.items()
             for p, generation in owned
             if p == partition
         ),

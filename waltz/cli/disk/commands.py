@@ -142,7 +142,7 @@ def dump_command(
 
     Damaged records are left out: waltz disk verify shows them.
     """
-    both = metadata == records
+    both = metadata == records  # Neither option chooses one part, or both options are set.
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
     deserialize = None if serializer is None else parsed(find_deserializer, serializer)
     with inspecting(path) as place:

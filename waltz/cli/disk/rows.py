@@ -191,7 +191,7 @@ def dumped(
             for shown_record, content in zip(value["records"], contents, strict=True):
                 shown_record["data"] = content
         columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
-        shown = () if data is Data.NONE and deserialize is None else ("data",)
+        data_column = () if data is Data.NONE and deserialize is None else ("data",)
         cells = [
             (
                 *(r[name] for name in ("id", "offset", "client_id", "generation", "seq")),
@@ -200,7 +200,7 @@ def dumped(
             )
             for r, content in zip(value["records"], contents, strict=True)
         ]
-        tables.append(Rows("Records", (*columns, *shown), cells))
+        tables.append(Rows("Records", (*columns, *data_column), cells))
     return Shown(value, tuple(tables))
 
 
@@ -312,6 +312,7 @@ def _sizes(partition: int | None, segment: int | None, found: Sequence[int]) -> 
 
 
 def _record(stored: Stored) -> dict[str, Any]:
+    """Return the value of a record for scripts."""
     record = stored.record
     return {
         "id": record.transaction_id,
@@ -328,6 +329,7 @@ def _record(stored: Stored) -> dict[str, Any]:
 
 
 def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | None:
+    """Return the text that shows ``data``, None if the form is `Data.NONE`."""
     if deserialize is not None:
         try:
             return str(deserialize(data))

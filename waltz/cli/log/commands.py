@@ -39,6 +39,8 @@ app.add_typer(log_export.app)
 app.add_typer(log_import.app)
 
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
+"""Appends the data of one transaction, and returns its id."""
+
 WriteLocks = Annotated[
     list[str] | None,
     typer.Option(
@@ -226,6 +228,7 @@ async def _append_lines(partition: int, append: Append, in_flight: int, output: 
     with progress("lines appended", None) as advance:
 
         async def finish_all_but(most: int) -> None:
+            """Wait for the oldest appends, until at most ``most`` are under way."""
             while len(under_way) > most:
                 _print_id(partition, await under_way.pop(0), output)
                 advance(1)

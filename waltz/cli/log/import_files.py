@@ -75,8 +75,8 @@ def import_command(
 
     async def work() -> dict[int, tuple[int, int]]:
         sources = find_sources(path, named, to)
-        async with opened(where) as found:
-            key = (await found.store_params()).key
+        async with opened(where) as cluster:
+            key = (await cluster.store_params()).key
         file = record or path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
         with _exclusive(path):
             known = ImportRecord.read(file, key)

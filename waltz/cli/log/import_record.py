@@ -52,8 +52,8 @@ class ImportRecord:
     def write(self, path: Path) -> None:
         """Write the record durably to ``path``.
 
-        Appends must not begin before: after a power failure, a run without the record would append
-        them again.
+        Appends must not begin before the record is written: after a power failure, a run without
+        the record would append the same transactions again.
         """
         partitions = {
             str(partition): {"base": begun.base, "clients": begun.clients}

@@ -43,13 +43,14 @@ def list_command(
     where = target(context)
 
     async def ask() -> Shown:
-        async with opened(where) as found:
-            view, replicas = await found.membership(), (await found.replica_assignments()).value
+        async with opened(where) as cluster:
+            membership = await cluster.membership()
+            replicas = (await cluster.replica_assignments()).value
         for server in servers or ():
-            _check_member(view, server)
+            _check_member(membership, server)
         members = {
             server: member
-            for server, member in view.servers().items()
+            for server, member in membership.servers().items()
             if not servers or f"{member.host}:{member.port}" in servers
         }
         reports = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
@@ -85,13 +86,14 @@ def unprefer_command(
 def _set_preference(
     context: typer.Context, server: str, partitions: str, *, wanted: bool, dry_run: bool
 ) -> None:
+    """Make a server prefer ``partitions``, or not prefer them any more."""
     where, ids = target(context), parsed(parse_partitions, partitions)
     shown = format_partitions(ids)
 
     async def prefer() -> None:
-        async with opened(where) as found:
-            _check_member(await found.membership(), server)
-            count = (await found.params()).num_partitions
+        async with opened(where) as cluster:
+            _check_member(await cluster.membership(), server)
+            count = (await cluster.params()).num_partitions
         if ids[-1] >= count:
             raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
         if dry_run:
@@ -112,8 +114,9 @@ def _set_preference(
     say(f"server {server} {verb} partitions {shown}")
 
 
-def _check_member(view: Membership, server: str) -> None:
-    known = [f"{member.host}:{member.port}" for member in view.servers().values()]
+def _check_member(membership: Membership, server: str) -> None:
+    """Raise Failed if ``server`` is not running."""
+    known = [f"{member.host}:{member.port}" for member in membership.servers().values()]
     if server not in known:
         raise Failed(
             f"server {server} is not running; running servers: {', '.join(known) or 'none'}"

@@ -56,8 +56,8 @@ def list_command(
     where = target(context)
 
     async def read() -> Shown:
-        async with opened(where) as found:
-            maps = await found.storage_maps()
+        async with opened(where) as cluster:
+            maps = await cluster.storage_maps()
             names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
             if unknown := sorted(set(storages or ()) - set(names)):
                 raise ChangeRefused(
@@ -66,7 +66,7 @@ def list_command(
                 )
             queried = [name for name in names if not storages or name in storages]
             holdings = await asyncio.gather(
-                *(_holdings(found, maps, s, where.tls) for s in queried)
+                *(_holdings(cluster, maps, s, where.tls) for s in queried)
             )
         return storage_rows.storages(maps, dict(zip(queried, holdings, strict=True)))
 
@@ -100,10 +100,10 @@ def add_command(
     where = target(context)
 
     async def add() -> None:
-        async with opened(where) as found:
+        async with opened(where) as cluster:
             order = Registration(storage, group, admin_port)
             await perform_directly(
-                found, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
+                cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
             )
 
     run(add())
@@ -123,10 +123,10 @@ def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = F
     where = target(context)
 
     async def remove() -> None:
-        async with opened(where) as found:
+        async with opened(where) as cluster:
             order = Deregistration(storage)
             await perform_directly(
-                found, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
+                cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
             )
 
     run(remove())
@@ -143,8 +143,8 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
     where = target(context)
 
     async def check() -> Shown:
-        async with opened(where) as found:
-            maps, params = await found.storage_maps(), await found.store_params()
+        async with opened(where) as cluster:
+            maps, params = await cluster.storage_maps(), await cluster.store_params()
             ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)
         return storage_rows.ports(ports)
 

@@ -165,11 +165,11 @@ def compare_command(
     where, wanted = target(context), partitions_of(partitions)
 
     async def compare() -> dict[int, Compared]:
-        async with opened(where) as found:
-            count = (await found.params()).num_partitions
+        async with opened(where) as cluster:
+            count = (await cluster.params()).num_partitions
             results = {}
             for partition in wanted if wanted is not None else range(count):
-                results[partition] = await _compare(found, where, partition)
+                results[partition] = await _compare(cluster, where, partition)
             return results
 
     results = run(compare(), seconds=None)

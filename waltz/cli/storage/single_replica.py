@@ -42,9 +42,9 @@ def max_transaction_id_command(
     where = target(context)
 
     async def ask() -> int:
-        async with opened(where) as found:
-            maps, params = await found.storage_maps(), await found.store_params()
-            async with await open_admin(found, maps, storage, where.tls) as admin:
+        async with opened(where) as cluster:
+            maps, params = await cluster.storage_maps(), await cluster.store_params()
+            async with await open_admin(cluster, maps, storage, where.tls) as admin:
                 check_held(storage, [partition], await admin.partitions())
                 return await max_transaction_id(
                     admin, storage, partition, where.tls, params, offline=offline

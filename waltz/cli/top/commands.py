@@ -57,8 +57,8 @@ def top_command(
 
     async def watch(display: Callable[[Shown], None]) -> None:
         async with (
-            opened(where) as found,
-            Monitor(found, where.tls, timeout_seconds=timeout) as monitor,
+            opened(where) as cluster,
+            Monitor(cluster, where.tls, timeout_seconds=timeout) as monitor,
         ):
             first = before = await monitor.sample()
             if not once:

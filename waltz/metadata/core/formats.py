@@ -26,6 +26,10 @@ NO_SESSION = -1
 _CLUSTER_MAGIC = bytes.fromhex("b4e87347")
 _VERSION_1 = b"\x01"
 _ASSIGNMENT_VERSION = 3
+
+# The least bytes of the entries of lists, by which the reader checks the number of entries.
+_INT_BYTES = 4
+_LONG_BYTES = 8
 _EMPTY_TEXT_BYTES = 2
 
 
@@ -103,10 +107,10 @@ class PartitionAssignment:
         cversion, num_partitions = fields.int32(), fields.int32()
 
         def owned() -> tuple[OwnedPartition, ...]:
-            count = fields.count(8)
+            count = fields.count(2 * _INT_BYTES)
             return tuple(OwnedPartition(fields.int32(), fields.int32()) for _ in range(count))
 
-        servers = _read_map(fields, 8, fields.int32, owned)
+        servers = _read_map(fields, 2 * _INT_BYTES, fields.int32, owned)
         fields.finish()
         return cls(cversion, num_partitions, servers)
 
@@ -175,7 +179,7 @@ class GroupDescriptor:
     def decode(cls, raw: bytes) -> GroupDescriptor:
         """Read the znode's data; raise MalformedMetadata."""
         fields = FieldReader("GroupDescriptor", raw)
-        return cls(_read_storage_map(fields, 4, fields.int32))
+        return cls(_read_storage_map(fields, fields.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ class ConnectionMetadata:
     def decode(cls, raw: bytes) -> ConnectionMetadata:
         """Read the znode's data; raise MalformedMetadata."""
         fields = FieldReader("ConnectionMetadata", raw)
-        return cls(_read_storage_map(fields, 4, fields.int32))
+        return cls(_read_storage_map(fields, fields.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,7 @@ class ReplicaAssignments:
     def decode(cls, raw: bytes) -> ReplicaAssignments:
         """Read the znode's data; raise MalformedMetadata."""
         fields = FieldReader("ReplicaAssignments", raw)
-        return cls(_read_storage_map(fields, 4, lambda: _read_ids(fields)))
+        return cls(_read_storage_map(fields, lambda: _read_ids(fields)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,8 @@ class PartitionMetadata:
             return ReplicaState(fields.int64(), fields.int64())
 
         # Two version bytes and the partition, the storage, the session id and the closing mark.
-        replicas = _read_map(fields, 6 + _EMPTY_TEXT_BYTES + 16, storage, state)
+        entry_bytes = 2 + _INT_BYTES + _EMPTY_TEXT_BYTES + 2 * _LONG_BYTES
+        replicas = _read_map(fields, entry_bytes, storage, state)
         fields.finish()
         return cls(generation, session_id, replicas)
 
@@ -286,7 +291,7 @@ def _encode_ids(ids: Iterable[int]) -> bytes:
 
 
 def _read_ids(fields: FieldReader) -> tuple[int, ...]:
-    return tuple(fields.int32() for _ in range(fields.count(4)))
+    return tuple(fields.int32() for _ in range(fields.count(_INT_BYTES)))
 
 
 def _encode_storage_map(entries: Mapping[str, V], encode: Callable[[V], bytes]) -> bytes:
@@ -296,11 +301,13 @@ def _encode_storage_map(entries: Mapping[str, V], encode: Callable[[V], bytes]) 
     return b"".join(parts)
 
 
-def _read_storage_map(
-    fields: FieldReader, value_bytes: int, value: Callable[[], V]
-) -> dict[str, V]:
+def _read_storage_map(fields: FieldReader, value: Callable[[], V]) -> dict[str, V]:
+    """Read all data of a znode: a version and a map from storage to a value.
+
+    A value begins with a 32-bit number.
+    """
     fields.version(1)
-    entries = _read_map(fields, _EMPTY_TEXT_BYTES + value_bytes, fields.text, value)
+    entries = _read_map(fields, _EMPTY_TEXT_BYTES + _INT_BYTES, fields.text, value)
     fields.finish()
     return entries
 

@@ -140,5 +140,6 @@ class _Distribution:
         return False
 
     def _give(self, taken: list[OwnedPartition], partition: int, *, moved: bool) -> None:
-        """Give a free partition to a server, with the next generation if it is ``moved``."""
-        taken.append(OwnedPartition(partition, self.pool.pop(partition) + moved))
+        """Give a free partition to a server, with the next generation if ``moved``."""
+        generation = self.pool.pop(partition)
+        taken.append(OwnedPartition(partition, generation + 1 if moved else generation))

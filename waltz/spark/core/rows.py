@@ -67,7 +67,7 @@ class Columns:
     def has_row_ids(self) -> bool:
         """Whether each row has an id.
 
-        The ids themselves are not read: rows are told apart by their fingerprints. So the
+        The ids themselves are not read: rows are identified by their fingerprints. So the
         application must write rows with different ids with different data or headers.
         """
         return "id" in self.names
