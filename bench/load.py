@@ -61,7 +61,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run. ``cpu_seconds`` is the CPU time of the load generator."""
+    """The result of a run. ``cpu_seconds`` is the CPU time of the load generator.
+
+    The latencies are those of appends from their sending to their arrival in the feed.
+    """
 
     seconds: float
     committed: int
@@ -84,23 +87,29 @@ class LoadClient(FrameHandler):
         self._partition = partition
         self._generation = load.generations[partition]
         self._left = share
+        """The number of appends that are neither open nor committed."""
         self._open = 0
+        """The number of open appends."""
         self._seq = 0
         self._mark = -1
         self._sent: dict[int, float] = {}
+        """When each open append was sent, by its sequence number."""
         self._session = self._req_id()
         data = os.urandom(load.size)
         tail = struct.pack(">ii", 0, len(data)) + data + struct.pack(">I", crc32(data))
         self._tail = _NO_OTHER_LOCKS + tail
         locks_bytes = _LOCK.size * int(load.locks)
         self._length = _APPEND.size - _PREFIX_BYTES + locks_bytes + len(self._tail)
+        """The length of the body of every append."""
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
+        """Request the end of the log; the answer leads to the mount and to the feed."""
         self._connection = connection
         connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), _VERSION))
 
     def received(self, bodies: list[bytes]) -> None:
+        """Note the outcomes of appends, and send as many new appends."""
         ended = 0  # own appends that are committed or refused now
         for item in parse(bodies, _VERSION):
             if isinstance(item, FeedRun):
@@ -129,6 +138,7 @@ class LoadClient(FrameHandler):
             self.done.set_result(None)
 
     def lost(self, reason: str) -> None:
+        """End the run with an error, unless this client is done."""
         if not self.done.done():
             self.done.set_exception(ConnectionError(reason))
 

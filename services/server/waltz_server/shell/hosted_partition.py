@@ -161,7 +161,11 @@ class HostedPartition:
             self._arrivals.append((received, self._loop.time()))
 
     def _note_resolved(self) -> None:
-        """Add the latency of the chunks whose appends are all resolved."""
+        """Add the latency of the oldest chunks: as many as the number of resolved appends covers.
+
+        This assumes that appends are resolved in the order of their arrival. While an append waits
+        for a lock, an append that overtakes it counts in its place.
+        """
         arrivals, latency = self._arrivals, self.latency
         resolved = self._received - self.core.open_appends
         while arrivals and arrivals[0][0] <= resolved:
