@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from waltz.metadata.cluster import Cluster, Versioned
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata
 from waltz.metadata.store import StoreConnectionLost
 from waltz.net import PLAINTEXT
@@ -121,6 +122,16 @@ async def test_failed_metadata_operation_is_reported_with_its_reason(
     scene.metadata.error = StoreConnectionLost("the connection broke")
     scene.perform(operation)
     assert await scene.result() == ("failed", "the connection broke")
+
+
+async def test_malformed_metadata_are_reported_and_the_server_continues(scene: Scene) -> None:
+    """One damaged znode must not end one server after the other."""
+    scene.metadata.error = MalformedMetadata("PartitionMetadata at /partitions/0", "cut off")
+    scene.perform(ReadMetadata())
+    assert await scene.result() == (
+        "failed",
+        "malformed PartitionMetadata at /partitions/0: cut off",
+    )
 
 
 async def test_turns_scheduled_together_are_taken_once_and_later_ones_again(scene: Scene) -> None:

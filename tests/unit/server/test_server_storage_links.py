@@ -276,6 +276,22 @@ async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
 
 
 @on_virtual_time
+async def test_storage_that_hangs_after_its_first_answers_is_disconnected() -> None:
+    """The first check of the deadline finds only requests that were sent after it was set."""
+    async with new_scene() as scene:
+        user = await scene.up()
+        user.send(scene.name, request())
+        await answered(user, 1)
+        await asyncio.sleep(5.0)
+        scene.fault = silent
+        user.send(scene.name, request())
+        await asyncio.sleep(9.0)
+        assert "down" not in user.events
+        await asyncio.sleep(1.1)
+        assert "down" in user.events
+
+
+@on_virtual_time
 async def test_answered_requests_never_close_the_link() -> None:
     async with new_scene() as scene:
         user = await scene.up()

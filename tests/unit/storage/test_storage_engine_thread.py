@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -50,3 +51,27 @@ async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -
     assert failed.is_set()
     assert calls == []
     assert answers == []
+
+
+async def test_engine_thread_that_stops_first_does_the_jobs_that_were_submitted() -> None:
+    """A directory that is closed below a task would lose the answer, and could lose the change."""
+    answers: list[Any] = []
+    failures: list[BaseException] = []
+    begun = threading.Event()
+
+    def slow() -> list[Any]:
+        begun.set()
+        # While this task lasts, a thread that does not wait for it ends.
+        time.sleep(0.1)
+        return [(answers.append, "first")]
+
+    def waiting() -> list[Any]:
+        return [(answers.append, "second")]
+
+    directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    running = EngineThread(directory, Mailbox(lambda run: run()), failures.append, lambda: 0.0)
+    running.start()
+    running.submit([Arrival(0, slow), Arrival(0, waiting)])
+    begun.wait(20)
+    await running.stop()
+    assert (answers, failures) == (["first", "second"], [])

@@ -15,15 +15,18 @@ import aiohttp
 import pytest
 
 from waltz.admin import StorageAdmin
+from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.store import MetadataStore, SessionState
 from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.runtime.configuration import ConfigError, ListeningTlsSettings, read
+from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
-from waltz_storage.shell.node import StorageNode
+from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
 
 CLUSTER = ClusterIdentity(uuid.UUID(int=9), 3)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)
@@ -84,6 +87,19 @@ def batch(first_id: int, count: int, data: bytes = b"data") -> RecordBatch:
     return RecordBatch.of(
         Record(n, ReqId(1, 2, 0, n), 0, data, 5) for n in range(first_id, first_id + count)
     )
+
+
+async def test_identity_of_the_cluster_is_read_and_the_session_closed(tmp_path: Path) -> None:
+    zookeeper = MemoryZooKeeper()
+    key, opened = uuid.uuid4(), zookeeper.connect()
+    await create_cluster(zookeeper.connect(), "/unused", "flights", 3, key=key)
+
+    async def open_store(_address: str, _session_timeout_ms: int) -> MetadataStore:
+        return opened
+
+    environment = StorageEnvironment(open_store=open_store)
+    assert await learn_cluster(settings(tmp_path), environment) == ClusterIdentity(key, 3)
+    assert opened.health.state is SessionState.CLOSED
 
 
 async def test_appended_records_are_read_back(server: RpcConnection) -> None:

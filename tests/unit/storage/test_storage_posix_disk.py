@@ -53,6 +53,17 @@ def test_flush_directory_flushes_that_directory(
     assert flushes.directories[1:] == [(tmp_path / "3").stat().st_ino]
 
 
+def test_flush_directory_leaves_no_file_open(disk: PosixDisk) -> None:
+    def next_descriptor() -> int:
+        free = os.dup(0)
+        os.close(free)
+        return free
+
+    before = next_descriptor()
+    disk.flush_directory("")
+    assert next_descriptor() == before
+
+
 def test_flush_and_write_durably_flush_the_file(
     disk: PosixDisk, tmp_path: Path, flushes: Flushes
 ) -> None:

@@ -152,9 +152,9 @@ class PartitionLog:
                 self._tail.write(chunk)
                 staged.written = chunk
         except NoSpace as error:
-            limit = staged.written.next_id if staged.written else self._tail.next_id
+            # All chunks that were written are settled: the log ends after the last of them.
             for number, end in enumerate(staged.ends):
-                if end > limit and staged.outcomes[number] is None:
+                if end > self._tail.next_id and staged.outcomes[number] is None:
                     staged.outcomes[number] = error
 
     def flush(self, staged: StagedAppend) -> None:
