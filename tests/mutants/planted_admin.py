@@ -111,8 +111,8 @@ ADMIN_BUGS = (
     Planted(
         "a replica that is behind is healthy",
         Package.ADMIN,
-        "if end is not None and furthest - end > observation.lag_allowed:\n",
-        "if end is not None and end - furthest > observation.lag_allowed:\n",
+        "if end is not None and end < needed:\n",
+        "if end is not None and end < needed - observation.lag_allowed:\n",
         "A replica without most of the log counts as a copy.",
         nodes(
             "unit/admin/test_operations_health.py::test_replica_of_another_session_or_behind_is_unhealthy"
@@ -296,5 +296,25 @@ ADMIN_BUGS = (
         "",
         "A replica that is behind is reported as damaged.",
         nodes("unit/admin/test_operations_comparison.py::test_comparison_finds_first_difference"),
+    ),
+    Planted(
+        "a replica outside the session shows what is committed",
+        Package.ADMIN,
+        "and view.metadata.takes_part(storage)\nand held.session_id == view.metadata.session_id\n",
+        "",
+        "Transactions that were never committed make all other replicas look incomplete.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_end_of_a_replica_outside_the_session_makes_no_other_one_unhealthy"
+        ),
+    ),
+    Planted(
+        "a minority shows what is committed",
+        Package.ADMIN,
+        "if view.session_replicas and len(ends) >= quorum(len(view.session_replicas)):\n",
+        "if ends:\n",
+        "A replica that lacks committed transactions counts as level.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_committed_id_is_known_if_a_quorum_of_the_session_reports"
+        ),
     ),
 )

@@ -18,7 +18,12 @@ from tests.sim.network import Channel, Network
 from tests.sim.partition_run import PartitionRun
 from tests.sim.storage_node import StorageNode, deliver
 from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
-from waltz.admin.core.replicas import PartitionView, ReplicaObservation, StorageReplicas
+from waltz.admin.core.replicas import (
+    PartitionView,
+    ReplicaObservation,
+    StorageReplicas,
+    committed_by,
+)
 from waltz.admin.core.steps import (
     ChangeAssignment,
     CopyReplica,
@@ -311,13 +316,12 @@ class OperatorNode:
             return repr(problem)
 
     async def _observe(self) -> ReplicaObservation:
+        views = {p: self._view(p, run) for p, run in self._partitions.items()}
+        first = {name: await self._ask(name) for name in self._storages}
+        committed = committed_by(views.values(), first)
         reports = {name: await self._ask(name) for name in self._storages}
         return ReplicaObservation(
-            self._maps(),
-            len(self._partitions),
-            {p: self._view(p, run) for p, run in self._partitions.items()},
-            reports,
-            LAG_ALLOWED,
+            self._maps(), len(self._partitions), views, reports, LAG_ALLOWED, committed
         )
 
     def _maps(self) -> StorageMaps:

@@ -11,6 +11,7 @@ from waltz.admin.core.replicas import (
     PartitionView,
     ReplicaObservation,
     StorageReplicas,
+    committed_by,
 )
 from waltz.admin.core.verification import ServerReport
 from waltz.admin.inspection import query_servers, read_partition
@@ -51,7 +52,12 @@ class ReplicaObserver:
         self._tls_of = tls_of or {}
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """Query everything in ``scope`` concurrently. Raises NoCluster, MalformedMetadata."""
+        """Query everything in ``scope``. Raises NoCluster, MalformedMetadata.
+
+        With ``query_peers``, the storages are queried twice: the first reports show up to which id
+        the log may be committed, the second ones which replicas have that much. If the same reports
+        showed both, a replica would seem to lag whenever its report is the older one.
+        """
         cluster = self._cluster
         params, maps = await cluster.store_params(), await cluster.storage_maps()
         count = params.num_partitions
@@ -66,11 +72,17 @@ class ReplicaObserver:
         if scope.query_peers:
             storages |= {s for p in partitions for s in maps.assignments.storages_of(p)}
             storages |= {s for p in partitions for s in metadata[p].replicas}
-        views, reports = await asyncio.gather(
+        views, first = await asyncio.gather(
             self._views(maps, metadata, with_servers=scope.query_peers),
             self._query_storages(storages, maps, params),
         )
-        return ReplicaObservation(maps, count, views, reports, self._lag_allowed)
+        if not scope.query_peers:
+            return ReplicaObservation(maps, count, views, first, self._lag_allowed)
+        committed = committed_by(views.values(), first)
+        # The first query has waited long enough for a storage that has not answered.
+        answered = {storage for storage, report in first.items() if report.problem is None}
+        reports = {**first, **await self._query_storages(answered, maps, params)}
+        return ReplicaObservation(maps, count, views, reports, self._lag_allowed, committed)
 
     async def _views(
         self, maps: StorageMaps, metadata: Mapping[int, PartitionMetadata], *, with_servers: bool

@@ -16,6 +16,7 @@ from waltz.admin.core.replicas import (
     ReplicaObservation,
     StorageReplicas,
     change_obstacle,
+    committed_by,
     session_opens,
     unhealthy_reason,
 )
@@ -80,15 +81,54 @@ def test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas(
 
 
 def test_replica_in_the_session_that_is_up_to_date_is_healthy() -> None:
-    nearly = replace(COMPLETE, max_transaction_id=100 - LAG)
-    assert unhealthy_reason(observed({C: nearly}), VIEW, C) is None
+    assert unhealthy_reason(observed({}), VIEW, C) is None
+
+
+def test_replica_with_every_transaction_committed_before_the_observation_is_healthy() -> None:
+    """Other replicas have reported transactions that were appended since."""
+    observation = replace(
+        observed({C: replace(COMPLETE, max_transaction_id=99)}), committed={0: 99}
+    )
+    assert unhealthy_reason(observation, VIEW, C) is None
+    assert unhealthy_reason(replace(observation, committed={0: 100}), VIEW, C) is not None
+
+
+def test_end_of_a_replica_outside_the_session_makes_no_other_one_unhealthy() -> None:
+    """Its last transactions may never have been committed."""
+    former = replace(COMPLETE, session_id=SESSION - 1, max_transaction_id=200)
+    assert unhealthy_reason(observed({C: former}), VIEW, A) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({A: 100, B: 90, C: 80}, {0: 100}),
+        ({B: 90, C: 80}, {0: 90}),
+        ({C: 80}, {}),
+        ({}, {}),
+        ({A: None, B: None, C: 80}, {}),
+    ],
+)
+def test_committed_id_is_known_if_a_quorum_of_the_session_reports(
+    ends: Mapping[str, int | None], expected: Mapping[int, int]
+) -> None:
+    storages = {
+        s: StorageReplicas({0: replace(COMPLETE, max_transaction_id=end)})
+        for s, end in ends.items()
+    }
+    assert committed_by([VIEW], storages) == expected
+    former = {
+        s: StorageReplicas({0: replace(COMPLETE, session_id=SESSION - 1, max_transaction_id=end)})
+        for s, end in ends.items()
+    }
+    assert committed_by([VIEW], former) == {}
 
 
 @pytest.mark.parametrize(
     ("held", "reason"),
     [
         (replace(COMPLETE, session_id=SESSION - 1), "takes no part in session 5"),
-        (replace(COMPLETE, max_transaction_id=99 - LAG), "ends at 89, others at 100"),
+        (replace(COMPLETE, max_transaction_id=99), "ends at 99, others at 100"),
         (replace(COMPLETE, writable=False), "switched off"),
     ],
 )
@@ -179,7 +219,7 @@ def test_change_needs_a_quorum_of_both_sets_in_replicas_that_stay(
 
 
 def test_change_waits_for_every_replica_that_stays_and_not_for_one_that_leaves() -> None:
-    behind = {C: replace(COMPLETE, max_transaction_id=100 - LAG - 1)}
+    behind = {C: replace(COMPLETE, max_transaction_id=99)}
     wanted = frozenset({A, B, C, NEW})
     assert "others at 100" in (change_obstacle(observed(behind), VIEW, wanted) or "")
     assert change_obstacle(observed(behind), VIEW, frozenset({A, B})) is None

@@ -142,3 +142,15 @@ def test_replica_without_state_in_the_metadata_is_dropped(cluster: Model) -> Non
     cluster.metadata[0] = PartitionMetadata(session.generation, session.session_id, states)
     cluster.down = {B}
     assert isinstance(next_of(cluster, AssignmentSide.STORAGE), DropReplicas)
+
+
+def test_replica_is_kept_while_another_one_lacks_a_single_transaction(cluster: Model) -> None:
+    """The replica at A may have the only other copy of the transaction that C lacks."""
+    cluster.down = {B}
+    cluster.update(C, 0, max_transaction_id=cluster.committed[0] - 1)
+    assert isinstance(next_of(cluster, AssignmentSide.STORAGE), Wait)
+    cluster.down = set()
+    assert isinstance(next_of(cluster, AssignmentSide.STORAGE), Wait)
+    assert isinstance(next_of(cluster), Wait)
+    cluster.update(C, 0, max_transaction_id=cluster.committed[0])
+    assert isinstance(next_of(cluster, AssignmentSide.STORAGE), DropReplicas)

@@ -79,16 +79,17 @@ def healthy(world: World, partition: int) -> set[str]:
     assigned = world.znodes.maps.assignments.storages_of(partition)
     held = {s: world.disks[s][partition] for s in assigned if partition in world.disks.get(s, {})}
     ends = {storage: replica.max_transaction_id or 0 for storage, replica in held.items()}
-    reached = {storage: ends[storage] for storage in ends if world.is_reachable(storage)}
-    furthest = max(reached.values(), default=0)
-    return {
-        storage
-        for storage, end in reached.items()
-        if held[storage].available
+    reached = {
+        storage: ends[storage]
+        for storage in ends
+        if world.is_reachable(storage)
         and (state := metadata.replicas.get(storage)) is not None
         and state.closing_mark == UNRESOLVED
         and state.session_id == held[storage].session_id == metadata.session_id
-        and end >= furthest - LAG_ALLOWED
+    }
+    furthest = max(reached.values(), default=0)
+    return {
+        storage for storage, end in reached.items() if held[storage].available and end >= furthest
     }
 
 

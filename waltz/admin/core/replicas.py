@@ -17,7 +17,7 @@ from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps
 
 LAG_ALLOWED = 10_000
-"""By default, a replica that lacks at most this many transactions counts as up to date."""
+"""By default, an offline copy may lack this many transactions: servers copy the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,11 @@ class ObservationScope:
 class ReplicaObservation:
     """The storage maps, the partitions of a scope, and the reports of its storages.
 
-    A replica that lacks at most ``lag_allowed`` transactions counts as up to date, because a server
-    copies that few transactions quickly.
+    ``committed`` has an id for each partition that was at or above every committed transaction when
+    the observation began (`committed_by`). A replica is level if its report, which is newer,
+    reaches this id. For a partition that ``committed`` lacks, a level replica reaches the last id
+    that a replica of the session reports, which demands more under load. An offline copy may lack
+    ``lag_allowed`` transactions.
     """
 
     maps: StorageMaps
@@ -99,6 +102,7 @@ class ReplicaObservation:
     partitions: Mapping[int, PartitionView]
     storages: Mapping[str, StorageReplicas]
     lag_allowed: int = LAG_ALLOWED
+    committed: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> Mapping[str, int]:
@@ -166,7 +170,9 @@ def unhealthy_reason(
 ) -> str | None:
     """Return why a partition's replica on ``storage`` is not healthy, None if it is healthy.
 
-    A healthy replica takes part in the current session and is up to date.
+    A healthy replica takes part in the current session and is level (`ReplicaObservation`). If a
+    replica that lags counted as healthy, another one that has its missing transactions could be
+    dropped.
     """
     if problem := absence_reason(observation, view, storage):
         return problem
@@ -177,11 +183,13 @@ def unhealthy_reason(
             f"the replica of partition {view.partition} on storage {storage} takes no part in "
             f"session {metadata.session_id}"
         )
-    end, furthest = held.max_transaction_id, _furthest(observation, view)
-    if end is not None and furthest - end > observation.lag_allowed:
+    end, needed = held.max_transaction_id, observation.committed.get(view.partition)
+    if needed is None:
+        needed = max(_session_ends(view, observation.storages), default=-1)
+    if end is not None and end < needed:
         return (
             f"the replica of partition {view.partition} on storage {storage} ends at {end}, "
-            f"others at {furthest}"
+            f"others at {needed}"
         )
     return None
 
@@ -235,7 +243,35 @@ def quorum_shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
     )
 
 
-def _furthest(observation: ReplicaObservation, view: PartitionView) -> int:
-    held = (observation.held(storage, view.partition) for storage in view.replicas)
-    ends = (each.max_transaction_id for each in held if each is not None)
-    return max((end for end in ends if end is not None), default=-1)
+def committed_by(
+    views: Iterable[PartitionView], storages: Mapping[str, StorageReplicas]
+) -> dict[int, int]:
+    """Return for each partition an id at or above every transaction committed before the reports.
+
+    Every committed transaction is on a quorum of the session's replicas. So a quorum must have
+    reported; a partition without one is left out.
+    """
+    marks = {}
+    for view in views:
+        ends = _session_ends(view, storages)
+        if view.session_replicas and len(ends) >= quorum(len(view.session_replicas)):
+            marks[view.partition] = max(ends)
+    return marks
+
+
+def _session_ends(view: PartitionView, storages: Mapping[str, StorageReplicas]) -> list[int]:
+    """Return the last ids of the replicas in the current session, as far as they are reported.
+
+    Other replicas may end with transactions that were never committed.
+    """
+    ends = []
+    for storage in view.session_replicas:
+        held = storages.get(storage, _UNKNOWN).held.get(view.partition)
+        if (
+            held is not None
+            and held.max_transaction_id is not None
+            and view.metadata.takes_part(storage)
+            and held.session_id == view.metadata.session_id
+        ):
+            ends.append(held.max_transaction_id)
+    return ends
