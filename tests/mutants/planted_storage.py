@@ -123,4 +123,26 @@ STORAGE_BUGS = (
         "remaining, position = max(1, batch.count - 1), 0\n",
         "A batch is acknowledged without its last record.",
     ),
+    Planted(
+        "an impossible session raises the fence",
+        Package.STORAGE,
+        "if raises_fence(request) and is_possible(request.session_id, self.info):\n"
+        "    self._highest_arrived = max(self._highest_arrived, request.session_id)\n",
+        "if raises_fence(request):\n"
+        "    self._highest_arrived = max(self._highest_arrived, request.session_id)\n",
+        "One request with the highest session id blocks a replica until its storage restarts.",
+        nodes(
+            "unit/storage/test_storage_partition.py::test_request_with_an_impossible_session_blocks_no_server"
+        ),
+    ),
+    Planted(
+        "an impossible session is accepted",
+        Package.STORAGE,
+        "if not is_possible(session_id, info):\n",
+        "if session_id < 0:\n",
+        "One request with the highest session id blocks a replica forever.",
+        nodes(
+            "unit/storage/test_storage_partition.py::test_request_with_an_impossible_session_blocks_no_server"
+        ),
+    ),
 )

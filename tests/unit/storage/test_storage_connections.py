@@ -22,6 +22,7 @@ class Peer:
     """A connection that records whether it is read, and the answers sent to it."""
 
     version = VERSION
+    peer = "10.0.0.1:4711"
 
     def __init__(self) -> None:
         self.closed = False
@@ -146,3 +147,21 @@ def test_unexpected_error_in_decoding_makes_an_admin_request_malformed(
     monkeypatch.setattr(admin, "decode", broken)
     with pytest.raises(MalformedMessage, match="a bug in decoding"):
         connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[7:]])
+
+
+def test_first_request_of_a_session_logs_its_peer(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    scene.receive(
+        storage.LastSessionInfoRequest(7, 0, 2),
+        storage.MaxTransactionIdRequest(7, 1, 2),
+        storage.MaxTransactionIdRequest(6, 2, 2),
+        storage.CommittedRecordListRequest(9, 3, 2, 0, 9, 9, 1000),
+        storage.MaxTransactionIdRequest(9, 4, 3),
+    )
+    scene.receive(storage.LastSessionInfoRequest(8, 5, 2))
+    assert [record.getMessage() for record in caplog.records] == [
+        "partition 2: session 7 is used by 10.0.0.1:4711",
+        "partition 2: session 8 is used by 10.0.0.1:4711",
+    ]

@@ -10,7 +10,13 @@ from waltz.protocol import storage
 from waltz.protocol.admin import Switch
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import NotAssigned, RequestRefused, SessionFenced
-from waltz_storage.core.partitions.fencing import begin_session, check_request, raises_fence
+from waltz_storage.core.partitions.fencing import (
+    MAX_SESSION_JUMP,
+    begin_session,
+    check_request,
+    is_possible,
+    raises_fence,
+)
 
 VERSION = 1
 ON = PartitionInfo(5, 20, 15).as_assigned().as_available(True)
@@ -86,3 +92,13 @@ def test_offline_request_needs_both_switches_off_and_the_persisted_session() -> 
 def test_request_to_a_partition_that_is_not_assigned_is_refused() -> None:
     with pytest.raises(NotAssigned):
         check_request(max_id(5), VERSION, PartitionInfo(5, 20, 15), 5)
+
+
+def test_session_id_that_no_server_can_have_is_refused() -> None:
+    largest = ON.session_id + MAX_SESSION_JUMP
+    assert is_possible(largest, ON)
+    check_request(max_id(largest), VERSION, ON, largest)
+    for session_id in (largest + 1, (1 << 63) - 1):
+        assert not is_possible(session_id, ON)
+        with pytest.raises(RequestRefused, match="impossible: the last session"):
+            check_request(max_id(session_id), VERSION, ON, session_id)

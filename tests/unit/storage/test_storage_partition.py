@@ -82,3 +82,24 @@ def test_refused_append_is_not_counted() -> None:
     assert isinstance(out_of_order, storage.FailureResponse)
     assert directory.partitions[0].appended_records == 1
     assert directory.partitions[0].append_latency.count == 1
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda session: storage.LastSessionInfoRequest(session, 0, 0),
+        lambda session: storage.MaxTransactionIdRequest(session, 0, 0),
+        lambda session: storage.SetLowWaterMarkRequest(session, 0, 0, RECORDS - 1),
+        lambda session: storage.TruncateRequest(session, 0, 0, -1),
+        lambda session: storage.AppendRequest(session, 0, 0, RecordBatch.of([])),
+        lambda session: storage.RecordListRequest(session, 0, 0, 0, 1),
+    ],
+)
+def test_request_with_an_impossible_session_blocks_no_server(
+    engine: InlineEngine, request_of: Any
+) -> None:
+    refused = engine.ask(request_of((1 << 63) - 1))
+    assert "impossible" in refused.failure.message
+    assert engine.ask(storage.MaxTransactionIdRequest(1, 0, 0)).transaction_id == RECORDS - 1
+    began = engine.ask(storage.SetLowWaterMarkRequest(2, 0, 0, RECORDS - 1))
+    assert isinstance(began, storage.SuccessResponse)

@@ -20,10 +20,13 @@ from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine.engine import Arrival, RequestJob
 from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.core.errors import RequestRefused
+from waltz_storage.core.partitions.fencing import raises_fence
 from waltz_storage.shell.admin_handler import AdminHandler
 
 log = logging.getLogger(__name__)
 
+_NO_SESSION = -1
+"""Below every session id."""
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
@@ -131,6 +134,8 @@ class ServerConnection(FrameHandler):
         self._cluster = cluster
         self._clock = clock
         self._intake: _Intake[Arrival] = _Intake(submit)
+        self._sessions: dict[int, int] = {}
+        """The highest session id of this peer's requests to each partition."""
 
     def ready(self, connection: FrameConnection) -> None:
         """Store the connection, whose handshake is complete."""
@@ -146,6 +151,8 @@ class ServerConnection(FrameHandler):
             if isinstance(request, storage.OpenRequest):
                 self._open(request)
                 continue
+            if request.session_id > self._sessions.get(request.partition, _NO_SESSION):
+                self._note_session(request)
             weight = _WEIGHTS.get(type(request), len(body))
             reply = partial(self._answer, weight)
             if isinstance(request, storage.AppendRequest):
@@ -163,6 +170,25 @@ class ServerConnection(FrameHandler):
     def writable(self) -> None:
         """Begin requests again: the peer has read its answers."""
         self._intake.proceed()
+
+    def _note_session(self, request: storage.Message) -> None:
+        """Log which peer begins a session.
+
+        A request with a wrong session id may block all servers (`fencing.is_possible`). Then this
+        line shows its sender.
+        """
+        if (
+            not raises_fence(cast(storage.Request, request))
+            or not 0 <= request.partition < self._cluster.num_partitions
+        ):
+            return
+        self._sessions[request.partition] = request.session_id
+        log.info(
+            "partition %d: session %d is used by %s",
+            request.partition,
+            request.session_id,
+            _required(self._intake.connection).peer,
+        )
 
     def _open(self, request: storage.OpenRequest) -> None:
         refusal = self._cluster.refusal(request.key, request.num_partitions)

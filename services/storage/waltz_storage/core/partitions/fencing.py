@@ -20,6 +20,10 @@ from waltz.protocol.admin import Switch
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import NotAssigned, RequestRefused, SessionFenced
 
+MAX_SESSION_JUMP = 1 << 40
+"""How far a session id may be above the persisted one. Ids grow by one for each session: even with
+a thousand sessions per second, a storage that was absent for 30 years needs no larger jump."""
+
 _SEPARATE_SWITCHES_SINCE = 1
 _READS = (
     storage.RecordHeaderRequest,
@@ -39,6 +43,18 @@ def raises_fence(request: storage.Request) -> bool:
     a server.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
+
+
+def is_possible(session_id: int, info: PartitionInfo) -> bool:
+    """Whether a server can have this session id.
+
+    A larger id must not raise the fence: all servers would be refused until the storage restarts,
+    and forever once the id is persisted, because no server could have a higher one. A smaller wrong
+    id cannot be recognised, and its fence must not fall when its connection ends: the id may be
+    that of a new server which has counted this replica and has not noticed the loss yet. The server
+    that it replaced could then commit appends that the new server's vote has not seen.
+    """
+    return session_id - info.session_id <= MAX_SESSION_JUMP
 
 
 def check_request(
@@ -63,6 +79,11 @@ def check_request(
     if not raises_fence(request):
         _check_persisted(info, session_id)
         return
+    if not is_possible(session_id, info):
+        raise RequestRefused(
+            f"session id {session_id} is impossible: the last session of this replica is "
+            f"{info.session_id}"
+        )
     if session_id != highest_session:
         raise SessionFenced(
             f"session id has changed to {highest_session}, but request context contains "

@@ -18,7 +18,12 @@ from waltz_storage.core.control.control_file import ControlFile
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import RequestRefused, UnknownRequest
 from waltz_storage.core.log.partition_log import PartitionLog, Scan
-from waltz_storage.core.partitions.fencing import begin_session, check_request, raises_fence
+from waltz_storage.core.partitions.fencing import (
+    begin_session,
+    check_request,
+    is_possible,
+    raises_fence,
+)
 
 READ_LIMIT_BYTES = 64 << 20
 """A list of records ends before it would exceed this size, but has at least one record."""
@@ -77,7 +82,7 @@ class StoragePartition:
 
         Only the thread that receives all requests may call this.
         """
-        if raises_fence(request):
+        if raises_fence(request) and is_possible(request.session_id, self.info):
             self._highest_arrived = max(self._highest_arrived, request.session_id)
 
     def admit(self, request: storage.Request, version: int) -> None:
@@ -85,7 +90,7 @@ class StoragePartition:
 
         This raises the fence again: the partition may have been assigned after the request arrived.
         """
-        if raises_fence(request):
+        if raises_fence(request) and is_possible(request.session_id, self.info):
             self._highest_admitted = max(self._highest_admitted, request.session_id)
         highest = max(self._highest_arrived, self._highest_admitted)
         check_request(request, version, self.info, highest)
