@@ -195,7 +195,8 @@ class World:
         """Let controllers, storages and servers work."""
         for key, live in list(self.objects.items()):
             if key.kind in ("StatefulSet", "Deployment"):
-                live["status"] = {"readyReplicas": live["spec"]["replicas"]}
+                count = live["spec"]["replicas"]
+                live["status"] = {"readyReplicas": count, "updatedReplicas": count}
         self._run_storages()
         self._run_servers()
 

@@ -1,21 +1,30 @@
 """Derive the statuses of a cluster and its pools from the observed state and the plan. Pure.
 
-*Ready* is true while every partition has a quorum and a server, the current generation of the spec
-is reconciled, and the plan has no problems. The operator does not reconcile a new generation of a
-paused cluster. *Healthy* is true while the cluster is Ready and the plan has no waits. *Reconciled*
-is false while the plan has steps or problems.
+The conditions of a cluster:
+
+* *Ready* is true while every partition has a quorum and a server, the current generation of the
+  spec is reconciled, and the plan has no problems. The operator does not reconcile a new generation
+  of a paused cluster.
+* *Healthy* is true while the cluster is Ready and the plan has no waits.
+* *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
+  cluster.
+* *Updated* is true while every pod runs the current version of its object.
+
+Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
+operator then sees neither partitions nor servers, and they may work without ZooKeeper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from waltz.admin.core.replicas import PartitionView, quorum, unhealthy_reason
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import LiveObject, ObservedCluster, Present
+from waltz_operator.core.observed import LiveObject, ObservedCluster, Present, Unreachable
 from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
 from waltz_operator.core.steps import ClusterPlan
@@ -24,10 +33,27 @@ _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_REASONS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A condition without its times; ``holds`` is None if it is unknown."""
+
+    kind: str
+    holds: bool | None
+    reason: str
+    message: str
+
+
 def cluster_status(
-    desired: DesiredCluster, observed: ObservedCluster, decided: ClusterPlan, now: str
+    desired: DesiredCluster,
+    observed: ObservedCluster,
+    decided: ClusterPlan,
+    now: str,
+    failure: str | None = None,
 ) -> ClusterStatus:
-    """Return the status of a WaltzCluster whose plan is ``decided`` at the time ``now``."""
+    """Return the status of a WaltzCluster whose plan is ``decided`` at the time ``now``.
+
+    ``failure`` is the reason for which a step of the plan failed, None if none failed.
+    """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation.
     idle = not decided.steps and not desired.cluster.spec.paused
@@ -35,24 +61,22 @@ def cluster_status(
     present = observed.metadata if isinstance(observed.metadata, Present) else None
     is_own = present is not None and present.key == desired.key
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
-    message = _message(decided, observed)
-    ready = with_quorum == total and reconciled == generation and not decided.problems
-    reason = _reason(desired, decided, ready=ready, serving=with_quorum == total)
-    if is_metadata_lost(desired, observed):
-        reason = "MetadataLost"
-    healthy = ready and not decided.waits
-    done = not decided.steps and not decided.problems
-    undone_reason = "NeedsAttention" if decided.problems else "Reconciling"
+    message = _message(decided, observed, failure)
     statements = (
-        ("Ready", ready, reason, message),
-        ("Healthy", healthy, "AllWell" if healthy else "SomethingMissing", message),
-        ("Reconciled", done, "NothingToDo" if done else undone_reason, "" if done else message),
+        *_availability(
+            desired,
+            observed,
+            decided,
+            serving=with_quorum == total,
+            current=reconciled == generation,
+            message=message,
+        ),
+        _progress(desired, decided, failure, current=reconciled == generation, message=message),
+        _updates(observed),
     )
     return ClusterStatus(
         observed_generation=reconciled,
-        conditions=tuple(
-            _condition(old.conditions, statement, reconciled, now) for statement in statements
-        ),
+        conditions=tuple(_condition(old.conditions, each, reconciled, now) for each in statements),
         # The key of another cluster at this root would make this cluster look like an older one.
         cluster_key=str(desired.key) if is_own else old.cluster_key,
         connect_string=desired.zookeeper,
@@ -75,7 +99,7 @@ def pool_status(
     ready_pods = 0 if live is None else (live.get("status") or {}).get("readyReplicas", 0)
     ready = ready_pods >= pool.spec.storages
     message = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
-    statement = ("Ready", ready, "AllServe" if ready else "SomeMissing", message)
+    statement = _Statement("Ready", ready, "AllServe" if ready else "SomeMissing", message)
     group = None if present is None else groups_of(desired, present.maps).get(name)
     return PoolStatus(
         observed_generation=generation,
@@ -108,22 +132,88 @@ def _storages(pools: Iterable[StoragePool], present: Present | None) -> str:
     return f"{len(answering)}/{len(wanted)}"
 
 
-def _reason(desired: DesiredCluster, decided: ClusterPlan, *, ready: bool, serving: bool) -> str:
+def _availability(
+    desired: DesiredCluster,
+    observed: ObservedCluster,
+    decided: ClusterPlan,
+    *,
+    serving: bool,
+    current: bool,
+    message: str,
+) -> tuple[_Statement, _Statement]:
+    """Return Ready and Healthy; ``current``: whether the present generation is reconciled."""
+    if isinstance(observed.metadata, Unreachable) and not desired.cluster.spec.paused:
+        holds = None if desired.cluster.status.cluster_key else False
+        ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
+        return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
+    is_ready = serving and current and not decided.problems
+    is_healthy = is_ready and not decided.waits
     if desired.cluster.spec.paused:
-        return "Paused"
+        reason = "Paused"
+    elif is_metadata_lost(desired, observed):
+        reason = "MetadataLost"
+    elif decided.problems:
+        reason = "NeedsAttention"
+    elif is_ready:
+        reason = "AllPartitionsServed"
+    else:
+        reason = "Reconciling" if serving or decided.steps else "NoQuorum"
+    return (
+        _Statement("Ready", is_ready, reason, message),
+        _Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
+    )
+
+
+def _progress(
+    desired: DesiredCluster,
+    decided: ClusterPlan,
+    failure: str | None,
+    *,
+    current: bool,
+    message: str,
+) -> _Statement:
+    """Return Reconciled; ``current``: whether the present generation is reconciled."""
+    if desired.cluster.spec.paused and not current:
+        return _Statement("Reconciled", False, "Paused", message)
+    if failure is not None:
+        return _Statement("Reconciled", False, "StepFailed", message)
     if decided.problems:
-        return "NeedsAttention"
-    if ready:
-        return "AllPartitionsServed"
-    return "Reconciling" if serving or decided.steps else "NoQuorum"
+        return _Statement("Reconciled", False, "NeedsAttention", message)
+    if decided.steps:
+        return _Statement("Reconciled", False, "Reconciling", message)
+    return _Statement("Reconciled", True, "NothingToDo", "")
 
 
-def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
-    """Return the problems; if there are none, the waits; if there are none either, the first step.
+def _updates(observed: ObservedCluster) -> _Statement:
+    """Return Updated: by the revisions of pods that Kubernetes reports."""
+    outdated = []
+    for live in _workloads(observed):
+        status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)
+        seen = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+        updated = status.get("updatedReplicas", 0) if seen else 0
+        if updated < wanted:
+            name = live["metadata"]["name"]
+            outdated.append(f"{name} has {updated} of {wanted} pods of its current version")
+    if not outdated:
+        return _Statement("Updated", True, "AllPodsCurrent", "")
+    reasons = (*outdated, *_pod_failures(observed))
+    return _Statement(
+        "Updated", False, "PodsOutdated", "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS]
+    )
 
-    Failures of pods follow problems and waits, because they are often the cause.
+
+def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
+    for kind in ("StatefulSet", "Deployment"):
+        yield from observed.of_kind(kind)
+
+
+def _message(decided: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
+    """Return the problems; if there are none, the failed step, else the waits, else the first step.
+
+    Failures of pods follow them, except after a step, because they are often the cause.
     """
-    reasons = decided.problems or decided.waits
+    failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
+    reasons = decided.problems or failed or decided.waits
     if reasons:
         parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
     else:
@@ -153,22 +243,19 @@ def _container_failure(container: LiveObject) -> str | None:
 
 
 def _condition(
-    old: Iterable[Condition],
-    statement: tuple[str, bool, str, str],
-    generation: int,
-    now: str,
+    old: Iterable[Condition], statement: _Statement, generation: int, now: str
 ) -> Condition:
-    kind, holds, reason, message = statement
-    status = "True" if holds else "False"
-    before = next((each for each in old if each.type == kind), None)
+    status = "Unknown" if statement.holds is None else str(statement.holds)
+    before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now
-    # The message says why a condition is false, so a true condition has no message. Only Healthy
+    # The message says why a condition is not true, so a true condition has no message. Only Healthy
     # keeps it: while nothing is missing, the message is the step that is being performed.
+    quiet = statement.holds and statement.kind != "Healthy"
     return Condition(
-        type=kind,
+        type=statement.kind,
         status=status,
         observed_generation=generation,
         last_transition_time=since,
-        reason=reason,
-        message="" if holds and kind != "Healthy" else message,
+        reason=statement.reason,
+        message="" if quiet else statement.message,
     )

@@ -90,10 +90,10 @@ class Reconciler:
             return ReconcileResult(IDLE_REQUEUE_SECONDS, ready=False)
         observed = await observe(desired, self._kube, self._environment, self._clock())
         decided = plan(desired, observed)
-        deleted = await self._perform(desired, decided)
-        if deleted:
+        failure = await self._perform(desired, decided)
+        if failure is None and RemoveFinalizer() in decided.steps:
             return None
-        ready = await self._write_statuses(desired, observed, decided)
+        ready = await self._write_statuses(desired, observed, decided, failure)
         requeue = IDLE_REQUEUE_SECONDS if decided.done else BUSY_REQUEUE_SECONDS
         return ReconcileResult(requeue, ready)
 
@@ -120,8 +120,8 @@ class Reconciler:
         existing = tuple(StoragePool.model_validate(pool) for pool in pools if pool is not None)
         return DesiredCluster(cluster, existing, self._operator_namespace)
 
-    async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> bool:
-        """Perform the steps until one fails; return whether the cluster's finalizer was removed."""
+    async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> str | None:
+        """Perform the steps until one fails; return the reason for the failure, None without it."""
         executor = Executor(desired, self._kube, self._environment)
         for step in decided.steps:
             try:
@@ -134,19 +134,21 @@ class Reconciler:
                     failed,
                 )
                 self._recorder.record_failure(desired.cluster, str(failed))
-                return False
+                return str(failed)
             log.info("cluster %s/%s: %s", desired.namespace, desired.name, step)
             self._recorder.record_step(desired.cluster, step)
-            if isinstance(step, RemoveFinalizer):
-                return True
-        return False
+        return None
 
     async def _write_statuses(
-        self, desired: DesiredCluster, observed: ObservedCluster, decided: ClusterPlan
+        self,
+        desired: DesiredCluster,
+        observed: ObservedCluster,
+        decided: ClusterPlan,
+        failure: str | None,
     ) -> bool:
         """Write the statuses of the cluster and its pools; return whether the cluster is Ready."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = cluster_status(desired, observed, decided, now)
+        status = cluster_status(desired, observed, decided, now, failure)
         await self._write_status(desired.cluster, status.to_json())
         for pool in desired.own_pools:
             await self._write_status(pool, pool_status(desired, observed, pool, now).to_json())

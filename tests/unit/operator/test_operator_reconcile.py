@@ -20,6 +20,8 @@ from tests.support.operator_faults import (
 )
 from tests.support.operator_world import NAMESPACE, World, Znodes, cluster_resource, pool_resource
 from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.status import cluster_status
+from waltz_operator.core.steps import AddFinalizer, ClusterPlan
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.reconciler import IDLE_REQUEUE_SECONDS, Reconciler
 
@@ -151,9 +153,70 @@ async def test_paused_cluster_does_not_observe_a_new_generation() -> None:
     ready = operation.condition("Ready")
     assert (ready["status"], ready["reason"], ready["observedGeneration"]) == ("False", "Paused", 1)
     assert "set spec.paused to false" in str(ready["message"])
+    reconciled = operation.condition("Reconciled")
+    assert (reconciled["status"], reconciled["reason"]) == ("False", "Paused")
     cluster["spec"]["paused"] = False
     await operation.until_done()
     assert operation.condition("Ready")["observedGeneration"] == 2
+
+
+async def test_deleted_cluster_is_deleted_although_it_is_paused() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    assert operation.world.cluster is not None
+    operation.world.cluster["spec"]["paused"] = True
+    delete_by_user(operation.world)
+    await operation.until_done()
+    assert operation.world.cluster is None
+    assert operation.world.objects == {}
+
+
+@pytest.mark.parametrize("existed", [False, True])
+async def test_readiness_is_unknown_while_zookeeper_of_an_existing_cluster_is_away(
+    existed: bool,
+) -> None:
+    operation = Operation(Faults())
+    if existed:
+        await operation.until_done()
+    else:
+        await operation.reconcile()
+    operation.world.objects.pop(ObjectKey("StatefulSet", "log-zookeeper"), None)
+    await operation.reconcile()
+    for kind in ("Ready", "Healthy"):
+        condition = operation.condition(kind)
+        assert condition["status"] == ("Unknown" if existed else "False")
+        assert condition["reason"] == "ZooKeeperUnreachable"
+        assert "does not answer" in str(condition["message"])
+
+
+async def test_status_names_the_step_that_failed() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    failure = "Deployment log-server: the quota of the namespace is exceeded"
+    world, steps = operation.world, (AddFinalizer(),)
+    status = cluster_status(
+        world.desired(), world.observed(), ClusterPlan(steps), "2026-01-01T12:00:00Z", failure
+    )
+    reconciled = next(each for each in status.conditions if each.type == "Reconciled")
+    assert (reconciled.status, reconciled.reason) == ("False", "StepFailed")
+    assert failure in reconciled.message
+    assert failure in status.message
+
+
+async def test_updated_is_false_while_pods_run_an_older_version() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    assert operation.condition("Updated")["status"] == "True"
+    servers = operation.world.objects[ObjectKey("Deployment", "log-server")]
+    servers["status"]["updatedReplicas"] = 1
+    await operation.reconcile()
+    updated = operation.condition("Updated")
+    assert (updated["status"], updated["reason"]) == ("False", "PodsOutdated")
+    assert "log-server has 1 of 2 pods of its current version" in str(updated["message"])
+    servers["status"] |= {"updatedReplicas": 2, "observedGeneration": 1}
+    servers["metadata"]["generation"] = 2
+    await operation.reconcile()
+    assert operation.condition("Updated")["status"] == "False", "Kubernetes has not seen the change"
 
 
 async def test_status_message_quotes_a_pod_in_crash_loop() -> None:

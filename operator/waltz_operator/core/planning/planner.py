@@ -28,10 +28,11 @@ from waltz_operator.core.steps import (
 
 def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the next steps of a cluster, and the reasons why other steps are not possible yet."""
+    if desired.deleting:
+        # The pause does not keep a deleted cluster, because its namespace could not be deleted.
+        return plan_deletion(desired, observed)
     if desired.cluster.spec.paused:
         return wait("the cluster is paused: set spec.paused to false to resume it")
-    if desired.deleting:
-        return plan_deletion(desired, observed)
     if FINALIZER not in desired.cluster.metadata.finalizers:
         # The finalizer comes before everything else: without it a deletion would leave objects and
         # znodes behind that no operator cleans up.
