@@ -23,6 +23,15 @@ from waltz.protocol.records import WIRE_HEAD
 _WAIT_MS = 10_000
 """How long a server waits for the next transaction before it answers with an empty range."""
 
+_FIRST_WAIT_MS = 500
+"""The same, while the log is not known to reach the position of the stream.
+
+The wait is shorter, because the stream raises ClientAhead only after several empty answers
+(`AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
+(test_stream_position_beyond_the_log_soon_raises_client_ahead). Without any wait, a server that has
+not noticed yet that it lost the partition could send all these answers from an old log.
+"""
+
 _CHECKSUM_BYTES = 4
 _RANGE_RECORDS = 1000
 """The most records of a range. A range becomes one batch of the stream."""
@@ -148,7 +157,9 @@ class StreamRanges:
             self._wake()
 
         state.open_request = on_answer
-        request = ReadRecords(state.position + 1, count, self._range_bytes, _WAIT_MS)
+        is_known = self._request_client.known_mark(number) >= state.position
+        wait_ms = _WAIT_MS if is_known else _FIRST_WAIT_MS
+        request = ReadRecords(state.position + 1, count, self._range_bytes, wait_ms)
         self._request_client.send(number, request, on_answer)
 
     def _take_answer(self, number: int, state: _Partition, answer: Answer) -> None:

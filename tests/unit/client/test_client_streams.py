@@ -1,16 +1,21 @@
-"""Streams and reads of a client over real connections that are lost and opened again."""
+"""Streams and reads of a client of a real cluster whose connections are lost, on virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import Any
 
 import pytest
 
+from tests.support.client_cluster import (
+    ClientCluster,
+    cut_at,
+    drop_first,
+    refuse_data,
+    spoil_data,
+)
 from tests.support.eventually import eventually
-from tests.support.fake_partition import FETCH
-from tests.support.fake_server import fake_cluster
+from tests.support.virtual_time import on_virtual_time
 from waltz.client import (
     AnswerLate,
     ClientAhead,
@@ -21,19 +26,28 @@ from waltz.client import (
     Transaction,
     TransactionNotFound,
 )
+from waltz.client.core.mount import MOUNT_TIMEOUT_SECONDS
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.client.stream import ServerStream
-from waltz.protocol.client_server import FeedData, MountRequest, TransactionDataRequest
+from waltz.protocol.client_server import (
+    HighWaterMarkRequest,
+    MountRequest,
+    TransactionDataRequest,
+)
+from waltz_server.core.partition import PartitionSettings
+
+FETCH = PartitionSettings().min_fetch
+"""How many transactions a server feeds for one request at the end of the log."""
 
 
 async def ids(stream: LogStream) -> list[int]:
     return [transaction.id async for transaction in stream]
 
 
+@on_virtual_time
 async def test_stream_ends_at_until() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(50)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 50)
         client = await cluster.client()
         assert await ids(client.stream(0, after=17, until=40)) == list(range(18, 41))
         assert await ids(client.stream({0: 48}, until={0: 49})) == [49]
@@ -41,22 +55,22 @@ async def test_stream_ends_at_until() -> None:
         assert await ids(client.stream({})) == []
 
 
+@on_virtual_time
 async def test_transaction_has_id_request_id_and_header() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         await client.append(0, b"hello", header=9)
         async for transaction in client.stream(0):
-            req_id = cluster.logs[0].ids()[0]
+            req_id = cluster.transactions(0)[0].req_id
             assert transaction == Transaction(0, 0, req_id, 9, None)
             assert req_id.client_id == client.client_id
             assert await client.read(transaction.partition, transaction.id) == b"hello"
             break
 
 
+@on_virtual_time
 async def test_stream_waits_for_later_transactions() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         got: list[int] = []
 
@@ -71,26 +85,25 @@ async def test_stream_waits_for_later_transactions() -> None:
         await following
 
 
+@on_virtual_time
 async def test_merged_partitions_are_each_in_order() -> None:
-    async with fake_cluster(4) as cluster:
-        await cluster.start_server(0, 1)
-        await cluster.start_server(2, 3)
-        for number, log in enumerate(cluster.logs):
-            log.fill(100 + number)
+    async with ClientCluster(4, servers=2) as cluster:
+        for number in range(4):
+            await cluster.fill(number, 100 + number)
         client = await cluster.client()
         after = {0: -1, 1: 9, 2: 50, 3: -1}
-        until = {p: log.mark for p, log in enumerate(cluster.logs)}
+        until = {p: 99 + p for p in range(4)}
         got = defaultdict(list)
         async for transaction in client.stream(after, until=until):
             got[transaction.partition].append(transaction.id)
         assert got == {p: list(range(after[p] + 1, until[p] + 1)) for p in after}
 
 
+@on_virtual_time
 async def test_stream_has_data_in_order() -> None:
-    async with fake_cluster(2) as cluster:
-        await cluster.start_server(0, 1)
-        for log in cluster.logs:
-            log.fill(1500, size=20)
+    async with ClientCluster(2) as cluster:
+        for number in range(2):
+            await cluster.fill(number, 1500, size=20)
         client = await cluster.client()
         count = 0
         async for transaction in client.stream({0: -1, 1: -1}, until=1499, data=True):
@@ -99,10 +112,10 @@ async def test_stream_has_data_in_order() -> None:
         assert count == 3000
 
 
+@on_virtual_time
 async def test_batches_have_all_transactions() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(2500)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 2500)
         client = await cluster.client()
         batches = [batch async for batch in client.stream(0, until=2499).batches()]
         assert all(0 < len(batch) <= 1000 for batch in batches)
@@ -110,27 +123,28 @@ async def test_batches_have_all_transactions() -> None:
 
 
 @pytest.mark.parametrize("data", [False, True])
+@on_virtual_time
 async def test_lost_connections_lose_and_repeat_no_transaction(data: bool) -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
-        cluster.logs[0].fill(10)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 10)
         client = await cluster.client()
         got: list[int] = []
+        mark, cuts = 9, 0
         async for transaction in client.stream(0, until=99, data=data):
             got.append(transaction.id)
             if transaction.id % 20 == 5:
-                server.cut()
-            if transaction.id == cluster.logs[0].mark:
-                cluster.logs[0].fill(7 if transaction.id < 90 else 9)
-                cluster.partition(0).pump()
+                cuts += cluster.cut_clients()
+            if transaction.id == mark:
+                more = 7 if mark < 90 else 9
+                await cluster.fill(0, more)
+                mark += more
         assert got == list(range(100))
-        assert server.accepted > 4
+        assert cuts > 4
 
 
+@on_virtual_time
 async def test_stream_follows_a_partition_to_another_server() -> None:
-    async with fake_cluster(2) as cluster:
-        first = await cluster.start_server(0, 1)
-        second = await cluster.start_server()
+    async with ClientCluster(2, servers=2) as cluster:
         client = await cluster.client()
         got: list[int] = []
 
@@ -140,99 +154,96 @@ async def test_stream_follows_a_partition_to_another_server() -> None:
 
         following = asyncio.ensure_future(follow())
         for turn in range(3):
-            cluster.logs[0].fill(10)
-            cluster.partition(0).pump()
-            await eventually(lambda turn=turn: len(got) == 10 * (turn + 1))  # type: ignore[misc]
-            await cluster.place({0: (second, first)[turn % 2]})
+            await cluster.fill(0, 10)
+            await eventually(lambda turn=turn: len(got) >= 10 * (turn + 1))  # type: ignore[misc]
+            owner = cluster.owner(0)
+            assert owner is not None
+            await cluster.place(0, 1 - owner)
         await following
         assert got == list(range(30))
+        assert {m.req_id.generation for m in cluster.requests_of(MountRequest)} >= {2, 3}
 
 
+@on_virtual_time
 async def test_stream_continues_after_a_server_restart() -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
         got: list[int] = []
         async for transaction in client.stream(0, until=5):
             got.append(transaction.id)
             if transaction.id == 2:
-                await server.stop()
-                cluster.logs[0].fill(3)
-                server.start()
+                await cluster.kill_server()
+                await cluster.start_server()
+                await cluster.fill(0, 3)
         assert got == list(range(6))
 
 
+@on_virtual_time
 async def test_stream_has_its_own_client_id() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         await client.append(0, b"")
         await ids(client.stream(0, until=0))
         await client.append(0, b"")
-        mounts = [m for m in cluster.partition(0).handled if isinstance(m, MountRequest)]
+        mounts = cluster.requests_of(MountRequest)
         assert [m.req_id.client_id for m in mounts] == [client.client_id, client.client_id + 1]
 
 
-@pytest.mark.parametrize("version", [2, 4])
-async def test_stream_position_beyond_the_log_raises_client_ahead(version: int) -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0, versions=(version,))
-        cluster.logs[0].fill(3)
+@pytest.mark.parametrize("data", [False, True])
+@pytest.mark.parametrize("version", [2, 4, 5])
+@on_virtual_time
+async def test_stream_position_beyond_the_log_soon_raises_client_ahead(
+    version: int, data: bool
+) -> None:
+    async with ClientCluster(versions=(version,)) as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
+        begun = asyncio.get_running_loop().time()
         with pytest.raises(ClientAhead, match="ends at transaction 2") as caught:
-            await ids(client.stream(0, after=7))
+            await ids(client.stream(0, after=7, data=data))
         assert (caught.value.client_mark, caught.value.log_mark) == (7, 2)
+        assert asyncio.get_running_loop().time() - begun < MOUNT_TIMEOUT_SECONDS
 
 
+@on_virtual_time
 async def test_stream_without_reader_stays_within_its_buffer() -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         count = 60_000
-        cluster.logs[0].fill(count)
+        await cluster.fill(0, count)
         client = await cluster.client(stream_buffer=100)
-        sent = 0
-
-        def counting(connection: Any, message: Any) -> None:
-            nonlocal sent
-            sent += isinstance(message, FeedData)
-            original(connection, message)
-
-        original = cluster.partition(0)._send
-        cluster.partition(0)._send = counting
         stream = client.stream(0, until=count - 1)
         assert isinstance(stream, ServerStream)
         batches = stream.batches()
         first = await anext(batches)
-        await eventually(lambda: sent == count and stream._paused)
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await eventually(lambda: stream._paused)
+        await asyncio.sleep(10)
         assert stream._buffered < 20_000, "the rest waits in the network"
         got = len(first)
         async for batch in batches:
             got += len(batch)
         assert got == count
-        assert server.accepted == 1
+        assert len({mount.seq_num for mount in cluster.requests_of(MountRequest)}) == 1
 
 
+@on_virtual_time
 async def test_leaving_the_loop_ends_the_stream() -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
         async for _ in client.stream(0):
             break
-        await eventually(lambda: not server.connections)
+        await eventually(lambda: not cluster.network.connections("client"))
         async with client.stream(0) as stream:
             async for _ in stream:
                 break
         assert await ids(client.stream(0, until=2)) == [0, 1, 2]
 
 
+@on_virtual_time
 async def test_stream_cannot_be_iterated_twice() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
         stream = client.stream(0, until=2)
         await ids(stream)
@@ -240,13 +251,13 @@ async def test_stream_cannot_be_iterated_twice() -> None:
             await ids(stream)
 
 
+@on_virtual_time
 async def test_close_ends_the_streams_of_a_client() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         plain = asyncio.ensure_future(ids(client.stream(0)))
         with_data = asyncio.ensure_future(ids(client.stream(0, data=True)))
-        await eventually(lambda: len(cluster.partition(0).handled) >= 3)
+        await eventually(lambda: len(cluster.requests) >= 3)
         await client.close()
         for following in (plain, with_data):
             with pytest.raises(ClientClosed):
@@ -255,66 +266,60 @@ async def test_close_ends_the_streams_of_a_client() -> None:
             client.stream(0)
 
 
+@on_virtual_time
 async def test_unknown_partition_is_refused_by_stream() -> None:
-    async with fake_cluster(2) as cluster:
+    async with ClientCluster(2) as cluster:
         client = await cluster.client()
         with pytest.raises(PartitionUnknown):
             client.stream({0: -1, 2: -1})
 
 
+@on_virtual_time
 async def test_read_verifies_the_checksum() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
-        cluster.partition(0).spoil_data = CHECKSUM_ATTEMPTS - 1
+        cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS - 1))
         assert await client.read(0, 1) == b"00000001"
-        cluster.partition(0).spoil_data = CHECKSUM_ATTEMPTS
+        cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS))
         with pytest.raises(DataCorrupt, match="check the disks of the storages"):
             await client.read(0, 1)
-        cluster.partition(0).spoil_data = 3 * CHECKSUM_ATTEMPTS
+        cluster.set_answer_rule(spoil_data(3 * CHECKSUM_ATTEMPTS))
         with pytest.raises(DataCorrupt):
             await ids(client.stream(0, until=2, data=True))
 
 
+@on_virtual_time
 async def test_read_beyond_the_log_sends_no_request() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
         for wanted in (3, 99, -1):
             with pytest.raises(TransactionNotFound, match="its log ends at 2"):
                 await client.read(0, wanted)
-        assert not any(isinstance(m, TransactionDataRequest) for m in cluster.partition(0).handled)
+        assert cluster.requests_of(TransactionDataRequest) == []
 
 
+@on_virtual_time
 async def test_read_survives_lost_connections_and_errors() -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
-        cluster.logs[0].fill(20)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 20)
         client = await cluster.client()
         await client.high_water_mark(0)
-        cluster.partition(0).data_errors = 3
-        seen = 0
-
-        def on_message(message: Any) -> bool:
-            nonlocal seen
-            seen += isinstance(message, TransactionDataRequest)
-            return seen != 5
-
-        server.on_message = on_message
+        cluster.set_answer_rule(refuse_data(3))
+        cluster.on_request = cut_at(TransactionDataRequest, 5)
         assert await asyncio.gather(*(client.read(0, i) for i in range(20))) == [
             b"%08d" % i for i in range(20)
         ]
 
 
+@on_virtual_time
 async def test_high_water_mark_is_returned_for_each_partition() -> None:
-    async with fake_cluster(2) as cluster:
-        await cluster.start_server(0, 1)
+    async with ClientCluster(2) as cluster:
         client = await cluster.client()
         assert await client.high_water_mark(0) == -1
-        cluster.logs[1].fill(8)
-        cluster.partition(1).silent_marks = 1
+        await cluster.fill(1, 8)
+        cluster.on_request = drop_first(1, HighWaterMarkRequest)
         assert await client.high_water_mark(1) == 7
 
 
@@ -328,9 +333,9 @@ class Text:
         return data.decode()
 
 
+@on_virtual_time
 async def test_serializer_is_used_for_appends_and_reads() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client(serializer=Text())
         await client.append(0, "grüß")
         assert await client.read(0, 0) == "grüß"
@@ -339,14 +344,16 @@ async def test_serializer_is_used_for_appends_and_reads() -> None:
             break
 
 
+@on_virtual_time
 async def test_read_and_high_water_mark_time_out() -> None:
-    async with fake_cluster() as cluster:
+    async with ClientCluster() as cluster:
+        await cluster.kill_server()
         client = await cluster.client(answer_timeout=10)
         with pytest.raises(AnswerLate, match="no server answered with the high-water mark"):
             await client.high_water_mark(0, timeout=0.05)
         with pytest.raises(AnswerLate, match="the data of transaction 7 of partition 0"):
             await client.read(0, 7, timeout=0.05)
-        await cluster.start_server(0)
+        await cluster.start_server()
         assert await client.high_water_mark(0) == -1
         with pytest.raises(TransactionNotFound):
             await client.read(0, 7)
