@@ -66,7 +66,7 @@ class ClientCluster(InProcessCluster):
 
     async def client(self, **options: Any) -> InProcessClient[Any]:
         """Open a client."""
-        client = await self.connect(**options)
+        client: InProcessClient[Any] = await self.connect(**options)
         self.clients.append(client)
         return client
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.support.client_cluster import ClientCluster, cut_at, refuse_data, spoil_data
 from tests.support.eventually import eventually
-from tests.support.fake_server import FakeCluster, fake_cluster
+from tests.support.virtual_time import on_virtual_time
 from waltz.client import (
     AppendUncertain,
     Client,
@@ -22,16 +24,18 @@ from waltz.client import (
 from waltz.client.core.batches import Absent, Appended, Refused
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.client.core.values import MAX_DATA_BYTES
-from waltz.protocol import CLIENT_SERVER, Lock
-from waltz.protocol.batches import MAX_BATCH_APPENDS
-from waltz.protocol.client_server import AppendBatchRequest, RecordsRequest, TransactionDataRequest
+from waltz.protocol import CLIENT_SERVER, STORAGE, Lock
+from waltz.protocol.batches import MAX_BATCH_APPENDS, BatchedOutcome, OutcomeKind
+from waltz.protocol.client_server import (
+    AppendBatchRequest,
+    AppendBatchResponse,
+    RecordsRequest,
+    TransactionDataRequest,
+)
+from waltz.testing import FrameFault, Replaced
 
 OLD = (0, 1, 2, 3, 4)
 LOCK = Lock("account", 1)
-
-
-def requests_of(cluster: FakeCluster, kind: type) -> list[Any]:
-    return [m for m in cluster.partition(0).handled if isinstance(m, kind)]
 
 
 async def read(client: Client, until: int, after: int = -1) -> list[tuple[int, bytes]]:
@@ -46,10 +50,10 @@ def filled(first: int, last: int) -> list[tuple[int, bytes]]:
 # ---- ranges
 
 
+@on_virtual_time
 async def test_range_is_bounded_in_records_and_bytes_and_has_at_least_one() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(10)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 10)
         client = await cluster.client()
         found = await client.bulk.records(0, 3, max_records=4)
         assert [(r.transaction_id, r.data) for r in found.records] == filled(3, 6)
@@ -57,23 +61,27 @@ async def test_range_is_bounded_in_records_and_bytes_and_has_at_least_one() -> N
         assert (await client.bulk.records(0, 3, max_bytes=1)).records.count == 1
         assert (await client.bulk.records(0, 10)).records.count == 0
         headers = await client.bulk.headers(0, 8)
-        assert [h.req_id for h in headers.headers] == cluster.logs[0].ids()[8:]
+        assert [h.req_id for h in headers.headers] == [t.req_id for t in cluster.transactions(0)][
+            8:
+        ]
 
 
+@on_virtual_time
 async def test_range_waits_for_the_first_record() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         waiting = asyncio.ensure_future(client.bulk.records(0, 0, wait_seconds=60))
-        await eventually(lambda: bool(cluster.partition(0).waiting))
+        await eventually(lambda: cluster.requests_of(RecordsRequest))
+        await asyncio.sleep(30)
+        assert not waiting.done()
         await client.append(0, b"first")
         assert [r.data for r in (await waiting).records] == [b"first"]
 
 
+@on_virtual_time
 async def test_range_beyond_the_log_raises_client_ahead() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
         with pytest.raises(ClientAhead, match="ends at transaction 2"):
             await client.bulk.records(0, 5)
@@ -81,31 +89,32 @@ async def test_range_beyond_the_log_raises_client_ahead() -> None:
             await read(client, until=9, after=7)
 
 
+@on_virtual_time
 async def test_corrupt_range_is_requested_again_and_then_raises() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
-        cluster.partition(0).spoil_data = CHECKSUM_ATTEMPTS - 1
+        cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS - 1))
         assert (await client.bulk.records(0, 0, max_records=1)).records.count == 1
-        cluster.partition(0).spoil_data = CHECKSUM_ATTEMPTS
+        cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS))
         with pytest.raises(DataCorrupt, match="transaction 1 "):
             await client.bulk.records(0, 1, max_records=1)
 
 
+@on_virtual_time
 async def test_old_server_raises_server_too_old() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0, versions=OLD)
+    async with ClientCluster(versions=OLD) as cluster:
         client = await cluster.client()
         with pytest.raises(ServerTooOld, match="version 4"):
             await client.bulk.records(0, 0)
         with pytest.raises(ServerTooOld, match="version 4"):
             await client.bulk.append(0, [Draft(b"1")])
-        assert cluster.logs[0].mark == -1
+        assert cluster.data_of(0) == []
 
 
+@on_virtual_time
 async def test_invalid_bulk_arguments_are_refused() -> None:
-    async with fake_cluster() as cluster:
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         with pytest.raises(PartitionUnknown):
             await client.bulk.records(1, 0)
@@ -125,9 +134,9 @@ async def test_invalid_bulk_arguments_are_refused() -> None:
 # ---- batches
 
 
+@on_virtual_time
 async def test_each_append_of_a_batch_has_its_outcome() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         await client.append(0, b"other", write_locks=[LOCK])
         drafts = [Draft(b"free"), Draft(b"late", write_locks=[LOCK]), Draft(b"free too")]
@@ -138,61 +147,69 @@ async def test_each_append_of_a_batch_has_its_outcome() -> None:
         ]
         mine = [Draft(b"%d" % i, write_locks=[LOCK]) for i in range(3)]
         assert await client.bulk.append(0, mine) == [Appended(3), Appended(4), Appended(5)]
-        assert len(requests_of(cluster, AppendBatchRequest)) == 2
+        assert len(cluster.requests_of(AppendBatchRequest)) == 2
 
 
+@on_virtual_time
 async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
-        await client.mount(0)
         await client.append(0, b"first")
-        cluster.partition(0).auto = False
-        batch = asyncio.ensure_future(client.bulk.append(0, [Draft(b"a"), Draft(b"b")]))
-        await eventually(lambda: bool(requests_of(cluster, AppendBatchRequest)))
-        cluster.partition(0).resolve(lose=True)
-        cluster.partition(0).pump()
-        assert await batch == [Appended(1), Absent()]
-        assert [entry.data for entry in cluster.logs[0].entries] == [b"first", b"a"]
+
+        def without_the_last_append(message: Any) -> Replaced | None:
+            if not isinstance(message, AppendBatchRequest):
+                return None
+            return Replaced(replace(message, appends=message.appends[:-1]))
+
+        def with_its_outcome(message: Any) -> Replaced | None:
+            if not isinstance(message, AppendBatchResponse):
+                return None
+            absent = BatchedOutcome(OutcomeKind.ABSENT)
+            return Replaced(replace(message, outcomes=(*message.outcomes, absent)))
+
+        cluster.on_request = without_the_last_append
+        cluster.set_answer_rule(with_its_outcome)
+        assert await client.bulk.append(0, [Draft(b"a"), Draft(b"b")]) == [Appended(1), Absent()]
+        assert cluster.data_of(0) == [b"first", b"a"]
+        assert len(cluster.requests_of(AppendBatchRequest)) == 1
 
 
+@on_virtual_time
 async def test_batch_lost_with_its_connection_is_looked_up_and_not_sent_again() -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         await client.append(0, b"first")
-        server.on_message = lambda message: not isinstance(message, AppendBatchRequest)
+        cluster.on_request = cut_at(AppendBatchRequest, 1)
         assert await client.bulk.append(0, [Draft(b"a"), Draft(b"b")]) == [Absent(), Absent()]
-        cluster.partition(0).auto = False
-        server.on_message = None
+        cluster.set_answer_rule(lambda message: FrameFault.DROP)
         batch = asyncio.ensure_future(client.bulk.append(0, [Draft(b"c"), Draft(b"d")]))
-        await eventually(lambda: bool(requests_of(cluster, AppendBatchRequest)))
-        server.cut()
-        cluster.partition(0).auto = True
-        cluster.partition(0).resolve()
+        await eventually(lambda: len(cluster.data_of(0)) == 3)
+        cluster.set_answer_rule(None)
+        assert cluster.cut_clients() > 0
         assert await batch == [Appended(1), Appended(2)]
+        assert cluster.data_of(0) == [b"first", b"c", b"d"]
 
 
+@on_virtual_time
 async def test_batch_without_outcome_in_time_is_uncertain() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client()
         await client.append(0, b"first")
-        cluster.partition(0).auto = False
+        cluster.holding = (AppendBatchRequest,)
         with pytest.raises(AppendUncertain) as caught:
             await client.bulk.append(0, [Draft(b"a"), Draft(b"b")], timeout=0.2)
-        assert caught.value.req_id == requests_of(cluster, AppendBatchRequest)[0].req_id
+        assert caught.value.req_id == cluster.requests_of(AppendBatchRequest)[0].req_id
 
 
+@on_virtual_time
 async def test_batches_and_single_appends_share_the_in_flight_limit() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster() as cluster:
         client = await cluster.client(max_in_flight=3)
         outcomes = await asyncio.gather(
             *(client.bulk.append(0, [Draft(b"x")] * size) for size in (2, 2, 7, 1)),
             *(client.append(0, b"y") for _ in range(10)),
         )
-        assert cluster.logs[0].mark + 1 == 12 + 10
+        assert len(cluster.data_of(0)) == 12 + 10
         assert sum(len(out) for out in outcomes if isinstance(out, list)) == 12
 
 
@@ -200,62 +217,60 @@ async def test_batches_and_single_appends_share_the_in_flight_limit() -> None:
 
 
 @pytest.mark.parametrize("versions", [OLD, CLIENT_SERVER.versions])
+@on_virtual_time
 async def test_stream_has_data_with_every_protocol_version(versions: tuple[int, ...]) -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0, versions=versions)
-        cluster.logs[0].fill(2500)
+    async with ClientCluster(versions=versions) as cluster:
+        await cluster.fill(0, 2500)
         client = await cluster.client()
         assert await read(client, until=2444, after=4) == filled(5, 2444)
         ranges, singles = (
-            requests_of(cluster, RecordsRequest),
-            requests_of(cluster, TransactionDataRequest),
+            cluster.requests_of(RecordsRequest),
+            cluster.requests_of(TransactionDataRequest),
         )
         assert bool(ranges) is (versions is not OLD)
         assert bool(singles) is (versions is OLD)
 
 
+@on_virtual_time
 async def test_stream_continues_when_a_partition_moves_to_an_older_server() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        old = await cluster.start_server(versions=OLD)
-        cluster.logs[0].fill(500)
+    cluster = ClientCluster(servers=2)
+    cluster.servers[1].versions = (CLIENT_SERVER.limited_to(*OLD), STORAGE)
+    async with cluster:
+        await cluster.place(0, 0)
+        await eventually(lambda: cluster.owner(0) == 0)
+        await cluster.fill(0, 500)
         client = await cluster.client()
         got: list[tuple[int, bytes]] = []
         async for transaction in client.stream(0, until=999, data=True):
             got.append((transaction.id, transaction.data))
             if transaction.id == 250:
-                await cluster.place({0: old})
-                cluster.logs[0].fill(500)
-                old.partitions[0].pump()
+                await cluster.place(0, 1)
+                await eventually(lambda: cluster.owner(0) == 1)
+                later = [client.append(0, b"%08d" % number) for number in range(500, 1000)]
+                await asyncio.gather(*later)
         assert got == filled(0, 999)
+        assert cluster.requests_of(TransactionDataRequest)
 
 
+@on_virtual_time
 async def test_stream_with_data_survives_lost_connections_and_errors() -> None:
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
-        cluster.logs[0].fill(5000)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 5000)
         client = await cluster.client()
         await client.high_water_mark(0)
-        cluster.partition(0).data_errors = 2
-        seen = 0
-
-        def on_message(message: Any) -> bool:
-            nonlocal seen
-            seen += isinstance(message, RecordsRequest)
-            return seen not in (2, 5)
-
-        server.on_message = on_message
+        cluster.set_answer_rule(refuse_data(2))
+        cluster.on_request = cut_at(RecordsRequest, 2, 5)
         assert await read(client, until=4999) == filled(0, 4999)
 
 
+@on_virtual_time
 async def test_stream_without_reader_holds_two_ranges() -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(20_000)
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 20_000)
         client = await cluster.client()
         stream = client.stream(0, data=True)
         assert len(await anext(stream.batches())) == 1000
-        await eventually(lambda: len(requests_of(cluster, RecordsRequest)) >= 3)
+        await eventually(lambda: len(cluster.requests_of(RecordsRequest)) >= 3)
         await client.high_water_mark(0)
-        assert len(requests_of(cluster, RecordsRequest)) <= 4
+        assert len(cluster.requests_of(RecordsRequest)) <= 4
         await stream.aclose()

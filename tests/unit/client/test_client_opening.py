@@ -5,28 +5,98 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import waltz
 from tests.support.certificates import Authority
+from tests.support.client_cluster import ClientCluster
 from tests.support.eventually import eventually
-from tests.support.fake_server import ROOT, fake_cluster
+from tests.support.virtual_time import on_virtual_time
 from waltz.client.settings import read_client_settings
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.membership_steps import Membership
-from waltz.metadata.store import OnChange, StoreClosed
-from waltz.net import TlsConfig, TlsConfigError
-from waltz.protocol.client_server import RecordsRequest
-from waltz.runtime.configuration import ConfigError
+from waltz.metadata.store import MetadataStore, OnChange, StoreClosed
+from waltz.net import (
+    PLAINTEXT,
+    TCP,
+    FrameConnection,
+    FrameHandler,
+    Network,
+    TlsConfig,
+    TlsConfigError,
+)
+from waltz.net.network import ListeningPort, NewHandler
+from waltz.protocol import ProtocolSpec
+from waltz.protocol.client_server import AppendRequest, RecordsRequest
+from waltz.runtime.configuration import ConfigError, TlsSettings
+from waltz.testing.nodes import ROOT, SESSION_MS
 from waltz.testing.zookeeper import MemoryZooKeeper
+from waltz_server.shell.config import ServerConfig
+from waltz_server.shell.node import ServerEnvironment, ServerNode
 
 
+class TcpForClients:
+    """The network of a server: TCP for its clients, with ``tls``, and memory for its storages."""
+
+    def __init__(self, tls: TlsConfig, storages: Network) -> None:
+        self._tls = tls
+        self._storages = storages
+
+    async def dial(
+        self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
+    ) -> FrameConnection:
+        return await self._storages.dial(host, port, spec, handler, tls)
+
+    def listener(
+        self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
+    ) -> ListeningPort:
+        return TCP.listener(spec, new_handler, self._tls)
+
+
+@asynccontextmanager
+async def tcp_cluster(tls: TlsConfig) -> AsyncIterator[ClientCluster]:
+    """Start a cluster whose only server listens on a socket, with ``tls``."""
+    async with ClientCluster() as cluster:
+        await cluster.kill_server()
+
+        async def open_store(address: str, timeout_ms: int) -> MetadataStore:
+            return cluster.zookeeper.connect()
+
+        config = ServerConfig(
+            zookeeper="in memory",
+            session_timeout_ms=SESSION_MS,
+            cluster_root=ROOT,
+            port=0,
+            advertised="127.0.0.1",
+            tls_settings=TlsSettings(enabled=False),
+        )
+        network = TcpForClients(tls, cluster.network.host("tcp-server"))
+        node = ServerNode(config, environment=ServerEnvironment(network, open_store))
+        await node.start()
+        yield cluster
+        await node.stop()
+
+
+def new_metadata(cluster: ClientCluster) -> Cluster:
+    """Return the metadata in a session of its own."""
+    return Cluster(cluster.zookeeper.connect(), ROOT)
+
+
+async def client_over(cluster: ClientCluster, metadata: Cluster) -> waltz.Client[bytes]:
+    """Open a client that uses ``metadata``, which the test can make fail."""
+    options, network = waltz.ClientOptions(tls=PLAINTEXT), cluster.network.host("client")
+    return await waltz.Client.over(metadata, options, network=network)
+
+
+@on_virtual_time
 async def test_opened_client_has_the_cluster_parameters() -> None:
-    async with fake_cluster(3) as cluster:
+    async with ClientCluster(3) as cluster:
         one, other = await cluster.client(), await cluster.client()
-        assert (one.num_partitions, one.cluster_name) == (3, "fake")
+        assert (one.num_partitions, one.cluster_name) == (3, "testing")
         assert 0 < one.client_id < other.client_id
 
 
@@ -55,38 +125,42 @@ async def test_unusable_tls_files_raise_before_connecting(tmp_path: Path) -> Non
 
 async def test_client_appends_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0, tls=authority.issue("server"))
-        client = await cluster.client(tls=authority.issue("client", server_name="server"))
+    async with tcp_cluster(authority.issue("server")) as cluster:
+        tls = authority.issue("client", server_name="server")
+        options = waltz.ClientOptions(tls=tls)
+        client = await waltz.Client.over(new_metadata(cluster), options, owns_store=True)
         assert await client.append(0, b"secret") == 0
         assert await client.read(0, 0) == b"secret"
+        await client.close()
 
 
 async def test_server_of_the_wrong_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
-        client = await cluster.client(tls=TlsConfig())
+    async with tcp_cluster(PLAINTEXT) as cluster:
+        options = waltz.ClientOptions(tls=TlsConfig())
+        client = await waltz.Client.over(new_metadata(cluster), options, owns_store=True)
         with pytest.raises(waltz.ClusterUnreachable):
             await client.append(0, b"x", timeout=0.3)
         await eventually(lambda: "seems to speak plaintext: turn TLS off here" in caplog.text)
+        await client.close()
 
 
+@on_virtual_time
 async def test_server_without_common_version_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0, versions=(77,))
+    async with ClientCluster(versions=(77,)) as cluster:
         client = await cluster.client()
         with pytest.raises(waltz.ClusterUnreachable):
             await client.append(0, b"x", timeout=0.3)
         assert "no common version" in caplog.text
 
 
+@on_virtual_time
 async def test_connection_attempts_back_off(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with fake_cluster() as cluster:
-        server = await cluster.start_server(0)
-        await server.stop()
+    async with ClientCluster() as cluster:
+        await cluster.kill_server(expire=False)
+        caplog.clear()
         client = await cluster.client()
         with pytest.raises(waltz.ClusterUnreachable):
             await client.append(0, b"x", timeout=0.8)
@@ -95,7 +169,8 @@ async def test_connection_attempts_back_off(caplog: pytest.LogCaptureFixture) ->
         assert "retrying in 0.1 s" in attempts[0]
         warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
         assert len(warnings) <= 2, "once per connection that is wanted"
-        server.start()
+        await cluster.start_server()
+        await cluster.place(0, 0)
         assert await client.append(0, b"x") == 0
 
 
@@ -151,20 +226,19 @@ def test_configuration_file_without_cluster_is_refused(tmp_path: Path) -> None:
         waltz.connect_as_configured(str(path))
 
 
+@on_virtual_time
 async def test_client_survives_an_expired_zookeeper_session() -> None:
     """ZooKeeper is needed to learn of moves, not to append."""
-    async with fake_cluster() as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster(servers=2) as cluster:
         store = cluster.zookeeper.connect()
-        client = await waltz.Client.over(
-            Cluster(store, ROOT), waltz.ClientOptions(tls=waltz.PLAINTEXT)
-        )
+        client = await client_over(cluster, Cluster(store, ROOT))
         await client.append(0, b"a")
         cluster.zookeeper.expire(store)
         assert await client.append(0, b"b") == 1
         cluster.zookeeper.resume(store)
-        second = await cluster.start_server()
-        await cluster.place({0: second})
+        owner = cluster.owner(0)
+        assert owner is not None
+        await cluster.place(0, 1 - owner)
         assert await client.append(0, b"c") == 2
         await client.close()
         await store.close()
@@ -181,11 +255,12 @@ class LosableCluster(Cluster):
         return await super().membership(on_change)
 
 
+@on_virtual_time
 async def test_client_that_cannot_follow_the_servers_fails() -> None:
-    async with fake_cluster(2) as cluster:
-        await cluster.start_server(0)
+    async with ClientCluster(2) as cluster:
+        await cluster.place(1, None)
         metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
-        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        client = await client_over(cluster, metadata)
         await client.append(0, b"a")
         got: list[int] = []
 
@@ -204,11 +279,11 @@ async def test_client_that_cannot_follow_the_servers_fails() -> None:
             )
         ]
         await eventually(lambda: got == [0])
-        cluster.partition(0).auto = False
+        cluster.holding = (AppendRequest,)
         sent = asyncio.ensure_future(client.append(0, b"b"))
-        await eventually(lambda: cluster.partition(0).pending)
+        await eventually(lambda: cluster.held)
         metadata.lost = True
-        await cluster.start_server()
+        await cluster.place(0, 0)
         with pytest.raises(waltz.AppendUncertain, match="PermissionError: no access"):
             await sent
         for call in waiting:
@@ -240,10 +315,11 @@ class HoldingCluster(Cluster):
         return await super().next_client_id()
 
 
+@on_virtual_time
 async def test_stream_without_client_id_ends_with_its_client() -> None:
-    async with fake_cluster() as cluster:
+    async with ClientCluster() as cluster:
         metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
-        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        client = await client_over(cluster, metadata)
         metadata.held = asyncio.Event()
         starting = asyncio.ensure_future(anext(aiter(client.stream(0))))
         await eventually(lambda: metadata.waiting_calls)
@@ -254,10 +330,11 @@ async def test_stream_without_client_id_ends_with_its_client() -> None:
         await metadata.store.close()
 
 
+@on_virtual_time
 async def test_stream_without_client_id_raises_cluster_unreachable() -> None:
-    async with fake_cluster() as cluster:
+    async with ClientCluster() as cluster:
         metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
-        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        client = await client_over(cluster, metadata)
         metadata.held = asyncio.Event()
         metadata.held.set()
         with pytest.raises(waltz.ClusterUnreachable, match="no client id to a stream"):
@@ -266,12 +343,12 @@ async def test_stream_without_client_id_raises_cluster_unreachable() -> None:
         await metadata.store.close()
 
 
+@on_virtual_time
 async def test_client_fails_when_its_metadata_store_is_closed() -> None:
-    async with fake_cluster() as cluster:
+    async with ClientCluster() as cluster:
+        await cluster.kill_server()
         store = cluster.zookeeper.connect()
-        client = await waltz.Client.over(
-            Cluster(store, ROOT), waltz.ClientOptions(tls=waltz.PLAINTEXT)
-        )
+        client = await client_over(cluster, Cluster(store, ROOT))
         append = asyncio.ensure_future(client.append(0, b"a"))
         await store.close()
         with pytest.raises(waltz.ClientFailed, match="connection to ZooKeeper was closed"):
@@ -279,27 +356,20 @@ async def test_client_fails_when_its_metadata_store_is_closed() -> None:
         await client.close()
 
 
+@on_virtual_time
 async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -> None:
-    async with fake_cluster(2) as cluster:
-        server = await cluster.start_server(0)
-        cluster.logs[0].fill(5000)
-        requests: list[RecordsRequest] = []
-
-        def on_message(message: object) -> bool:
-            if isinstance(message, RecordsRequest):
-                requests.append(message)
-            return True
-
-        server.on_message = on_message
+    async with ClientCluster(2) as cluster:
+        await cluster.place(1, None)
+        await cluster.fill(0, 5000)
         metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
-        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        client = await client_over(cluster, metadata)
         batches = aiter(client.stream(0, data=True).batches())
         ids = [each.id for each in await anext(batches)]
-        await eventually(lambda: len(requests) == 3)
+        await eventually(lambda: len(cluster.requests_of(RecordsRequest)) == 3)
         await client.high_water_mark(0)  # Its answer follows the third range on the connection.
         waiting = asyncio.ensure_future(client.append(1, b"partition 1 has no server"))
         metadata.lost = True
-        await cluster.start_server()
+        await cluster.place(0, 0)
         with pytest.raises(waltz.ClientFailed):
             await waiting
 

@@ -209,7 +209,7 @@ async def test_stream_position_beyond_the_log_soon_raises_client_ahead(
 @on_virtual_time
 async def test_stream_without_reader_stays_within_its_buffer() -> None:
     async with ClientCluster() as cluster:
-        count = 60_000
+        count = 30_000
         await cluster.fill(0, count)
         client = await cluster.client(stream_buffer=100)
         stream = client.stream(0, until=count - 1)

@@ -7,17 +7,18 @@ import socket
 
 import pytest
 
-from tests.support.fake_server import fake_cluster
+from tests.support.client_cluster import ClientCluster
+from tests.support.virtual_time import on_virtual_time
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.net import PLAINTEXT
 from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
 from waltz.spark.writer import WriterSession, fingerprints
 
 
+@on_virtual_time
 async def test_fingerprints_of_a_log_that_ends_too_early_raise_log_ends_before() -> None:
-    async with asyncio.timeout(10), fake_cluster() as cluster:
-        await cluster.start_server(0)
-        cluster.logs[0].fill(3)
+    async with asyncio.timeout(10), ClientCluster() as cluster:
+        await cluster.fill(0, 3)
         client = await cluster.client()
         assert len(await fingerprints(client, 0, 0, 3)) == 3
         with pytest.raises(LogEndsBefore, match="partition 0 has no transaction 3 any more"):

@@ -403,8 +403,7 @@ def test_mark_of_another_log_raises_client_ahead(
     open_client: Open, other: SyncClient[bytes]
 ) -> None:
     app = Recording(marks={0: 5})
-    # Without ranges: a read of a range beyond the log's end waits, and is repeated, for 30 s.
-    client = open_client(app, spec=CLIENT_SERVER.limited_to(4))
+    client = open_client(app)
     until(lambda: app.errors)
     assert app.errors[0][:2] == (0, 6)
     with pytest.raises(waltz.ClientAhead):
@@ -413,20 +412,16 @@ def test_mark_of_another_log_raises_client_ahead(
     client.flush(10)
 
 
-def test_failed_client_is_reported_once(
-    cluster: SyncCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise waltz.ClientFailed("no access")
-
-    log = opened(cluster.connect())
-    # As a client that can no longer follow the servers.
-    monkeypatch.setattr(log.asyncio_client, "stream", fail)
+def test_failed_client_is_reported_once(cluster: SyncCluster, open_client: Open) -> None:
+    """The client cannot follow the servers any more: the cluster was deleted in ZooKeeper."""
     app = Recording()
-    with CallbackClient(log, app) as client:
-        until(lambda: len(app.errors) == 2)
-        with pytest.raises(waltz.ClientFailed, match="no access"):
-            client.submit(Say(app.record, "x"))
+    client = open_client(app)
+    cluster.kill_server()
+    cluster.call(cluster.asyncio_cluster.zookeeper.clear)
+    until(lambda: len(app.errors) == 2)
+    with pytest.raises(waltz.ClientFailed, match="there is no Waltz cluster"):
+        client.submit(Say(app.record, "x"))
+    client.close()
     assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
 
 
