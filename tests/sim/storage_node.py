@@ -29,6 +29,8 @@ WAKE_SECONDS = 0.0001
 """How long the engine's thread sleeps at most: arrivals in that time are done together."""
 
 RESTART_SECONDS = 0.2
+MARKS_FLUSHED = 0.2
+"""Share of the rounds after which the flushed marks are made durable."""
 CRASHES_AGAIN = 0.1
 """Share of the starts in which power is lost again."""
 
@@ -271,6 +273,8 @@ class StorageNode:
     def _settle(self, part: RoundPart) -> None:
         assert self._engine is not None
         self._finish(self._engine.settle(part, self._clock.now))
+        if self._random.random() < MARKS_FLUSHED:
+            self._later(TASK_SECONDS, self._engine.directory.flush_marks)
 
     def _finish(self, done: Done) -> None:
         deliver(done.answers)

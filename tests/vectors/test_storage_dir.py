@@ -22,6 +22,7 @@ from tests.vectors.damage import damaged_files
 from tests.vectors.storage_files import expand, files_of, write
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, RequestRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import FileHeader, decode_entries
@@ -170,7 +171,9 @@ def test_undamaged_directory_has_the_records_of_the_manifest(
         for key, partition in directory.partitions.items():
             assert partition.log.checksum() == manifest["partitionChecksums"][str(key)]
     directory.close()
-    assert _files(path) == before, "opening a clean directory changes nothing"
+    after = _files(path)
+    assert after.pop(FLUSHED_FILE), "opening a directory of 0.13.2 adds the flushed marks"
+    assert after == before, "opening a clean directory changes nothing else"
 
 
 def test_undamaged_directory_accepts_appends(undamaged: tuple[str, Path], root: Path) -> None:
@@ -275,6 +278,8 @@ def test_damaged_directory_is_recovered_or_refused(
     before = _files(path)
     if "before" in case:
         assert before == _files(root / case["before"]), "the damage is made as recorded"
+    _add_other_partitions(path, root / case["base"])
+    before = _files(path)
     outcome = case["result"]["outcome"] if own else _outcome(name, case["result"]["opened"])
     if outcome == START_REFUSED:
         with pytest.raises(DirectoryRefused):
@@ -304,6 +309,13 @@ def test_damaged_directory_is_recovered_or_refused(
         else:
             _same_sizes(path / str(number), case["afterPartition"]["segments"])
     directory.close()
+
+
+def _add_other_partitions(path: Path, base: Path) -> None:
+    """Add the partitions that are not recorded: without files they would be damaged, too."""
+    for each in base.iterdir():
+        if each.is_dir() and not (path / each.name).exists():
+            _copy(each, path / each.name)
 
 
 def _outcome(name: str, opened: bool) -> str:

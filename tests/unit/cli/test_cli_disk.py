@@ -103,24 +103,42 @@ def test_disk_verbs_change_no_file(only_readable: Path) -> None:
 
 
 def test_verify_of_torn_tail_changes_nothing(storage: Path) -> None:
-    segment = storage / "1" / f"{LAST}.seg"
-    os.truncate(segment, segment.stat().st_size - 3)
+    _write_torn_record(storage)
     before = hashes(storage)
     # Only records up to the last checkpoint have index entries.
     shown = value("verify", str(storage), status=1)
     assert hashes(storage) == before
     last = shown["segments"][-2]
     assert (last["records"], last["last_id"], last["tail"]) == (
-        1,
-        12,
+        2,
+        13,
         "an incomplete or invalid record",
     )
     start = next(each for each in shown["start"] if each["partition"] == 1)
-    assert start["next_id"] == 13
+    assert start["next_id"] == 14
     (cut,) = (each for each in start["changes"] if each["file"].endswith(".seg"))
     assert cut["size_after"] == last["end"]
     table = run("verify", str(storage / "1"))
     assert f"cut off {last['tail_bytes']} bytes, at byte {last['end']}" in table.stdout
+
+
+def test_verify_of_flushed_record_that_is_torn_reports_damage(storage: Path) -> None:
+    segment = storage / "1" / f"{LAST}.seg"
+    os.truncate(segment, segment.stat().st_size - 3)
+    shown = value("verify", str(storage), status=1)
+    start = next(each for each in shown["start"] if each["partition"] == 1)
+    assert "the log was flushed up to record 13, but record 13 is missing" in start["refused"]
+    assert start["changes"] == []
+
+
+def _write_torn_record(storage: Path) -> None:
+    """Leave the files as after the death of a process in the middle of an append."""
+    copy = storage.with_name("copy")
+    shutil.copytree(storage, copy)
+    log = StorageDirectory(PosixDisk(copy), KEY, 3, options()).partition(1).log
+    log.write(log.stage([RecordBatch.of([record(RECORDS)])]))
+    written = copy / "1" / f"{LAST}.seg"
+    (storage / "1" / f"{LAST}.seg").write_bytes(written.read_bytes()[:-3])
 
 
 def test_verify_continues_after_flipped_bit(storage: Path) -> None:
@@ -175,13 +193,13 @@ def test_verify_reports_files_lost_below_local_mark(storage: Path) -> None:
     directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
     directory.partition(1).handle(SetLowWaterMarkRequest(4, 0, 1, RECORDS - 1), 0)
     directory.close()
-    assert value("verify", str(storage))["start"][0]["lost_to"] is None
+    assert value("verify", str(storage))["start"][0]["refused"] is None
     shutil.rmtree(storage / "1")
-    shown = value("verify", str(storage), status=1)
-    assert (shown["start"][0]["next_id"], shown["start"][0]["lost_to"]) == (0, RECORDS - 1)
-    assert (
-        f"the partition had transactions up to {RECORDS - 1}" in run("verify", str(storage)).stdout
-    )
+    start = value("verify", str(storage), status=1)["start"][0]
+    lost = f"directory is missing, although the partition has records up to {RECORDS - 1}"
+    assert start["next_id"] is None
+    assert lost in start["refused"]
+    assert lost in run("verify", str(storage)).stdout
 
 
 def test_verify_reports_data_failing_client_checksum(storage: Path) -> None:

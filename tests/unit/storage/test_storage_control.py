@@ -21,6 +21,7 @@ from waltz_storage.core.control.control_format import (
     fresh_entry,
     reset_steps,
 )
+from waltz_storage.core.control.flushed_marks import open_marks
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, PartitionDamaged
 from waltz_storage.shell.posix_disk import PosixDisk
 
@@ -200,7 +201,8 @@ def test_damaged_entries_are_listed_while_another_thread_repairs_one() -> None:
     disk = MemoryDisk()
     opened(disk).close()
     reasons = RepairedMeanwhile({1: "checksums are wrong"})
-    control = ControlFile(disk.open(CONTROL_FILE), [decode_entry(fresh_entry(0)), None], reasons)
+    entries = [decode_entry(fresh_entry(0)), None]
+    control = ControlFile(disk.open(CONTROL_FILE), entries, reasons, open_marks(disk, 2))
     assert "checksums are wrong" in str(control.damaged[1])
     control.reset(1)
     assert control.damaged == {}

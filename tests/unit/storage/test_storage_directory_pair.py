@@ -16,6 +16,7 @@ from waltz.protocol import Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
@@ -65,9 +66,9 @@ def move(name: str, source: MemoryDisk, target: MemoryDisk) -> None:
     source.remove(name)
 
 
-def test_meta_directory_holds_only_the_control_file() -> None:
+def test_meta_directory_holds_only_control_file_and_flushed_marks() -> None:
     disks = used()
-    assert sorted(disks.meta.names("")) == [CONTROL_FILE, META_PAIR_FILE]
+    assert sorted(disks.meta.names("")) == [CONTROL_FILE, FLUSHED_FILE, META_PAIR_FILE]
     assert sorted(disks.data.names("")) == ["1", DATA_PAIR_FILE]
     storage = disks.open()
     assert storage.status() == {1: True}
@@ -77,7 +78,7 @@ def test_meta_directory_holds_only_the_control_file() -> None:
 def test_storage_with_one_directory_writes_no_pair_files() -> None:
     disk = MemoryDisk()
     storage_on(disk, None).close()
-    assert disk.names("") == [CONTROL_FILE]
+    assert sorted(disk.names("")) == [CONTROL_FILE, FLUSHED_FILE]
 
 
 def test_interrupted_creation_of_pair_is_repeated() -> None:

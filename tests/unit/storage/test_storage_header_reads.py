@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import PartitionLog
@@ -46,7 +47,7 @@ def headers_of(records: RecordBatch) -> list[RecordHeader]:
 
 def log_with(disk: MemoryDisk, sizes: Sequence[int], threshold: int = EVERYTHING) -> PartitionLog:
     options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=0)
-    log = open_log(disk, IDENTITY, options, -1)
+    log = open_log(disk, IDENTITY, options, KnownLog())
     log.append(batch(sizes))
     return log
 

@@ -16,6 +16,7 @@ from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz.testing.disk import UNLIMITED, MemoryDisk
 from waltz_storage.core.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.core.log import log_recovery
+from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER, PartitionLog
@@ -27,7 +28,7 @@ EVERYTHING = 1 << 40
 
 def open_on(disk: MemoryDisk, *, threshold: int = 1000, allocate: int = 0) -> PartitionLog:
     options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=allocate)
-    return open_log(disk, IDENTITY, options, -1)
+    return open_log(disk, IDENTITY, options, KnownLog())
 
 
 def batch(first_id: int, count: int, data: int = 60) -> RecordBatch:
@@ -332,7 +333,7 @@ def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
 
 
 def _open_with_mark(disk: MemoryDisk, local_mark: int) -> PartitionLog:
-    return open_log(disk, IDENTITY, LogOptions(lambda: 9, EVERYTHING), local_mark)
+    return open_log(disk, IDENTITY, LogOptions(lambda: 9, EVERYTHING), KnownLog(local_mark))
 
 
 def _check_index_is_rebuilt(

@@ -255,7 +255,6 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
         "partition": partition,
         "refused": outcome.refused,
         "next_id": outcome.next_id,
-        "lost_to": outcome.lost_to,
         "changes": [
             {
                 "file": change.path,
@@ -272,13 +271,7 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
     if start["refused"] is not None:
         return [f"refuse the partition: {start['refused']}"]
     changes = [f"{each['would']} ({each['file']})" for each in start["changes"]]
-    serve = f"serve it; the next id is {start['next_id']}"
-    if start["lost_to"] is not None:
-        serve += (
-            f", although the partition had transactions up to {start['lost_to']}: restore the lost "
-            "transactions with: waltz storage recover"
-        )
-    return [*changes, serve]
+    return [*changes, f"serve it; the next id is {start['next_id']}"]
 
 
 def _change(change: Change) -> str:

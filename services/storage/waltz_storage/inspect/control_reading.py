@@ -18,20 +18,33 @@ from waltz_storage.core.control.control_format import (
     entry_offset,
 )
 from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE, current_end
+from waltz_storage.core.log.flushed_end import KnownLog
+from waltz_storage.core.partitions.known_log import known_log
 from waltz_storage.inspect.places import CannotInspect
 
 
 @dataclass(frozen=True, slots=True)
 class ControlContent:
-    """The content of a control file: for each partition its entry, or why the entry is damaged."""
+    """The content of a control file: for each partition its entry, or why the entry is damaged.
+
+    ``marks`` is the content of the file of the flushed marks, empty if there is none.
+    """
 
     header: ControlHeader
     entries: Mapping[int, ControlEntry | str]
+    marks: bytes = b""
 
     def info(self, partition: int) -> PartitionInfo | None:
         """Return the persisted state of a partition, None if its entry is damaged or missing."""
         entry = self.entries.get(partition)
         return entry.info if isinstance(entry, ControlEntry) else None
+
+    def known_log(self, partition: int) -> KnownLog:
+        """Return what is known about the log of a partition whose entry is not damaged."""
+        entry = self.entries[partition]
+        assert isinstance(entry, ControlEntry)
+        return known_log(entry.info, current_end(self.marks, partition, entry.checksum))
 
 
 def read_control(root: Path, meta: Path | None = None) -> ControlContent:
@@ -59,9 +72,12 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
         ) from problem
     try:
         raw = path.read_bytes()
+        path = path.with_name(FLUSHED_FILE)
+        marks = path.read_bytes() if path.exists() else b""
     except OSError as problem:
         raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
     if len(raw) < HEADER_BYTES:
+        path = path.with_name(CONTROL_FILE)
         raise CannotInspect(f"{path} is cut off: it ends inside its {HEADER_BYTES} byte header")
     header = ControlHeader.decode(raw)
     entries: dict[int, ControlEntry | str] = {}
@@ -71,4 +87,4 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
             entries[partition] = decode_entry(raw[start : start + ENTRY_BYTES])
         except EntryCorrupted as problem:
             entries[partition] = str(problem)
-    return ControlContent(header, entries)
+    return ControlContent(header, entries, marks)

@@ -23,20 +23,17 @@ class StartOutcome:
     """The changes that a start of the storage would make to a partition's files.
 
     If the storage would not serve the partition, ``refused`` is the reason, and nothing changes.
-    Otherwise the storage makes ``changes``, and the id of the next record is ``next_id``. If the
-    local mark in the control file is above the end of the log, records are lost, and ``lost_to`` is
-    that mark.
+    Otherwise the storage makes ``changes``, and the id of the next record is ``next_id``.
     """
 
     refused: str | None
     next_id: int | None
     changes: tuple[Change, ...] = ()
-    lost_to: int | None = None
 
     @property
     def sound(self) -> bool:
-        """Whether the partition would be served with all records up to its local mark."""
-        return self.refused is None and self.lost_to is None
+        """Whether the partition would be served."""
+        return self.refused is None
 
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:
@@ -47,16 +44,14 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
     disk = DryDisk(root)
     identity = LogIdentity(control.header.key, partition, str(partition))
     try:
-        log = open_log(disk, identity, LogOptions(lambda: 0), info.local_low_water_mark)
+        log = open_log(disk, identity, LogOptions(lambda: 0), control.known_log(partition))
     except PartitionDamaged as damaged:
         return StartOutcome(f"{damaged.what} ({damaged.file} at offset {damaged.offset})", None)
     except PartitionUnopened as unopened:
         return StartOutcome(f"it cannot be opened: {unopened.why} ({unopened.file})", None)
     except DiskFailed as failure:
         return StartOutcome(f"the storage would not start at all: {failure}", None)
-    known = info.local_low_water_mark
-    lost_to = known if log.next_id <= known else None
-    return StartOutcome(None, log.next_id, tuple(disk.changes()), lost_to)
+    return StartOutcome(None, log.next_id, tuple(disk.changes()))
 
 
 def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:

@@ -2,7 +2,8 @@
 
 One thread, the writer, steps the engine and writes appends. A few threads flush, and the writer
 flushes, too (see `parallel_flushes`). A few others do tasks (reads, truncations, sessions,
-assignments). Touches threads, and the disk through the engine.
+assignments). Another thread makes the flushed marks durable. Touches threads, and the disk through
+the engine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 _FLUSH_THREADS = 4
 _TASK_THREADS = 4
+_MARKS_SECONDS = 0.1
+"""The flushed marks are made durable at most this often. After a loss of power they may lag behind
+their logs by the appends of this time."""
 
 
 class Mailbox:
@@ -71,6 +75,9 @@ class EngineThread:
         self._failed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._flushes = ParallelFlushes(self._flushers)
+        self._marks_written = threading.Event()
+        self._stopped = threading.Event()
+        self._marks_thread = threading.Thread(target=self._flush_marks, name="marks", daemon=True)
         self._mailbox = mailbox
         self._clock = clock
 
@@ -80,8 +87,9 @@ class EngineThread:
         return self._flushes.flushes
 
     def start(self) -> None:
-        """Start the writer thread."""
+        """Start the threads."""
         self._thread.start()
+        self._marks_thread.start()
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         """Queue ``arrivals``; one step of the engine gets all of them."""
@@ -97,6 +105,8 @@ class EngineThread:
     def _stop(self) -> None:
         self._arrivals.put(None)
         self._thread.join()
+        self._end_marks_thread()
+        self._marks_thread.join()
         for pool in (self._tasks, self._flushers):
             pool.shutdown()
 
@@ -116,6 +126,8 @@ class EngineThread:
                     arrived = self._arrivals.get_nowait()
                 self._perform(self.engine.step(arrivals))
                 if stopping and self.engine.idle and self._arrivals.empty():
+                    self._end_marks_thread()
+                    self._marks_thread.join()
                     self.engine.directory.close()
                     return
         except Exception as error:
@@ -131,6 +143,26 @@ class EngineThread:
 
     def _settle(self, part: RoundPart) -> None:
         self._finish(self.engine.settle(part, self._clock()))
+        if not self._marks_written.is_set():
+            self._marks_written.set()
+
+    def _flush_marks(self) -> None:
+        """Make the flushed marks durable from time to time, while rounds write them."""
+        while True:
+            self._marks_written.wait()
+            if self._stopped.is_set():
+                return
+            self._marks_written.clear()
+            try:
+                self.engine.directory.flush_marks()
+            except Exception as error:
+                self._give_up(error)
+                return
+            self._stopped.wait(_MARKS_SECONDS)
+
+    def _end_marks_thread(self) -> None:
+        self._stopped.set()
+        self._marks_written.set()
 
     def _run_task(self, task: LaneTask) -> None:
         if self._failed.is_set():

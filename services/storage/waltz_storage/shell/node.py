@@ -24,6 +24,7 @@ from waltz.net import TCP, ListeningPort, Network
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import ProcessMetrics
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.engine.engine import Arrival, Engine
 from waltz_storage.core.errors import DirectoryRefused
@@ -141,6 +142,15 @@ class StorageNode:
         self._directory = directory
         for refused in directory.refused.values():
             log.error("%s", refused)
+        if directory.unmarked:
+            log.warning(
+                "no flushed marks for partitions %s: Waltz 0.13.2 used this directory last, or %s "
+                "was lost; the marks are written anew. An invalid record at the end of these logs "
+                "was taken for an interrupted write: compare the replicas with waltz storage "
+                "compare",
+                ", ".join(map(str, directory.unmarked)),
+                FLUSHED_FILE,
+            )
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         engine = self._engine = environment.new_engine(directory, mailbox, environment.fail, clock)
         sources = StorageSources(

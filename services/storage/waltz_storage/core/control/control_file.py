@@ -34,6 +34,7 @@ from waltz_storage.core.control.directory_pair import (
     check_pair,
     lock_pair,
 )
+from waltz_storage.core.control.flushed_marks import FlushedMarks, open_marks
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 
@@ -51,8 +52,10 @@ class ControlFile:
         file: DiskFile,
         entries: list[ControlEntry | None],
         damage: dict[int, str],
+        marks: FlushedMarks,
         pair: Pair | None = None,
     ) -> None:
+        self.marks = marks
         self._file = file
         self._pair = pair
         self._entries = entries
@@ -81,6 +84,10 @@ class ControlFile:
         """Return the number of a partition's last update; raises PartitionDamaged."""
         return self._entry(partition).sequence
 
+    def checksum(self, partition: int) -> int:
+        """Return the checksum of a partition's current struct; raises PartitionDamaged."""
+        return self._entry(partition).checksum
+
     def update(self, partition: int, info: PartitionInfo) -> None:
         """Store ``info`` as the partition's info, durably.
 
@@ -93,12 +100,16 @@ class ControlFile:
             "a local mark is not above the mark"
         )
         entry = before.updated(info)
+        self.marks.prepare(partition, entry.checksum)
         self._write(partition, entry)
         self._entries[partition] = entry
+        self.marks.adopt(partition, entry.checksum)
 
     def reset(self, partition: int) -> None:
         """Reset a partition's session, marks and flags durably; this also repairs its entry.
 
+        The flushed mark is removed last: before that, a crash leaves either the old entry with its
+        mark, or an entry that is not assigned, whose mark is ignored.
         Raises NoSpace, DiskFailed.
         """
         steps = reset_steps(self._entries[partition])
@@ -106,9 +117,14 @@ class ControlFile:
             self._write(partition, step)
         self._entries[partition] = steps[-1]
         self._damage.pop(partition, None)
+        self.marks.clear(partition)
 
     def close(self) -> None:
-        """Close the file, and release the locks of the directories."""
+        """Close the file, make the flushed marks durable, release the locks of the directories.
+
+        Raises DiskFailed.
+        """
+        self.marks.close()
         self._file.close()
         if self._pair is not None:
             self._pair.close()
@@ -169,8 +185,9 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
         _check_owner(ControlHeader.decode(file.read(0, HEADER_BYTES)), expected)
         _make_durable(file)
         entries, damage = _read(file, expected.num_partitions)
+        marks = open_marks(home, expected.num_partitions)
         held.pop_all()
-        return ControlFile(file, entries, damage, pair)
+        return ControlFile(file, entries, damage, marks, pair)
 
 
 def _make_durable(file: DiskFile) -> None:

@@ -158,6 +158,12 @@ class ControlEntry:
         )
         return body + _CHECKSUM.pack(crc32(body))
 
+    @property
+    def checksum(self) -> int:
+        """The checksum in the struct: it differs after each update."""
+        found: int = _CHECKSUM.unpack(self.encode()[_STRUCT.size :])[0]
+        return found
+
 
 def entry_offset(partition: int) -> int:
     """Return where the entry of ``partition`` begins."""

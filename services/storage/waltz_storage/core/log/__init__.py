@@ -7,6 +7,7 @@ Read in this order:
 * `tail_segment`: the last segment, the only one that is written
 * `segment_reads`: reading consecutive records of one segment, or only their headers
 * `log_segments`: all segments of a log, and which one holds a transaction
+* `flushed_end`: what is known about the end of a log before its files are opened
 * `partition_log`: the log: append, read, truncate
 * `log_recovery`: where a log ends when its files are opened after a crash
 * `log_opening`: finding the files of a log, recovering them, removing them

@@ -12,6 +12,7 @@ import errno
 
 from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
+from waltz_storage.core.log.flushed_end import FlushedMark, KnownLog, NoFlushedMark
 from waltz_storage.core.log.log_recovery import (
     SegmentPlan,
     check_header,
@@ -45,15 +46,24 @@ _NOT_DAMAGE = {
 With these errors, restoring the partition from another replica would not help."""
 
 
+_NO_MARK = NoFlushedMark()
+
+
 def open_log(
-    disk: Disk, identity: LogIdentity, options: LogOptions, local_low_water_mark: int
+    disk: Disk,
+    identity: LogIdentity,
+    options: LogOptions,
+    known: KnownLog,
+    mark: FlushedMark = _NO_MARK,
 ) -> PartitionLog:
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
-    Raises PartitionDamaged or PartitionUnopened before it changes the files of a segment. Raises
-    NoSpace and DiskFailed.
+    The log reports to ``mark`` up to which record it is flushed. Raises PartitionDamaged or
+    PartitionUnopened before it changes the files of a segment, with one exception: if the log is an
+    older copy, the invalid bytes at its end are removed first. Raises NoSpace and DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
+        _check_files(disk, identity, known)
         if not disk.exists(identity.directory):
             disk.make_directory(identity.directory)
             disk.flush_directory("")
@@ -62,7 +72,7 @@ def open_log(
             create_files(disk, identity, 0, options.now_ms()).close()
             firsts = [0]
         plans = [
-            _plan(disk, identity, first_id, local_low_water_mark, last=first_id == firsts[-1])
+            _plan(disk, identity, first_id, known, last=first_id == firsts[-1])
             for first_id in firsts
         ]
         _check_whole(identity, plans)
@@ -72,8 +82,10 @@ def open_log(
             files.close()
             sealed.append(segment)
         files, segment = _apply(disk, identity, plans[-1], last=True)
-    tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
-    return PartitionLog(LogSegments(disk, identity, options, sealed, tail))
+        tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+        log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark)
+    _check_end(log, known)
+    return log
 
 
 def remove_log(disk: Disk, identity: LogIdentity) -> bool:
@@ -113,6 +125,56 @@ def _empty_index(disk: Disk, path: str) -> None:
         index.close()
 
 
+def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
+    """Check that a log that had files still has some; raises PartitionDamaged, OSError.
+
+    A new empty log would vote as if it had never held the records that are lost
+    (`test_lost_partition_directory_is_damage`).
+    """
+    if not known.has_files:
+        return
+    found = disk.exists(identity.directory)
+    if found and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
+        return
+    what = "has no segments" if found else "is missing"
+    has = f"records up to {known.reaches}" if known.reaches >= 0 else "taken part in a session"
+    raise PartitionDamaged(
+        identity.partition,
+        identity.directory,
+        0,
+        f"its directory {what}, although the partition has {has}",
+    )
+
+
+def _check_end(log: PartitionLog, known: KnownLog) -> None:
+    """Check that the log is not an older copy; raises PartitionDamaged, and closes the log then.
+
+    A copy from before a truncation may be longer than the log that it replaces. It then has another
+    record at the flushed mark (`test_older_volume_with_other_records_is_damage`).
+    """
+    flushed = known.flushed
+    if flushed is None:
+        return
+    identity = log.identity
+    try:
+        try:
+            found = log.end_at(flushed.last_id)
+        except OSError as error:
+            what = f"record {flushed.last_id} cannot be read: {error.strerror}"
+            raise PartitionDamaged(identity.partition, identity.directory, 0, what) from error
+        if found != flushed:
+            raise PartitionDamaged(
+                identity.partition,
+                identity.directory,
+                0,
+                f"record {flushed.last_id} is not the one that was flushed: the directory is an "
+                "older copy, or the index is damaged",
+            )
+    except BaseException:
+        log.release()
+        raise
+
+
 def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
     """Remove the remains of an interrupted creation; return the first ids of the segments.
 
@@ -145,7 +207,7 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
 
 
 def _plan(
-    disk: Disk, identity: LogIdentity, first_id: int, local_mark: int, *, last: bool
+    disk: Disk, identity: LogIdentity, first_id: int, known: KnownLog, *, last: bool
 ) -> SegmentPlan:
     """Check one segment without a change; raises PartitionDamaged, PartitionUnopened."""
     data = _open_to_check(disk, identity, identity.path(first_id, DATA_SUFFIX))
@@ -160,7 +222,15 @@ def _plan(
         check_header(files.index, identity.key, identity.partition, first_id)
         suffix = DATA_SUFFIX
         check_header(files.data, identity.key, identity.partition, first_id)
-        return recover_segment(files.data, files.index, first_id, local_mark, last=last)
+        local_mark = known.local_low_water_mark
+        plan = recover_segment(files.data, files.index, first_id, local_mark, last=last)
+        if last and plan.next_id <= known.reaches:
+            raise Damage(
+                plan.end,
+                f"the log was flushed up to record {known.reaches}, but record {plan.next_id} is "
+                "missing or invalid",
+            )
+        return plan
     except Damage as damage:
         path = identity.path(first_id, suffix)
         raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage

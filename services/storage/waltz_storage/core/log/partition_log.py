@@ -22,9 +22,11 @@ from waltz.protocol.records import (
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import NoSpace, RequestRefused
+from waltz_storage.core.log.flushed_end import EMPTY_LOG, FlushedEnd, FlushedMark
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import (
+    CHECKSUM,
     DATA_SUFFIX,
     HEADER_BYTES,
     INDEX_SUFFIX,
@@ -83,9 +85,12 @@ class Scan:
 class PartitionLog:
     """The open log of one partition."""
 
-    def __init__(self, segments: LogSegments) -> None:
+    def __init__(self, segments: LogSegments, mark: FlushedMark) -> None:
+        """Take the segments, whose records are all flushed. Raises OSError."""
         self.identity: LogIdentity = segments.identity
         self._segments = segments
+        self._mark = mark
+        self._end = self.end_at(self.max_id)
 
     @property
     def next_id(self) -> int:
@@ -102,6 +107,27 @@ class PartitionLog:
         """The length of all data files, with the space allocated ahead. Thread-safe."""
         segments = self._segments
         return sum(segment.end for segment in tuple(segments.sealed)) + segments.tail.allocated
+
+    @property
+    def end(self) -> FlushedEnd:
+        """The last record of the log."""
+        return self._end
+
+    def end_at(self, last_id: int) -> FlushedEnd:
+        """Return the end that the log would have after a truncation to ``last_id``.
+
+        The position of the record is taken from the index and is not verified. Raises
+        PartitionDamaged, OSError.
+        """
+        if last_id == NO_TRANSACTION:
+            return EMPTY_LOG
+        segments = self._segments
+        segment = segments.segment_of(last_id)
+        end = segment.end
+        if last_id + 1 < segment.next_id:
+            end = segments.extent(segment, last_id, 1).offsets[1]
+        raw = segments.files(segment.first_id).data.read(max(0, end - CHECKSUM.size), CHECKSUM.size)
+        return FlushedEnd(last_id, CHECKSUM.unpack(raw.rjust(CHECKSUM.size, b"\0"))[0])
 
     @property
     def _tail(self) -> TailSegment:
@@ -176,8 +202,13 @@ class PartitionLog:
         return flushes
 
     def complete(self, staged: StagedAppend) -> list[RequestRefused | None]:
-        """Make the flushed records readable; return the outcome of each batch."""
+        """Make the flushed records readable; return the outcome of each batch.
+
+        The flushed mark is raised before the appends are answered. Otherwise a start after the
+        death of this process would not notice that the files lack these records. Raises DiskFailed.
+        """
         self._settle(staged)
+        self._mark.raise_to(self._end)
         return staged.outcomes
 
     def append(self, batch: RecordBatch) -> None:
@@ -266,10 +297,15 @@ class PartitionLog:
         segments = self._segments
         with changing(f"truncation of the log of partition {self.identity.partition}"):
             end = self._cut_offset(last_id)
+            left = self.end_at(last_id)
+        # Before the cut: a crash in between leaves a log that is longer than its mark. After the
+        # cut, a crash would leave a shorter one, which is damage.
+        self._mark.lower_to(left)
         while segments.sealed and last_id + 1 < segments.tail.first_id:
             segments.drop_tail()
         if self._tail.next_id > last_id + 1:
             self._tail.cut(last_id + 1, end)
+        self._end = left
         assert self.max_id == last_id, "a truncation must leave the log at the wanted mark"
 
     def checksum(self) -> int:
@@ -309,7 +345,9 @@ class PartitionLog:
     def _settle(self, staged: StagedAppend) -> None:
         """Make the chunk that was written last part of the log."""
         if staged.written is not None:
-            self._tail.complete(staged.written)
+            written = staged.written
+            self._tail.complete(written)
+            self._end = FlushedEnd(written.next_id - 1, CHECKSUM.unpack(written.parts[-1])[0])
             staged.written = None
 
     def _cut_offset(self, last_id: int) -> int:

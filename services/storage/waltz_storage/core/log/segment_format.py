@@ -36,7 +36,8 @@ ID_AND_LENGTH = struct.Struct(">q20xi")
 
 # The first 32 bytes of a record, from the id to the data length, are the same in both forms.
 _WIRE_PREFIX_BYTES = WIRE_HEAD.size
-_CHECKSUM = struct.Struct(">I")
+CHECKSUM = struct.Struct(">I")
+"""The checksum at the end of a record."""
 
 
 class Damage(Exception):
@@ -117,7 +118,7 @@ class SegmentEncoder:
         the number of records added, and the position after them.
         """
         next_id, offset, threshold = self.next_id, self.offset, self.threshold
-        unpack, pack = ID_AND_LENGTH.unpack_from, _CHECKSUM.pack
+        unpack, pack = ID_AND_LENGTH.unpack_from, CHECKSUM.pack
         add_part, add_offset = self.parts.append, self.offsets.append
         taken = 0
         while taken < count and offset <= threshold:
@@ -157,7 +158,7 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
         end = position + RECORD_PREFIX_BYTES + length
         if length < 0 or end + 4 > total:
             raise Damage(offset + position, f"record {transaction_id} has the length {length}")
-        if crc32(view[position:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
+        if crc32(view[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
             raise Damage(offset + position, f"record {transaction_id} fails its checksum")
         data = position + RECORD_PREFIX_BYTES
         # In disk form the checksum of the data precedes the data.
@@ -193,7 +194,7 @@ def check_record(raw: bytes, offset: int, position: int, transaction_id: int, si
     end = position + size - 4
     if end + 4 > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
-    if crc32(memoryview(raw)[position:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
+    if crc32(memoryview(raw)[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
         raise Damage(offset + position, f"record {transaction_id} fails its checksum")
 
 

@@ -18,6 +18,7 @@ from waltz_storage.core.errors import NotAssigned, RequestRefused, UnknownPartit
 from waltz_storage.core.log.log_opening import open_log, remove_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.partitions.known_log import known_log
 from waltz_storage.core.partitions.partition import StoragePartition
 
 
@@ -47,15 +48,19 @@ class StorageDirectory:
         self._options = options
         self._partitions: dict[int, StoragePartition] = {}
         self._refused: dict[int, RequestRefused] = {}
+        self._unmarked: list[int] = []
         now_ms = options.now_ms()
         self._control: ControlFile = open_control(disk, key, num_partitions, now_ms, meta)
         self._refused.update(self._control.damaged)
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:
+                if not self._control.marks.load(partition, self._control.checksum(partition)):
+                    self._unmarked.append(partition)
                 try:
                     self._open(partition)
                 except RequestRefused as refused:
                     self._refused[partition] = refused
+        self.flush_marks()
 
     @property
     def partitions(self) -> Mapping[int, StoragePartition]:
@@ -66,6 +71,15 @@ class StorageDirectory:
     def refused(self) -> Mapping[int, RequestRefused]:
         """The partitions that are not served, each with the reason."""
         return self._refused
+
+    @property
+    def unmarked(self) -> Sequence[int]:
+        """The assigned partitions that had no flushed mark when this directory was opened.
+
+        Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, only the
+        records up to the local low-water mark and the last checkpoint were known to be flushed.
+        """
+        return self._unmarked
 
     def partition(self, partition: int) -> StoragePartition:
         """Return an open partition; raises RequestRefused."""
@@ -179,6 +193,10 @@ class StorageDirectory:
         for partition in partitions:
             self._check(partition)
 
+    def flush_marks(self) -> None:
+        """Make the flushed marks durable. Thread-safe. Raises DiskFailed."""
+        self._control.marks.flush()
+
     def close(self) -> None:
         """Close all files cleanly: trimmed and durable; raises DiskFailed."""
         for partition in self._partitions.values():
@@ -192,10 +210,16 @@ class StorageDirectory:
         return [partition for partition in range(self.num_partitions) if partition not in damaged]
 
     def _open(self, partition: int) -> None:
-        info = self._control.info(partition)
-        identity = self._identity(partition)
-        log = open_log(self._disk, identity, self._options, info.local_low_water_mark)
-        self._partitions[partition] = StoragePartition(partition, log, self._control)
+        control = self._control
+        info = control.info(partition)
+        flushed = control.marks.load(partition, control.checksum(partition))
+        mark = control.marks.of(partition)
+        log = open_log(
+            self._disk, self._identity(partition), self._options, known_log(info, flushed), mark
+        )
+        # The opening has flushed all records.
+        mark.raise_to(log.end)
+        self._partitions[partition] = StoragePartition(partition, log, control)
 
     def _identity(self, partition: int) -> LogIdentity:
         return LogIdentity(self.key, partition, str(partition))

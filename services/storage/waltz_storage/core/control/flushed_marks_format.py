@@ -1,0 +1,77 @@
+"""Pure. The bytes of the file of the flushed marks (spec/disk.md section 11).
+
+The file has three slots for each partition. A slot has a sequence number, the flushed end of the
+log, and the checksum of a struct of the partition's entry in the control file. A slot counts only
+while that struct is the current one: Waltz 0.13.2 does not know this file, but it changes the
+control entry when a store session begins. So a mark that was written before 0.13.2 used the
+directory does not count after it. Of the slots that count, the one with the highest sequence number
+is the partition's mark.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from zlib import crc32
+
+from waltz_storage.core.log.flushed_end import FlushedEnd
+
+FLUSHED_FILE = "waltz-storage.flushed"
+SLOTS = 3
+_SLOT = struct.Struct(">qqII")
+_CHECKSUM = struct.Struct(">I")
+SLOT_BYTES = _SLOT.size + _CHECKSUM.size
+PARTITION_BYTES = SLOTS * SLOT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSlot:
+    """One slot: the mark ``end``, and the checksum ``entry`` of the control entry it belongs to."""
+
+    sequence: int
+    end: FlushedEnd
+    entry: int
+
+    def encode(self, partition: int) -> bytes:
+        """Return the bytes of the slot, whose checksum also covers the partition's id."""
+        body = _SLOT.pack(self.sequence, self.end.last_id, self.end.checksum, self.entry)
+        return body + _CHECKSUM.pack(_checksum(body, partition))
+
+
+def slot_offset(partition: int, slot: int) -> int:
+    """Return where slot ``slot`` of ``partition`` begins in the file."""
+    return PARTITION_BYTES * partition + SLOT_BYTES * slot
+
+
+def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
+    """Return the slots of a partition, None for each that is empty or damaged.
+
+    ``raw`` is the whole file, which may be cut off.
+    """
+    found: list[MarkSlot | None] = []
+    for slot in range(SLOTS):
+        start = slot_offset(partition, slot)
+        part = raw[start : start + SLOT_BYTES]
+        body = part[: _SLOT.size]
+        if len(part) < SLOT_BYTES or part[_SLOT.size :] != _CHECKSUM.pack(
+            _checksum(body, partition)
+        ):
+            found.append(None)
+            continue
+        sequence, last_id, checksum, entry = _SLOT.unpack(body)
+        found.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), entry))
+    return found
+
+
+def current_end(raw: bytes, partition: int, entry: int) -> FlushedEnd | None:
+    """Return the mark of a partition whose control entry has the checksum ``entry``.
+
+    None if no slot counts.
+    """
+    counting = [slot for slot in decode_slots(raw, partition) if slot and slot.entry == entry]
+    return max(counting, key=lambda slot: slot.sequence).end if counting else None
+
+
+def _checksum(body: bytes, partition: int) -> int:
+    # The file begins with zeros: an empty slot must not pass as a valid one.
+    return crc32(body, partition + 1)

@@ -1,0 +1,70 @@
+"""Pure. What is known about the end of a log before its files are opened, and who records it.
+
+The files of a log cannot show alone that records are missing at its end: lost files look like an
+empty log, and damaged records look like an interrupted write. So the *flushed mark* of a partition
+names the last record that was flushed, in another file (`core.control.flushed_marks`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from waltz.protocol.records import NO_TRANSACTION
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedEnd:
+    """The last record of a log that was flushed: its id, and its record checksum.
+
+    The id is -1 and the checksum 0 if the log is empty. The checksum distinguishes the log from an
+    older copy of it, in which the record with this id was removed later.
+    """
+
+    last_id: int
+    checksum: int
+
+
+EMPTY_LOG = FlushedEnd(NO_TRANSACTION, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLog:
+    """What is known about a log before its files are opened.
+
+    ``flushed`` is its flushed mark, None if the mark is not known. If ``has_files``, the log had
+    files: a log without files is damaged, and is not made anew.
+    """
+
+    local_low_water_mark: int = NO_TRANSACTION
+    flushed: FlushedEnd | None = None
+    has_files: bool = False
+
+    @property
+    def reaches(self) -> int:
+        """The id that the log must reach, -1 if it may be empty.
+
+        A truncation may cut a log below its local low-water mark, and it lowers the flushed mark.
+        So the local low-water mark counts only if the flushed mark is not known.
+        """
+        return self.local_low_water_mark if self.flushed is None else self.flushed.last_id
+
+
+class FlushedMark(Protocol):
+    """Records the flushed mark of one log."""
+
+    def raise_to(self, end: FlushedEnd) -> None:
+        """Note that the log is flushed up to ``end``; raises DiskFailed."""
+
+    def lower_to(self, end: FlushedEnd) -> None:
+        """Note durably that the log will be cut after ``end``; raises NoSpace, DiskFailed."""
+
+
+class NoFlushedMark:
+    """Implements `FlushedMark` for a log that is opened without a control file."""
+
+    def raise_to(self, end: FlushedEnd) -> None:
+        """Do nothing."""
+
+    def lower_to(self, end: FlushedEnd) -> None:
+        """Do nothing."""

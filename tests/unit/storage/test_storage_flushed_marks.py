@@ -1,0 +1,329 @@
+"""The flushed marks: lost and damaged records are told from interrupted writes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import pytest
+
+from tests.support.inline_engine import InlineEngine
+from waltz.protocol import storage
+from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.control.control_file import open_control
+from waltz_storage.core.control.flushed_marks import FlushedMarks, open_marks
+from waltz_storage.core.control.flushed_marks_format import (
+    FLUSHED_FILE,
+    PARTITION_BYTES,
+    current_end,
+)
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log.flushed_end import FlushedEnd
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+
+KEY = uuid.UUID(int=31)
+P = 1
+DATA, INDEX = f"{P}/0000000000000000000.seg", f"{P}/0000000000000000000.idx"
+ENTRY = 77
+
+
+def open_on(disk: MemoryDisk, threshold: int = 1 << 20) -> StorageDirectory:
+    return StorageDirectory(disk, KEY, 2, LogOptions(lambda: 7, threshold, allocate_bytes=0))
+
+
+def batch(first_id: int, count: int, data: bytes = b"data") -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(1, 2, P, n), 0, data, checksum(data))
+        for n in range(first_id, first_id + count)
+    )
+
+
+def append(directory: StorageDirectory, count: int, data: bytes = b"data") -> None:
+    log = directory.partition(P).log
+    log.append(batch(log.next_id, count, data))
+
+
+def begin_session(directory: StorageDirectory, session: int, mark: int) -> None:
+    directory.partition(P).handle(storage.SetLowWaterMarkRequest(session, 0, P, mark), 1)
+
+
+def used(threshold: int = 1 << 20) -> MemoryDisk:
+    """Return the disk after the death of a process: session 5 at mark 2, records up to 5."""
+    disk = MemoryDisk()
+    directory = open_on(disk, threshold)
+    directory.assign(P)
+    append(directory, 3)
+    begin_session(directory, 5, 2)
+    append(directory, 3)
+    return disk.restarted()
+
+
+def damage_of(directory: StorageDirectory) -> str:
+    refused = directory.refused[P]
+    assert isinstance(refused, PartitionDamaged)
+    with pytest.raises(PartitionDamaged):
+        directory.partition(P)
+    return str(refused)
+
+
+def remove_directory(disk: MemoryDisk) -> None:
+    for name in disk.names(str(P)):
+        disk.remove(f"{P}/{name}")
+    disk.directories.discard(str(P))
+
+
+def remove_files(disk: MemoryDisk) -> None:
+    for name in disk.names(str(P)):
+        disk.remove(f"{P}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("lose", "what"),
+    [
+        (remove_directory, "its directory is missing, although the partition has records up to 5"),
+        (remove_files, "its directory has no segments, although the partition has records up to"),
+        (lambda disk: disk.remove(DATA), "its directory has no segments"),
+        (lambda disk: disk.remove(INDEX), "a segment cannot be opened"),
+    ],
+)
+def test_lost_partition_directory_is_damage(lose: Callable[[MemoryDisk], None], what: str) -> None:
+    disk = used()
+    lose(disk)
+    for _ in range(2):
+        directory = open_on(disk)
+        assert what in damage_of(directory)
+        with pytest.raises(PartitionDamaged):
+            directory.assign(P)
+        disk = disk.restarted()
+    directory = open_on(disk)
+    directory.unassign(P, delete_files=True)
+    directory.assign(P)
+    assert directory.partition(P).log.max_id == -1
+    assert directory.info(P).session_id == -1
+
+
+@pytest.mark.parametrize("record", range(6))
+def test_damaged_record_up_to_the_mark_is_damage(record: int) -> None:
+    disk = used()
+    position = disk.content(DATA).index(b"data", 128 + 44 * record)
+    disk.damage(DATA, position, b"X")
+    directory = open_on(disk)
+    if record < 2:
+        # The scan begins at the local low-water mark: reads find older damage.
+        with pytest.raises(PartitionDamaged, match=f"record {record} fails its checksum"):
+            directory.partition(P).records(record, 1)
+    else:
+        assert "invalid" in damage_of(directory)
+
+
+def test_log_shorter_than_the_mark_is_damage() -> None:
+    disk = used()
+    disk.open(DATA).truncate(128 + 44 * 4)
+    assert "flushed up to record 5, but record 4 is missing" in damage_of(open_on(disk))
+
+
+def test_newest_segment_that_is_lost_is_damage() -> None:
+    disk = used(threshold=128 + 44 * 2)
+    names = sorted(disk.names(str(P)))
+    assert len(names) == 4
+    for name in names[2:]:
+        disk.remove(f"{P}/{name}")
+    assert "flushed up to record 5, but record" in damage_of(open_on(disk, 128 + 44 * 2))
+
+
+def test_torn_record_above_the_mark_is_cut_off() -> None:
+    disk = used()
+    log = open_on(disk).partition(P).log
+    log.write(log.stage([batch(6, 2)]))
+    disk = disk.restarted()
+    disk.damage(DATA, 128 + 44 * 7 + 40, b"X")
+    assert open_on(disk).partition(P).log.max_id == 6
+
+
+def test_mark_is_exact_after_the_death_of_the_process() -> None:
+    directory = open_on(used())
+    engine = InlineEngine(directory)
+    for count in range(5):
+        engine.ask(storage.AppendRequest(5, count, P, batch(6 + count, 1)))
+        assert _stored_mark(directory) == 6 + count
+
+
+def test_truncation_lowers_the_mark_before_it_cuts() -> None:
+    disk = used()
+    directory = open_on(disk)
+    crashes: list[MemoryDisk] = []
+    disk.observer = lambda: crashes.extend(
+        [disk.restarted(), *(disk.crashed(Random(seed)) for seed in range(5))]
+    )
+    directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 3), 1)
+    assert len(crashes) > 10
+    for crashed in crashes:
+        assert open_on(crashed).partition(P).log.max_id in (3, 5)
+    append(directory, 1, b"other")
+    assert open_on(disk.restarted()).partition(P).log.max_id == 4
+
+
+def test_log_cut_below_its_local_mark_is_opened() -> None:
+    disk = used()
+    directory = open_on(disk)
+    directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 0), 1)
+    assert open_on(disk.restarted()).partition(P).log.max_id == 0
+
+
+def test_older_volume_with_other_records_is_damage() -> None:
+    data, meta = MemoryDisk(), MemoryDisk()
+    options = LogOptions(lambda: 7, allocate_bytes=0)
+    directory = StorageDirectory(data, KEY, 2, options, meta)
+    directory.assign(P)
+    begin_session(directory, 5, -1)
+    append(directory, 9)
+    older = data.restarted()
+    directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 3), 1)
+    append(directory, 2, b"other")
+    directory = StorageDirectory(older, KEY, 2, options, meta.restarted())
+    assert "record 5 is not the one that was flushed" in damage_of(directory)
+
+
+def test_damaged_or_missing_marks_are_written_anew() -> None:
+    for change in (
+        lambda disk: disk.remove(FLUSHED_FILE),
+        lambda disk: disk.open(FLUSHED_FILE).truncate(0),
+        lambda disk: disk.open(FLUSHED_FILE).write(0, bytes(2 * PARTITION_BYTES)),
+    ):
+        disk = used()
+        change(disk)
+        directory = open_on(disk)
+        assert list(directory.unmarked) == [P]
+        assert directory.partition(P).log.max_id == 5
+        disk = disk.restarted()
+        assert not open_on(disk).unmarked
+        disk = disk.restarted()
+        disk.open(DATA).truncate(128 + 44 * 5)
+        assert "flushed up to record 5" in damage_of(open_on(disk))
+
+
+@pytest.mark.parametrize("lose", [remove_directory, lambda disk: disk.open(DATA).truncate(200)])
+def test_lost_records_are_damage_without_marks_too(lose: Callable[[MemoryDisk], None]) -> None:
+    disk = used()
+    disk.remove(FLUSHED_FILE)
+    lose(disk)
+    assert "record" in damage_of(open_on(disk))
+
+
+def test_mark_from_before_a_use_by_0_13_2_does_not_count() -> None:
+    """Waltz 0.13.2 changes the control entry and the log, but not the marks."""
+    for last_id in (2, 3, 8):
+        disk = used()
+        directory = open_on(disk)
+        marks = disk.content(FLUSHED_FILE)
+        directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 2), 1)
+        begin_session(directory, 6, 2)
+        append(directory, last_id - 2)
+        directory.close()
+        disk.open(FLUSHED_FILE).write(0, marks)
+        directory = open_on(disk)
+        assert list(directory.unmarked) == [P]
+        assert directory.partition(P).log.max_id == last_id
+        assert _stored_mark(directory) == last_id
+
+
+def test_mark_follows_each_change_of_the_control_entry() -> None:
+    disk = used()
+    directory = open_on(disk)
+    crashes: list[MemoryDisk] = []
+    disk.observer = lambda: crashes.extend(
+        [disk.restarted(), *(disk.crashed(Random(seed)) for seed in range(5))]
+    )
+    for available in (False, True):
+        directory.set_available(P, available)
+    begin_session(directory, 7, 5)
+    assert len(crashes) > 30
+    for crashed in crashes:
+        assert _mark_on(crashed) == 5
+        assert not open_on(crashed).unmarked
+
+
+def test_partition_assigned_again_has_no_mark_of_the_former_one() -> None:
+    disk = used()
+    directory = open_on(disk)
+    crashes: list[MemoryDisk] = []
+    disk.observer = lambda: crashes.extend(
+        [disk.restarted(), *(disk.crashed(Random(seed)) for seed in range(3))]
+    )
+    directory.unassign(P, delete_files=True)
+    directory.assign(P)
+    for crashed in crashes:
+        assert not open_on(crashed).refused
+    assert _stored_mark(directory) == -1
+
+
+def test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power() -> None:
+    """The mark in a crashed file is between the last durable one and the last written one."""
+    random = Random(4)
+    for _ in range(60):
+        disk = MemoryDisk()
+        marks = open_marks(disk, 2)
+        marks.load(P, ENTRY)
+        marks.store(P, FlushedEnd(0, 0))
+        marks.flush()
+        durable = 0
+        for last_id in range(1, 12):
+            marks.store(P, FlushedEnd(last_id, last_id * 3))
+            _check_crashes(disk, durable, last_id)
+            if random.random() < 0.3:
+                disk.observer = partial(_check_crashes, disk, durable, last_id)
+                marks.flush()
+                disk.observer = None
+                durable = last_id
+
+
+def test_mark_written_during_a_flush_destroys_no_durable_mark() -> None:
+    disk = MemoryDisk()
+    marks = open_marks(disk, 2)
+    marks.load(P, ENTRY)
+    marks.store(P, FlushedEnd(0, 0))
+    marks.flush()
+    for last_id in range(1, 30, 2):
+        marks.store(P, FlushedEnd(last_id, last_id * 3))
+        end = FlushedEnd(last_id + 1, last_id * 3 + 3)
+        _flush_while(marks, disk, partial(marks.store, P, end))
+        _check_crashes(disk, last_id, last_id + 1)
+
+
+def _flush_while(marks: FlushedMarks, disk: MemoryDisk, meanwhile: Callable[[], None]) -> None:
+    """Flush; the work done ``meanwhile`` is not part of the flush, which has not ended yet."""
+
+    def flushed() -> None:
+        disk.observer = None
+        meanwhile()
+
+    disk.observer = flushed
+    marks.flush()
+    assert disk.observer is None
+
+
+def _check_crashes(disk: MemoryDisk, durable: int, now: int) -> None:
+    for seed in range(12):
+        raw = disk.crashed(Random(seed)).content(FLUSHED_FILE)
+        end = current_end(raw, P, ENTRY)
+        assert end is not None
+        assert durable <= end.last_id <= now
+        assert end.checksum == end.last_id * 3
+
+
+def _mark_on(disk: MemoryDisk) -> int:
+    disk = disk.restarted()
+    control = open_control(disk, KEY, 2, 5)
+    end = control.marks.load(P, control.checksum(P))
+    assert end is not None
+    return end.last_id
+
+
+def _stored_mark(directory: StorageDirectory) -> int:
+    disk = directory._disk
+    assert isinstance(disk, MemoryDisk)
+    return _mark_on(disk)
