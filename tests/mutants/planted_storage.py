@@ -145,4 +145,63 @@ STORAGE_BUGS = (
             "unit/storage/test_storage_partition.py::test_request_with_an_impossible_session_blocks_no_server"
         ),
     ),
+    Planted(
+        "flushed mark written before the flush",
+        Package.STORAGE,
+        "staged.written = chunk\n",
+        "staged.written = chunk\n"
+        "self._mark.raise_to(FlushedEnd(chunk.next_id - 1, CHECKSUM.unpack(chunk.parts[-1])[0]))\n",
+        "A loss of power makes a replica refuse a partition that has lost nothing.",
+        nodes("unit/storage/test_storage_crash.py::test_answered_appends_survive_any_crash"),
+    ),
+    Planted(
+        "flushed mark not lowered before a truncation",
+        Package.STORAGE,
+        "self._mark.lower_to(left)\n",
+        "",
+        "After a truncation and a restart, a replica refuses a partition that has lost nothing.",
+        nodes(
+            "unit/storage/test_storage_flushed_marks.py::test_truncation_lowers_the_mark_before_it_cuts"
+        ),
+    ),
+    Planted(
+        "missing partition directory made anew",
+        Package.STORAGE,
+        "_check_files(disk, identity, known)\n",
+        "",
+        "A replica that has lost its log votes as if it had never held a record.",
+        nodes(
+            "unit/storage/test_storage_flushed_marks.py::test_lost_partition_directory_is_damage"
+        ),
+    ),
+    Planted(
+        "record below the flushed mark taken for an interrupted write",
+        Package.STORAGE,
+        "if last and plan.next_id <= known.reaches:\n",
+        "if last and plan.next_id <= known.local_low_water_mark:\n",
+        "A damaged record among the newest ones shortens the log of a replica that votes.",
+        nodes(
+            "unit/storage/test_storage_flushed_marks.py::test_damaged_record_up_to_the_mark_is_damage"
+        ),
+    ),
+    Planted(
+        "flushed mark overwritten in place",
+        Package.STORAGE,
+        "if not durable and row.written[newest] == self._begun:\n",
+        "if True:\n",
+        "A torn write leaves a partition without a mark.",
+        nodes(
+            "unit/storage/test_storage_flushed_marks.py::test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power"
+        ),
+    ),
+    Planted(
+        "volume of an earlier start is used",
+        Package.STORAGE,
+        "if data.generation not in (meta.generation, meta.generation + 1):\n",
+        "if False:\n",
+        "A restored volume takes part without the records that were written after the copy.",
+        nodes(
+            "unit/storage/test_storage_directory_pair.py::test_volume_of_an_earlier_start_is_refused"
+        ),
+    ),
 )

@@ -187,6 +187,47 @@ def test_directories_that_are_not_a_pair_are_refused_unchanged(
     assert not disks.meta.locks
 
 
+def test_volume_of_an_earlier_start_is_refused() -> None:
+    disks = used()
+    older = Disks(disks.data.restarted(), disks.meta.restarted())
+    for _ in range(2):
+        disks.open().close()
+    for data, meta in ((older.data, disks.meta), (disks.data, older.meta)):
+        mixed = Disks(data.restarted(), meta.restarted())
+        before = mixed.content()
+        with pytest.raises(DirectoryRefused, match="one of the volumes was restored from an older"):
+            mixed.open()
+        assert mixed.content() == before
+    assert older.open().partition(1).log.next_id == 1
+
+
+def test_start_interrupted_at_any_step_is_repeated() -> None:
+    disks = used()
+    for seed in range(12):
+        crashes: list[Disks] = []
+
+        def crash(disks: Disks = disks, crashes: list[Disks] = crashes) -> None:
+            crashes.extend(disks.crashed(Random(n)) for n in range(4))
+
+        disks.data.observer = disks.meta.observer = crash
+        storage = disks.open()
+        assert not storage.refused
+        disks = crashes[seed % len(crashes)]
+
+
+def test_pair_file_with_flipped_bit_is_refused_or_harmless() -> None:
+    for name in (DATA_PAIR_FILE, META_PAIR_FILE):
+        for place in range(96):
+            disks = used()
+            damaged = disks.data if name == DATA_PAIR_FILE else disks.meta
+            damaged.damage(name, place, bytes((damaged.content(name)[place] ^ 4,)))
+            try:
+                storage = disks.open()
+            except DirectoryRefused:
+                continue
+            assert storage.partition(1).log.next_id == 1
+
+
 def test_pair_without_meta_setting_is_refused() -> None:
     disks = used()
     with pytest.raises(DirectoryRefused, match=r"set storage\.metaDirectory to that"):

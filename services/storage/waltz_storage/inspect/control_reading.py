@@ -17,7 +17,12 @@ from waltz_storage.core.control.control_format import (
     decode_entry,
     entry_offset,
 )
-from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE
+from waltz_storage.core.control.directory_pair import (
+    DATA_PAIR_FILE,
+    META_PAIR_FILE,
+    PairContent,
+    pair_problem,
+)
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE, current_end
 from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.partitions.known_log import known_log
@@ -60,16 +65,16 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
             "name it with --meta"
         )
     try:
-        if meta is not None and pair_file.read_bytes() != (meta / META_PAIR_FILE).read_bytes():
-            raise CannotInspect(
-                f"{root} and {meta} are not of the same storage: the files {DATA_PAIR_FILE} and "
-                f"{META_PAIR_FILE} differ"
-            )
-    except OSError as problem:
+        if meta is not None:
+            files = (pair_file, meta / META_PAIR_FILE)
+            problem = pair_problem(*(PairContent.decode(file.read_bytes()) for file in files))
+            if problem is not None:
+                raise CannotInspect(f"{root} and {meta} do not belong together: {problem}")
+    except OSError as error:
         raise CannotInspect(
-            f"{root} and {meta} do not belong together: cannot read {problem.filename}: "
-            f"{problem.strerror}"
-        ) from problem
+            f"{root} and {meta} do not belong together: cannot read {error.filename}: "
+            f"{error.strerror}"
+        ) from error
     try:
         raw = path.read_bytes()
         path = path.with_name(FLUSHED_FILE)

@@ -185,6 +185,8 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
         _check_owner(ControlHeader.decode(file.read(0, HEADER_BYTES)), expected)
         _make_durable(file)
         entries, damage = _read(file, expected.num_partitions)
+        if pair is not None:
+            pair.advance()
         marks = open_marks(home, expected.num_partitions)
         held.pop_all()
         return ControlFile(file, entries, damage, marks, pair)

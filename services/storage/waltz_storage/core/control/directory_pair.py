@@ -4,15 +4,25 @@ The meta directory has the control file, the data directory has the segments. A 
 directories could be started with the segments of another storage, or without segments. Its control
 file would then prove records that the storage does not have. So each directory has a *pair
 file*, created before the control file, and a storage starts only if both pair files have the same
-UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file. Files are
-used only through the `Disk` objects that the caller passes.
+UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file.
+
+Each start also raises the *generation* in both pair files, first in the data directory. So a volume
+that was restored from a copy of an earlier start is noticed: its generation differs from that of
+the other volume. After a crash between the two writes, the data directory is one generation ahead,
+and the storage starts. The same difference may come from a copy of the meta volume of one start
+before: that is safe, because its control file has only older sessions and marks than the log.
+
+Files are used only through the `Disk` objects that the caller passes.
 """
 
 from __future__ import annotations
 
+import struct
 import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from zlib import crc32
 
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk, DiskFile
@@ -23,6 +33,11 @@ META_PAIR_FILE = "waltz-storage.meta"
 
 _PAIR_ID_BYTES = 36
 """A UUID as text."""
+_SLOT = struct.Struct(">qI")
+"""A generation, and a checksum of it and the UUID."""
+_SLOT_OFFSETS = (64, 80)
+"""Even generations are in the first slot, odd ones in the second: a torn write destroys none."""
+_FILE_BYTES = 96
 
 IN_USE = "failed to acquire the lock: another process uses this storage directory"
 
@@ -83,10 +98,62 @@ class Pair:
     data: DiskFile
     meta: DiskFile
 
+    def advance(self) -> None:
+        """Raise the generation in both files, durably; raises OSError, NoSpace, DiskFailed."""
+        data, meta = (PairContent.decode(file.read(0, _FILE_BYTES)) for file in self)
+        assert data.generation in (meta.generation, meta.generation + 1), "checked by `lock_pair`"
+        for file in self:
+            raised = PairContent(data.pair_id, meta.generation + 1)
+            file.write_durably(*raised.slot())
+
+    def __iter__(self) -> Iterator[DiskFile]:
+        return iter((self.data, self.meta))
+
     def close(self) -> None:
         """Release both directories."""
         self.data.close()
         self.meta.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PairContent:
+    """The content of a pair file; the generation is 0 until the first start is complete."""
+
+    pair_id: bytes
+    generation: int
+
+    @classmethod
+    def decode(cls, raw: bytes) -> PairContent:
+        """Read a pair file, which may be cut off."""
+        pair_id, generation = raw[:_PAIR_ID_BYTES], 0
+        for offset in _SLOT_OFFSETS:
+            slot = raw[offset : offset + _SLOT.size]
+            if len(slot) == _SLOT.size:
+                found, checksum = _SLOT.unpack(slot)
+                if checksum == _checksum(pair_id, found):
+                    generation = max(generation, found)
+        return cls(pair_id, generation)
+
+    def slot(self) -> tuple[int, bytes]:
+        """Return where the generation is written, and its bytes."""
+        checksum = _checksum(self.pair_id, self.generation)
+        return _SLOT_OFFSETS[self.generation % 2], _SLOT.pack(self.generation, checksum)
+
+
+def pair_problem(data: PairContent, meta: PairContent) -> str | None:
+    """Return why two directories are not a pair, None if they are one."""
+    if data.pair_id != meta.pair_id or len(data.pair_id) < _PAIR_ID_BYTES:
+        return f"{DATA_PAIR_FILE} and {META_PAIR_FILE} differ"
+    if data.generation not in (meta.generation, meta.generation + 1):
+        return (
+            f"{DATA_PAIR_FILE} is of start {data.generation}, but {META_PAIR_FILE} of start "
+            f"{meta.generation}: one of the volumes was restored from an older copy"
+        )
+    return None
+
+
+def _checksum(pair_id: bytes, generation: int) -> int:
+    return crc32(generation.to_bytes(8, "big", signed=True), crc32(pair_id))
 
 
 def lock_pair(data: Disk, meta: Disk) -> Pair:
@@ -116,15 +183,13 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
 
 
 def _compare(pair: Pair) -> None:
-    data_id, meta_id = (file.read(0, _PAIR_ID_BYTES) for file in (pair.data, pair.meta))
-    if data_id != meta_id or len(data_id) < _PAIR_ID_BYTES:
-        raise DirectoryRefused(
-            f"{_NOT_A_PAIR}: {DATA_PAIR_FILE} and {META_PAIR_FILE} differ. {_REMEDY}"
-        )
+    problem = pair_problem(*(PairContent.decode(file.read(0, _FILE_BYTES)) for file in pair))
+    if problem is not None:
+        raise DirectoryRefused(f"{_NOT_A_PAIR}: {problem}. {_REMEDY}")
 
 
 def _write(pair: Pair, text: bytes) -> None:
-    for file in (pair.data, pair.meta):
+    for file in pair:
         file.truncate(0)
-        file.write(0, text)
+        file.write(0, text.ljust(_FILE_BYTES, b"\0"))
         file.flush()
