@@ -325,8 +325,8 @@ class InProcessCluster:
         that were never committed.
         """
         nodes = [storage.node for storage in self.storages if storage.node is not None]
-        replicas = [node.directory.partition(partition) for node in nodes]
-        complete = [replica for replica in replicas if replica.log.max_id >= last]
+        replicas = [node.directory.partitions.get(partition) for node in nodes]
+        complete = [replica for replica in replicas if replica and replica.log.max_id >= last]
         if not complete:
             raise RuntimeError(f"partition {partition}: no running storage has transaction {last}")
         return max(complete, key=lambda replica: replica.info.session_id)

@@ -178,6 +178,15 @@ class MemoryDisk:
         for content in (node.durable, node.current):
             _Change(position, data).apply(content)
 
+    def lose_directory(self, path: str) -> None:
+        """Remove a directory and its files durably, as an administrator by mistake does."""
+        for names in (self._names, self._durable_names):
+            for name in [each for each in names if each.startswith(f"{path}/")]:
+                del names[name]
+        self._pending_names = [c for c in self._pending_names if not c[1].startswith(f"{path}/")]
+        self.directories.discard(path)
+        self._durable_directories.discard(path)
+
     def restarted(self) -> MemoryDisk:
         """Return the disk as the next process finds it: all written data are still cached."""
         nodes = [*self._names.values(), *self._durable_names.values()]

@@ -215,7 +215,7 @@ def test_index_torn_at_checkpoint_is_rebuilt(seed: int) -> None:
 
 def test_index_torn_by_truncation_below_local_mark_loses_no_answered_append() -> None:
     """A crash leaves zeros in the index, at its former size, and a valid last entry."""
-    run = History(60_000, 21_030)
+    run = History(60_000, 21_008)
     for data in (0, 126, 100, 0, 126):
         run.run(Step("append", 0, data))
     run.run(Step("mark", 0, 0))

@@ -71,9 +71,7 @@ def damage_of(directory: StorageDirectory) -> str:
 
 
 def remove_directory(disk: MemoryDisk) -> None:
-    for name in disk.names(str(P)):
-        disk.remove(f"{P}/{name}")
-    disk.directories.discard(str(P))
+    disk.lose_directory(str(P))
 
 
 def remove_files(disk: MemoryDisk) -> None:

@@ -189,3 +189,31 @@ def test_server_with_late_watches_and_outdated_reads_recovers() -> None:
         assert await client.append(0, b"y") == 0
 
     play(scenario, servers=2)
+
+
+def test_storage_that_lost_a_partition_directory_is_not_counted() -> None:
+    """Storages 0 and 1 acknowledged three appends; storage 1 is absent, storage 0 lost its log."""
+
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        await cluster.kill_storage(2)
+        for number in range(3):
+            assert await client.append(0, b"acknowledged %d" % number) == number
+        await cluster.kill_server()
+        for number in (0, 1):
+            await cluster.kill_storage(number)
+        cluster.storages[0].disk.lose_directory("0")
+        for number in (0, 2):
+            await cluster.start_storage(number)
+        await cluster.start_server()
+        with pytest.raises(TimeoutError):
+            await cluster.ready(60)
+        node = cluster.storages[0].node
+        assert node is not None
+        assert "its directory is missing" in str(node.directory.refused[0])
+        await cluster.start_storage(1)
+        await cluster.ready()
+        assert await client.append(0, b"after") == 3
+        found = [transaction.data for transaction in cluster.transactions(0)]
+        assert found == [b"acknowledged 0", b"acknowledged 1", b"acknowledged 2", b"after"]
+
+    play(scenario)
