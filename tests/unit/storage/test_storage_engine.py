@@ -75,7 +75,7 @@ def test_appends_waiting_together_share_one_write_and_flush(
     assert kinds(answers) == ["SuccessResponse"] * 50
     assert [answer.seq_num for answer in answers] == list(range(50))
     assert disk.flushes == before + 1
-    assert len(writes) == 2, "one write, one flush"
+    assert len(writes) == 3, "one write, one flush, one flushed mark"
 
 
 def test_round_flushes_each_partition_once(engine: InlineEngine, disk: MemoryDisk) -> None:

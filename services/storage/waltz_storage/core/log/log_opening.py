@@ -136,13 +136,13 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     found = disk.exists(identity.directory)
     if found and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
         return
-    what = "has no segments" if found else "is missing"
+    what = "its directory has no segments" if found else "its directory is missing"
     has = f"records up to {known.reaches}" if known.reaches >= 0 else "taken part in a session"
     raise PartitionDamaged(
         identity.partition,
         identity.directory,
         0,
-        f"its directory {what}, although the partition has {has}",
+        f"{what}, although the partition has {has}",
     )
 
 
