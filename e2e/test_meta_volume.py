@@ -36,7 +36,11 @@ def test_storage_restarts_with_both_volumes_and_refuses_to_start_with_one(
     namespace.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     claims = {each["metadata"]["name"] for each in namespace.find("pvc", "waltz.dev/pool=p")}
     assert claims == {f"data-{_POD}", f"meta-{_POD}"}
-    assert list_files(namespace, "/meta") == {"waltz-storage.ctl", "waltz-storage.meta"}
+    assert list_files(namespace, "/meta") == {
+        "waltz-storage.ctl",
+        "waltz-storage.flushed",
+        "waltz-storage.meta",
+    }
     assert list_files(namespace, "/data") == {"0", "waltz-storage.data"}
 
     witness = Witness(namespace)

@@ -9,19 +9,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk
-from waltz_server.core.replication.session_recovery import (
-    Copy,
-    Mark,
-    Measure,
-    SessionRecovery,
-    Step,
-    Truncate,
-)
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
+from waltz_server.core.replication.session_recovery import SessionRecovery
 from waltz_storage.core.errors import DirectoryRefused, RequestRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.partition import StoragePartition
@@ -164,7 +159,7 @@ class Trio:
         except RequestRefused:
             recovery.failed(name)
 
-    def _ask(self, name: str, request: storage.Request) -> storage.Response:
+    def _ask(self, name: str, request: storage.Request) -> Any:
         return self.replica(name).handle(request, _VERSION)
 
 

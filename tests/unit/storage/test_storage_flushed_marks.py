@@ -187,11 +187,12 @@ def test_older_volume_with_other_records_is_damage() -> None:
 
 
 def test_damaged_or_missing_marks_are_written_anew() -> None:
-    for change in (
+    changes: list[Callable[[MemoryDisk], None]] = [
         lambda disk: disk.remove(FLUSHED_FILE),
         lambda disk: disk.open(FLUSHED_FILE).truncate(0),
         lambda disk: disk.open(FLUSHED_FILE).write(0, bytes(2 * PARTITION_BYTES)),
-    ):
+    ]
+    for change in changes:
         disk = used()
         change(disk)
         directory = open_on(disk)

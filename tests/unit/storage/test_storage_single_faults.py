@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -123,6 +123,21 @@ def flipped(meta: bool, path: str, place: int, bit: int) -> Fault:
     return apply
 
 
+def older_data(copy: Volumes, volumes: Volumes) -> Volumes:
+    """Restore the data volume from a copy."""
+    return Volumes(copy.copy().data, volumes.meta)
+
+
+def older_meta(copy: Volumes, volumes: Volumes) -> Volumes:
+    """Restore the meta volume from a copy."""
+    return Volumes(volumes.data, copy.copy().meta)
+
+
+def older_storage(copy: Volumes, _: Volumes) -> Volumes:
+    """Restore both volumes from a copy."""
+    return copy.copy()
+
+
 def flips(bits: range, *, two_volumes: bool) -> int:
     """Check a flip of ``bits`` of every byte of every file; return the number of cases."""
     cases = 0
@@ -197,8 +212,8 @@ def test_lost_disk_loses_nothing(absent: str, *, two_volumes: bool) -> None:
 @pytest.mark.parametrize("absent", ["b", "c"])
 def test_volume_of_an_earlier_moment_loses_nothing(absent: str) -> None:
     for copy in past(two_volumes=True).copies:
-        check(lambda v, c=copy: Volumes(c.copy().data, v.meta), two_volumes=True, absent=absent)
-        check(lambda v, c=copy: Volumes(v.data, c.copy().meta), two_volumes=True, absent=absent)
+        check(partial(older_data, copy), two_volumes=True, absent=absent)
+        check(partial(older_meta, copy), two_volumes=True, absent=absent)
 
 
 @pytest.mark.parametrize("absent", ["b", "c"])
@@ -206,4 +221,4 @@ def test_volume_of_an_earlier_moment_loses_nothing(absent: str) -> None:
 def test_storage_of_an_earlier_session_loses_nothing(absent: str, *, two_volumes: bool) -> None:
     before = past(two_volumes=two_volumes)
     for copy in before.copies[: before.same_session]:
-        check(lambda _, c=copy: c.copy(), two_volumes=two_volumes, absent=absent)
+        check(partial(older_storage, copy), two_volumes=two_volumes, absent=absent)
