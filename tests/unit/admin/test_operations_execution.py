@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import uuid
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, cast
 
 import pytest
 
@@ -17,12 +20,16 @@ from waltz.admin import (
     ReplicaObservation,
     ReplicaRecovery,
     Stalled,
+    StorageAdmin,
     Unassignment,
     carry_out,
+    execution,
 )
-from waltz.admin.core.steps import DropReplicas, Step, SwitchOn, Wait
+from waltz.admin.core.steps import CopyReplica, DropReplicas, Step, SwitchOn, Wait
 from waltz.metadata.cluster import Cluster
-from waltz.net import PLAINTEXT, ConnectionLost
+from waltz.metadata.core.formats import StoreParams
+from waltz.net import PLAINTEXT, ConnectionLost, RpcConnection
+from waltz.testing import run
 
 A, B, C = "a:1", "b:1", "c:1"
 
@@ -87,6 +94,43 @@ async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
     )
     with pytest.raises(TimeoutError, match=expected):
         await executor.perform(SwitchOn(A, (0,)))
+
+
+class SlowCopy(OrderExecutor):
+    """Copies from and to storages that are not asked."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Cluster, Params()), PLAINTEXT, answer_seconds=10)
+
+    async def _admin(self, storage: str) -> StorageAdmin:
+        return cast(StorageAdmin, nullcontext())
+
+
+class Params:
+    async def store_params(self) -> StoreParams:
+        return StoreParams(uuid.UUID(int=1), 1)
+
+
+@pytest.mark.parametrize(("silence", "copied"), [(9, True), (11, False)])
+def test_copy_may_last_as_long_as_it_makes_progress(
+    monkeypatch: pytest.MonkeyPatch, silence: float, copied: bool
+) -> None:
+    async def open_storage(*_: object) -> RpcConnection:
+        return RpcConnection(cast(Any, None))
+
+    async def copy(*_: object, progress: Callable[[int, int], None], **__: object) -> None:
+        for position in range(4):
+            await asyncio.sleep(silence)
+            progress(position, 3)
+
+    monkeypatch.setattr(RpcConnection, "open_storage", open_storage)
+    monkeypatch.setattr(execution, "copy_offline", copy)
+
+    async def main() -> None:
+        with nullcontext() if copied else pytest.raises(TimeoutError):
+            await SlowCopy().perform(CopyReplica(A, B, 0))
+
+    run(main())
 
 
 async def test_refused_order_takes_no_step(cluster: Model) -> None:

@@ -14,7 +14,7 @@ from waltz.admin.core.replicas import StorageReplicas
 from waltz.metadata.core.storage_maps import add_storage_node
 from waltz_operator.core.names import FINALIZER
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Incomplete, Present
+from waltz_operator.core.observed import Incomplete, Present, Unreachable
 from waltz_operator.core.planning import plan
 from waltz_operator.core.status import cluster_status, has_quorum
 from waltz_operator.core.steps import (
@@ -124,6 +124,21 @@ def test_absent_metadata_of_a_cluster_with_a_known_key_is_a_problem(known_by: st
     statuses = cluster_status(world.desired(), world.observed(), decided, "2026-01-01T00:00:00Z")
     ready = next(each for each in statuses.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == ("False", "MetadataLost")
+
+
+def test_condition_keeps_the_time_of_its_last_change() -> None:
+    """With a new time at each reconcile, the status would be written each second."""
+    world = started()
+    observed, begun = world.observed(), "2026-01-01T00:00:00Z"
+    first = cluster_status(world.desired(), observed, next_plan(world), begun)
+    assert world.cluster is not None
+    world.cluster["status"] = first.to_json()
+    later = cluster_status(world.desired(), observed, next_plan(world), "2026-01-01T00:01:00Z")
+    assert later == first
+    nothing = replace(observed, metadata=Unreachable("no answer"))
+    lost = cluster_status(world.desired(), nothing, next_plan(world), "2026-01-01T00:02:00Z")
+    (ready,) = (each for each in lost.conditions if each.type == "Ready")
+    assert (ready.status, ready.last_transition_time) == ("False", "2026-01-01T00:02:00Z")
 
 
 def test_key_of_another_cluster_at_the_root_does_not_become_the_own_key() -> None:

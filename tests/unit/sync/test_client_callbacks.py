@@ -329,6 +329,32 @@ def test_set_partitions_changes_the_active_partitions(
         open_client(Recording()).set_partitions([0])
 
 
+def test_deactivated_partition_applies_no_further_transaction(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    """All transactions have arrived in one batch when the partition is deactivated."""
+    for number in range(10):
+        other.append(0, b"%d" % number)
+    applying, deactivated = threading.Event(), threading.Event()
+
+    def wait_at_three(transaction: waltz.Transaction[bytes]) -> None:
+        if transaction.id == 3:
+            applying.set()
+            assert deactivated.wait(10)
+
+    app = Recording(before=wait_at_three)
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    assert applying.wait(10)
+    deactivating = threading.Thread(target=client.set_partitions, args=([],))
+    deactivating.start()
+    until(lambda: not client.active_partitions)
+    client.log.high_water_mark(0)  # The event loop has had its next turn afterwards.
+    deactivated.set()
+    deactivating.join()
+    assert [transaction.id for transaction in app.applied] == [0, 1, 2, 3]
+
+
 def test_open_context_of_a_deactivated_partition_is_reported(
     cluster: SyncCluster, open_client: Open
 ) -> None:

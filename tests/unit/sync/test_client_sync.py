@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 import waltz
 from waltz.sync import SyncClient, WrongProcess, WrongThread, opened
+from waltz.sync.event_loop import EventLoopThread
 from waltz.testing import SyncCluster
 
 
@@ -71,6 +73,31 @@ def test_sync_client_raises_the_same_errors(client: SyncClient[bytes]) -> None:
     client.append(0, b"x", write_locks=row)
     with pytest.raises(waltz.LockFailed):
         client.append(0, b"y", write_locks=row, mark=-1)
+
+
+def test_interrupted_call_cancels_its_work() -> None:
+    """An append must not go on after Ctrl-C."""
+    begun, cancelled = threading.Event(), threading.Event()
+    loop = EventLoopThread("interrupted")
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupt() -> None:
+        assert begun.wait(10)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupting, _ = in_thread(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(work())
+    assert cancelled.wait(10)
+    interrupting.join()
+    loop.stop()
 
 
 def test_build_runs_on_the_calling_thread_and_may_use_the_client(

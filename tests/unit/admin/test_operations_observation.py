@@ -1,0 +1,42 @@
+"""Which storages an observation queries."""
+
+from __future__ import annotations
+
+import uuid
+
+from waltz.admin import ObservationScope
+from waltz.admin.core.replicas import StorageReplicas
+from waltz.admin.observation import ReplicaObserver
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import PartitionMetadata, ReplicaState, StoreParams
+from waltz.metadata.lifecycle import create_cluster
+from waltz.net import PLAINTEXT
+from waltz.testing.zookeeper import MemoryZooKeeper
+
+ROOT = "/log"
+ASSIGNED, FORMER, UNUSED = "assigned:1", "former:1", "unused:1"
+
+
+class NamingObserver(ReplicaObserver):
+    """Answers for each storage instead of querying it."""
+
+    async def _query(
+        self, storage: str, admin_port: int | None, params: StoreParams
+    ) -> StorageReplicas:
+        return StorageReplicas({})
+
+
+async def test_storages_of_the_assignment_and_of_the_last_session_are_queried() -> None:
+    """A change of replicas is complete only when the former replica is out of the session."""
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, ROOT, "log", 1, key=uuid.UUID(int=1))
+    cluster = Cluster(store, ROOT)
+    for storage in (ASSIGNED, FORMER, UNUSED):
+        await cluster.add_storage_node(storage, 0, 9001)
+    await cluster.assign_partitions(ASSIGNED, [0])
+    states = {storage: ReplicaState(4, 10) for storage in (ASSIGNED, FORMER)}
+    version = (await cluster.partition_metadata(0)).version
+    await cluster.write_partition_metadata(0, PartitionMetadata(1, 4, states), version)
+    observer = NamingObserver(cluster, PLAINTEXT, answer_seconds=1)
+    observation = await observer.observe(ObservationScope((0,)))
+    assert set(observation.storages) == {ASSIGNED, FORMER}

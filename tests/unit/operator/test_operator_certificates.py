@@ -1,0 +1,18 @@
+"""The certificates that the operator makes."""
+
+from __future__ import annotations
+
+import datetime
+
+from cryptography import x509
+
+from waltz_operator.shell.certificates import issue, make_authority
+
+CLOCK_DIFFERENCE = datetime.timedelta(minutes=59)
+
+
+def test_certificates_are_valid_on_nodes_whose_clocks_are_slow() -> None:
+    authority = make_authority("log")
+    slow = datetime.datetime.now(datetime.UTC) - CLOCK_DIFFERENCE
+    for pair in (authority, issue(authority, "log.waltz")):
+        assert x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc < slow

@@ -1,0 +1,63 @@
+"""The tasks of a stream's micro-batch when the log has become shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from pyspark.sql.types import StructType
+
+from waltz.net import PLAINTEXT
+from waltz.spark import stream_reader
+from waltz.spark.batch_reader import SliceTask
+from waltz.spark.core.offsets import offset_of
+from waltz.spark.core.options import parse_options
+from waltz.spark.core.payload import Payload
+from waltz.spark.core.slices import PositionMissing, Slice
+from waltz.spark.log_reader import ClusterLocation
+from waltz.spark.stream_reader import WaltzStreamReader
+
+
+class Log:
+    """A reader of a cluster with one partition whose log ends at ``mark``; and its cache."""
+
+    num_partitions = 1
+
+    def __init__(self, mark: int) -> None:
+        self._mark = mark
+
+    def open(self, where: ClusterLocation) -> Log:
+        return self
+
+    def marks(self, partitions: Iterable[int]) -> dict[int, int]:
+        return dict.fromkeys(partitions, self._mark)
+
+    def confirmed_marks(self, starts: Mapping[int, int]) -> dict[int, int]:
+        return self.marks(starts)
+
+
+def reader(monkeypatch: pytest.MonkeyPatch, mark: int, **given: str) -> WaltzStreamReader:
+    monkeypatch.setattr(stream_reader, "READER_CACHE", Log(mark))
+    options = parse_options({"zookeeper": "zk:2181"} | given)
+    payload = Payload("binary", options.mode, StructType())
+    return WaltzStreamReader(ClusterLocation("zk:2181", "/log", PLAINTEXT, 1), options, payload)
+
+
+def slices(stream: WaltzStreamReader, start: int, end: int) -> list[Slice]:
+    tasks = stream.partitions(offset_of({0: start}), offset_of({0: end}))
+    return [task.part for task in tasks if isinstance(task, SliceTask)]
+
+
+def test_batch_of_an_earlier_run_ends_where_a_restored_log_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = reader(monkeypatch, mark=4, missingPositions="continue")
+    assert slices(stream, 0, 10) == [Slice(0, 0, 4)]
+    assert slices(stream, 5, 10) == []
+
+
+def test_batch_of_an_earlier_run_beyond_a_restored_log_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(PositionMissing):
+        slices(reader(monkeypatch, mark=4), 0, 10)
