@@ -172,4 +172,34 @@ NET_BUGS = (
             "unit/net/test_net_tls_reload.py::test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once"
         ),
     ),
+    Planted(
+        "a port accepts any number of connections",
+        Package.NET,
+        "if self.open < self.limit:\n",
+        "if self.open >= 0:\n",
+        "One process can use up the file handles of another.",
+        nodes(
+            "unit/net/test_net_accepted.py::test_connection_beyond_the_limit_is_closed_logged_once_and_counted"
+        ),
+    ),
+    Planted(
+        "the end of a connection is not counted",
+        Package.NET,
+        "self._connections.discard(connection)\nself._accepted.leave()\n",
+        "self._connections.discard(connection)\n",
+        "A port refuses all connections after a while.",
+        nodes(
+            "unit/net/test_net_accepted.py::test_connection_beyond_the_limit_is_closed_logged_once_and_counted"
+        ),
+    ),
+    Planted(
+        "incomplete messages are not bounded together",
+        Package.NET,
+        "return self.incomplete_bytes <= self.max_incomplete_bytes\n",
+        "return True\n",
+        "Many connections with incomplete messages fill the memory.",
+        nodes(
+            "unit/net/test_net_accepted.py::test_incomplete_messages_of_all_connections_together_are_bounded"
+        ),
+    ),
 )

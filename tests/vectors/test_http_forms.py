@@ -12,7 +12,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from waltz.net import PLAINTEXT
+from waltz.net import PLAINTEXT, AcceptedConnections
 from waltz.runtime.core.json_metrics import JsonKind, JsonMetrics
 from waltz.runtime.core.timer import Timer
 from waltz.testing.disk import MemoryDisk
@@ -53,6 +53,7 @@ class _Node:
     )
     store = SimpleNamespace(health=SimpleNamespace(unhealthy_since=None))
     feed_cache_misses = data_cache_misses = 0
+    accepted = AcceptedConnections()
 
     def __init__(self, num_partitions: int) -> None:
         cores = [Partition(n, PartitionSettings(), DataCache(1)) for n in range(num_partitions)]
@@ -130,7 +131,13 @@ def test_storage_metrics_and_health_have_the_form_of_the_vectors(
     for partition in partitions:
         directory.assign(partition)
     sources = StorageSources(
-        directory, lambda partition: 0, lambda: 0, lambda: 0, lambda: 0, lambda: None
+        directory,
+        lambda partition: 0,
+        lambda: 0,
+        lambda: 0,
+        lambda: 0,
+        lambda: None,
+        AcceptedConnections(),
     )
     found = storage_metrics(sources, lambda: 1.0).json.http_form()
     _assert_has_all(json.loads(json.dumps(found)), expected, "waltz-storage")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from waltz.net import AcceptedConnections
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -25,7 +26,13 @@ def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None
     count = expected["gauges"][f"{_GROUP}.waltz-storage-num-partitions"]["value"]
     directory = StorageDirectory(MemoryDisk(), UUID(int=1), count, LogOptions(lambda: 1))
     sources = StorageSources(
-        directory, lambda partition: 0, lambda: 0, lambda: 0, lambda: 0, lambda: None
+        directory,
+        lambda partition: 0,
+        lambda: 0,
+        lambda: 0,
+        lambda: 0,
+        lambda: None,
+        AcceptedConnections(),
     )
     metrics = storage_metrics(sources, lambda: 1.0)
     metrics.json.bean_form()

@@ -3,6 +3,7 @@
 * `connection`: `FrameConnection`, one end of a connection of one of the three protocols
 * `keep_alive`: the TCP options by which a connection notices a vanished peer
 * `decoding`: decodes received messages so that no message can end the process
+* `accepted`: bounds the connections of a port and the memory of their incomplete messages
 * `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections
 * `network`: `Network`, the interface by which a process opens and accepts connections, and its
@@ -14,6 +15,7 @@
 * `certificates`: reads and makes certificates in PEM files
 """
 
+from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.core.backoff import Backoff
 from waltz.net.decoding import decoded
@@ -27,6 +29,7 @@ from waltz.net.tls import PLAINTEXT, TlsConfig, TlsConfigError
 __all__ = [
     "PLAINTEXT",
     "TCP",
+    "AcceptedConnections",
     "Backoff",
     "ConnectionLost",
     "DialFailed",

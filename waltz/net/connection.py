@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from waltz.net.accepted import AcceptedConnections
 from waltz.net.keep_alive import set_keep_alive
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
 
@@ -75,7 +76,8 @@ class FrameHandler(Protocol):
 class FrameConnection(asyncio.Protocol):
     """A connection, with its handshake, framing, keep-alives and backpressure.
 
-    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`.
+    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. A connection
+    that counts in ``accepted`` is closed if its incomplete frame would exceed their bound.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class FrameConnection(asyncio.Protocol):
         *,
         dialer: bool,
         on_end: Callable[[FrameConnection], None] | None = None,
+        accepted: AcceptedConnections | None = None,
     ) -> None:
         self.spec = spec
         self.handler = handler
@@ -95,7 +98,11 @@ class FrameConnection(asyncio.Protocol):
         self._paused_by_handler = False
         self._reading = True
         self._on_end = on_end
-        self._decoder = FrameDecoder(spec)
+        self._accepted = accepted
+        self._held_bytes = 0
+        """Bytes of the incomplete frame, as far as they are counted in ``accepted``."""
+        large_types = None if dialer else spec.large_requests
+        self._decoder = FrameDecoder(spec, large_types=large_types)
         self._ready = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -181,6 +188,7 @@ class FrameConnection(asyncio.Protocol):
             return
         try:
             bodies = self._decoder.feed(data)
+            self._count_incomplete(self._decoder.incomplete_bytes)
             if not self._ready and self._decoder.version is not None:
                 self._ready = True
                 self._finish_handshake()
@@ -219,6 +227,20 @@ class FrameConnection(asyncio.Protocol):
         if not self.closed:
             self.handler.writable()
 
+    def allow_large_requests(self, allowed: bool) -> None:
+        """Set whether the peer of a listener may send the large messages of the protocol."""
+        self._decoder.large_types = self.spec.large_requests if allowed else frozenset()
+
+    def _count_incomplete(self, held: int) -> None:
+        """Count the bytes of the incomplete frame; raises ProtocolViolation beyond the bound."""
+        change, self._held_bytes = held - self._held_bytes, held
+        accepted = self._accepted
+        if change and accepted is not None and not accepted.hold(change) and change > 0:
+            raise ProtocolViolation(
+                f"the incomplete messages of all connections exceed "
+                f"{accepted.max_incomplete_bytes} bytes"
+            )
+
     def _update_reading(self) -> None:
         """Start or stop reading from the transport.
 
@@ -249,6 +271,7 @@ class FrameConnection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
+        self._count_incomplete(0)
         self._outgoing.clear()
         self._stop_timer()
         if not self._handshake.done():

@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import FrameConnection, FrameHandler
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec
@@ -32,16 +33,22 @@ class ListenFailed(OSError):
 class Listener:
     """A listening socket of one protocol, and its connections.
 
-    ``new_handler`` makes a handler for each accepted connection.
+    ``new_handler`` makes a handler for each accepted connection. ``accepted`` counts and bounds the
+    connections; None: the default bounds, for this port alone.
     """
 
     def __init__(
-        self, spec: ProtocolSpec, new_handler: Callable[[], FrameHandler], tls: TlsConfig
+        self,
+        spec: ProtocolSpec,
+        new_handler: Callable[[], FrameHandler],
+        tls: TlsConfig,
+        accepted: AcceptedConnections | None = None,
     ) -> None:
         self.spec = spec
         self.port = 0
         self._new_handler = new_handler
         self._tls = tls
+        self._accepted = accepted or AcceptedConnections()
         # Load the TLS files now, so that unusable files stop the start of the process. Otherwise
         # only the first connection would show the error.
         tls.listening_context()
@@ -85,7 +92,7 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            accepted, _ = listening.accept()
+            accepted, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -99,6 +106,9 @@ class Listener:
             loop = asyncio.get_running_loop()
             loop.remove_reader(listening)
             loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
+            return
+        if not self._accepted.enter(self.spec.name, f"{address[0]}:{address[1]}"):
+            accepted.close()
             return
         accepted.setblocking(False)
         task = asyncio.get_running_loop().create_task(self._enter(accepted))
@@ -117,7 +127,11 @@ class Listener:
         def new_connection() -> FrameConnection:
             nonlocal connection
             connection = FrameConnection(
-                self.spec, self._new_handler(), dialer=False, on_end=self._connections.discard
+                self.spec,
+                self._new_handler(),
+                dialer=False,
+                on_end=self._ended,
+                accepted=self._accepted,
             )
             self._connections.add(connection)
             return connection
@@ -142,9 +156,17 @@ class Listener:
                 # asyncio does not report a failed TLS handshake to the connection itself
                 # (test_refused_peer_leaves_no_connection).
                 connection.abort(why)
+            else:
+                self._accepted.leave()
         except asyncio.CancelledError:
             accepted.close()
+            if connection is None:
+                self._accepted.leave()
             raise
+
+    def _ended(self, connection: FrameConnection) -> None:
+        self._connections.discard(connection)
+        self._accepted.leave()
 
     async def _expect_tls(self, accepted: socket.socket) -> None:
         """Wait for the peer's first byte, and raise OSError if it does not begin TLS."""

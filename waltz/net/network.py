@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import FrameConnection, FrameHandler
 from waltz.net.dialer import dial
 from waltz.net.listener import Listener
@@ -44,9 +45,16 @@ class Network(Protocol):
         """Open a connection to ``host:port``; see `waltz.net.dialer.dial`. Raises DialFailed."""
 
     def listener(
-        self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
+        self,
+        spec: ProtocolSpec,
+        new_handler: NewHandler,
+        tls: TlsConfig,
+        accepted: AcceptedConnections | None = None,
     ) -> ListeningPort:
-        """Return a port that does not listen until its ``start``. Raises TlsConfigError."""
+        """Return a port that does not listen until its ``start``. Raises TlsConfigError.
+
+        ``accepted`` counts and bounds the connections; None: the default bounds.
+        """
 
 
 class TcpNetwork:
@@ -59,10 +67,14 @@ class TcpNetwork:
         return await dial(host, port, spec, handler, tls)
 
     def listener(
-        self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
+        self,
+        spec: ProtocolSpec,
+        new_handler: NewHandler,
+        tls: TlsConfig,
+        accepted: AcceptedConnections | None = None,
     ) -> ListeningPort:
         """See Network."""
-        return Listener(spec, new_handler, tls)
+        return Listener(spec, new_handler, tls, accepted)
 
 
 TCP = TcpNetwork()

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.fields import TEXT, MalformedMessage, Reader
 
 _HEAD = struct.Struct(">bhi")
@@ -20,6 +21,8 @@ HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
 """A longer frame is refused before its body is read: the body could exhaust the memory."""
+MAX_SMALL_FRAME_BYTES = 1 << 20
+"""The limit for frames to a listener, except for the types in `ProtocolSpec.large_requests`."""
 MAX_RECORD_BYTES = MAX_FRAME_BYTES - (4 << 10)
 """The most bytes of one record: every message that carries the record alone fits into a frame."""
 _UNCOPIED_BYTES = 4 << 10
@@ -41,21 +44,34 @@ class ProtocolSpec:
     versions: tuple[int, ...]
     dialer_hello: str
     listener_hello: str
+    large_requests: frozenset[int] = frozenset()
+    """The types of the messages to the listening side that may exceed `MAX_SMALL_FRAME_BYTES`."""
 
     def limited_to(self, *versions: int) -> ProtocolSpec:
         """Return the same protocol with only ``versions``: tests use it as an older peer."""
-        return ProtocolSpec(self.name, self.magic, versions, self.dialer_hello, self.listener_hello)
+        return replace(self, versions=versions)
 
     def hello(self, dialer: bool) -> bytes:
         """Return the Hello frame of the dialing or the listening side."""
         return encode_hello(self.versions, self.dialer_hello if dialer else self.listener_hello)
 
 
+STORAGE_APPEND_TYPE = 6
+"""The message type of an append to a storage."""
+
+_APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE))
+_STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
+
 CLIENT_SERVER = ProtocolSpec(
-    "client/server", ord("L"), (0, 1, 2, 3, 4, 5), "Waltz Client", "Waltz Server"
+    "client/server", ord("L"), (0, 1, 2, 3, 4, 5), "Waltz Client", "Waltz Server", _APPENDS
 )
 STORAGE = ProtocolSpec(
-    "storage", ord("S"), (0, 1, 2), "Waltz Storage Client", "Waltz Storage Server"
+    "storage",
+    ord("S"),
+    (0, 1, 2),
+    "Waltz Storage Client",
+    "Waltz Storage Server",
+    _STORAGE_APPENDS,
 )
 ADMIN = ProtocolSpec(
     "storage admin", ord("A"), (0, 1), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
@@ -120,8 +136,16 @@ class FrameDecoder:
     Chunks may end anywhere in a frame. The chunks of a long frame are joined only once.
     """
 
-    def __init__(self, spec: ProtocolSpec, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        spec: ProtocolSpec,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        *,
+        large_types: frozenset[int] | None = None,
+    ) -> None:
         self.spec = spec
+        self.large_types = large_types
+        """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types."""
         self.version: int | None = None
         self.peer_text: str | None = None
         self._max_frame_bytes = max_frame_bytes
@@ -161,6 +185,11 @@ class FrameDecoder:
             end = position + HEAD_BYTES + length
             if end > end_of_data:
                 self._needed = end - position
+                if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
+                    if end_of_data - position > HEAD_BYTES:
+                        self._check_large_frame(chunk[position + HEAD_BYTES], length)
+                    else:
+                        self._needed = HEAD_BYTES + 1
                 break
             if length:
                 body = chunk[position + HEAD_BYTES : end]
@@ -178,6 +207,11 @@ class FrameDecoder:
     def mid_frame(self) -> bool:
         """Whether only a part of the last frame has arrived."""
         return bool(self._chunks)
+
+    @property
+    def incomplete_bytes(self) -> int:
+        """How many bytes of the last frame have arrived, 0 if the last frame is complete."""
+        return self._buffered if self._chunks else 0
 
     def keep_alive(self) -> bytes:
         """Return an empty frame with the magic and version that the connection uses now."""
@@ -201,6 +235,18 @@ class FrameDecoder:
             )
         if not 0 <= length <= self._limit:
             raise ProtocolViolation(f"frame length {length} is outside 0..{self._limit}")
+
+    def _check_large_frame(self, message_type: int, length: int) -> None:
+        """Raise ProtocolViolation if a message of this type may not be so long.
+
+        This is checked before the body is received, because the body could exhaust the memory.
+        """
+        assert self.large_types is not None
+        if message_type not in self.large_types:
+            raise ProtocolViolation(
+                f"message of type {message_type} with {length} bytes, at most "
+                f"{MAX_SMALL_FRAME_BYTES} are allowed now"
+            )
 
     def _choose_version(self, body: bytes) -> None:
         """Handle the peer's Hello: choose the largest version that both sides offer."""

@@ -27,7 +27,7 @@ from waltz.protocol.fields import (
     Optional,
     SingleRecord,
 )
-from waltz.protocol.frames import STORAGE
+from waltz.protocol.frames import STORAGE, STORAGE_APPEND_TYPE
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
@@ -265,7 +265,7 @@ _TABLE = MessageTable(
         ),
         Layout(SetLowWaterMarkRequest, 4, (Field("low_water_mark", LONG), _OFFLINE)),
         Layout(TruncateRequest, 5, (*_TRANSACTION_ID, _OFFLINE)),
-        Layout(AppendRequest, 6, (Field("records", BATCH), _OFFLINE)),
+        Layout(AppendRequest, STORAGE_APPEND_TYPE, (Field("records", BATCH), _OFFLINE)),
         Layout(SuccessResponse, 7),
         Layout(FailureResponse, 8, (Field("failure", FAILURE),)),
         Layout(RecordHeaderRequest, 9, _TRANSACTION_ID),

@@ -15,7 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from waltz.net import DialFailed, FrameConnection, FrameHandler, ListenFailed, TlsConfig
+from waltz.net import (
+    AcceptedConnections,
+    DialFailed,
+    FrameConnection,
+    FrameHandler,
+    ListenFailed,
+    TlsConfig,
+)
 from waltz.net.network import ListeningPort, NewHandler
 from waltz.protocol import ProtocolSpec
 from waltz.testing.frames import FrameRule, FrameRules
@@ -233,17 +240,28 @@ class MemoryHost:
         return connection
 
     def listener(
-        self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
+        self,
+        spec: ProtocolSpec,
+        new_handler: NewHandler,
+        tls: TlsConfig,
+        accepted: AcceptedConnections | None = None,
     ) -> ListeningPort:
         """See Network."""
-        return MemoryListener(self._network, self.name, spec, new_handler)
+        return MemoryListener(
+            self._network, self.name, spec, new_handler, accepted or AcceptedConnections()
+        )
 
 
 class MemoryListener:
     """A port of a host; implements `waltz.net.ListeningPort`."""
 
     def __init__(
-        self, network: MemoryNetwork, host: str, spec: ProtocolSpec, new_handler: NewHandler
+        self,
+        network: MemoryNetwork,
+        host: str,
+        spec: ProtocolSpec,
+        new_handler: NewHandler,
+        accepted: AcceptedConnections,
     ) -> None:
         self.port = 0
         self.loop = asyncio.get_running_loop()
@@ -251,6 +269,7 @@ class MemoryListener:
         self._host = host
         self._spec = spec
         self._new_handler = new_handler
+        self._accepted = accepted
         # A dict keeps the order of the connections, so that `close` is the same in every run.
         self._connections: dict[FrameConnection, None] = {}
 
@@ -272,14 +291,22 @@ class MemoryListener:
     def _enter(self, transport: MemoryTransport) -> None:
         if transport.is_closing():
             return
+        if not self._accepted.enter(self._spec.name, "?"):
+            transport.abort()
+            return
         connection = FrameConnection(
-            self._spec, self._new_handler(), dialer=False, on_end=self._ended
+            self._spec,
+            self._new_handler(),
+            dialer=False,
+            on_end=self._ended,
+            accepted=self._accepted,
         )
         self._connections[connection] = None
         transport.connect(connection)
 
     def _ended(self, connection: FrameConnection) -> None:
         self._connections.pop(connection, None)
+        self._accepted.leave()
 
 
 class _Connection:

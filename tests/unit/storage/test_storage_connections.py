@@ -29,6 +29,7 @@ class Peer:
         self.congested = False
         self.reading = True
         self.changes = 0
+        self.large_allowed = True
         self.sent: list[bytes] = []
 
     def pause_reading(self) -> None:
@@ -40,6 +41,9 @@ class Peer:
         assert not self.reading
         self.reading = True
         self.changes += 1
+
+    def allow_large_requests(self, allowed: bool) -> None:
+        self.large_allowed = allowed
 
     def send(self, *frames: bytes) -> None:
         self.sent += frames
@@ -165,3 +169,11 @@ def test_first_request_of_a_session_logs_its_peer(
         "partition 2: session 7 is used by 10.0.0.1:4711",
         "partition 2: session 8 is used by 10.0.0.1:4711",
     ]
+
+
+def test_peer_may_send_large_messages_only_after_it_has_opened(scene: Scene) -> None:
+    assert not scene.peer.large_allowed
+    scene.receive(storage.OpenRequest(-1, -1, -1, uuid.UUID(int=2), 3))
+    assert not scene.peer.large_allowed, "the peer belongs to another cluster"
+    scene.receive(storage.OpenRequest(-1, -1, -1, uuid.UUID(int=1), 3))
+    assert scene.peer.large_allowed

@@ -100,6 +100,7 @@ def test_request_with_an_impossible_session_blocks_no_server(
 ) -> None:
     refused = engine.ask(request_of((1 << 63) - 1))
     assert "impossible" in refused.failure.message
-    assert engine.ask(storage.MaxTransactionIdRequest(1, 0, 0)).transaction_id == RECORDS - 1
+    end = engine.ask(storage.MaxTransactionIdRequest(1, 0, 0))
+    assert end == storage.MaxTransactionIdResponse(1, 0, 0, RECORDS - 1)
     began = engine.ask(storage.SetLowWaterMarkRequest(2, 0, 0, RECORDS - 1))
     assert isinstance(began, storage.SuccessResponse)

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.net import PLAINTEXT, DialFailed, FrameConnection, FrameHandler, ListenFailed
+from waltz.net import (
+    PLAINTEXT,
+    AcceptedConnections,
+    ConnectionLost,
+    DialFailed,
+    FrameConnection,
+    FrameHandler,
+    ListenFailed,
+)
 from waltz.net.network import ListeningPort
 from waltz.protocol import CLIENT_SERVER, ReqId, client_server
 from waltz.protocol.client_server import FeedRequest
@@ -338,3 +346,18 @@ async def test_rule_applies_to_its_direction_and_hosts_only(world: World) -> Non
     connection_of(accepted).send(FRAME)
     await eventually(lambda: dialed.bodies == [BODY])
     assert world.network.connections("server") == 1
+
+
+async def test_connection_beyond_the_limit_of_a_port_is_refused(world: World) -> None:
+    accepted = AcceptedConnections(limit=1)
+    host = world.network.host("server")
+    listener = host.listener(CLIENT_SERVER, world._accept, PLAINTEXT, accepted)
+    listener.start(None, PORT + 1)
+    first = await world.dial(PORT + 1)
+    with pytest.raises(ConnectionLost):
+        await world.dial(PORT + 1)
+    assert (accepted.open, accepted.refused) == (1, 1)
+    connection_of(first).close("done")
+    await eventually(lambda: accepted.open == 0)
+    await world.dial(PORT + 1)
+    await listener.close()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.core.backoff import Backoff
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
@@ -57,6 +58,11 @@ class ServerConfig(ClusterSettings):
     )
     advertised_port: OptionalPort = setting(
         "server.advertised.port", "port that clients connect to; not set: server.port", None
+    )
+    max_connections: Positive = setting(
+        "server.maxConnections",
+        "the most connections open at a time; further ones are closed at once",
+        MAX_CONNECTIONS,
     )
     lock_table_size: Positive = setting(
         "server.optimisticLockTableSize", "slots of a partition's lock table", 30_000

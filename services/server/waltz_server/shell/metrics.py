@@ -59,6 +59,18 @@ _PROCESS: tuple[Family[ServerNode], ...] = (
         "waltz-server-num-partitions",
         lambda node: len(node.partitions()),
     ),
+    gauge(
+        "waltz_server_connections",
+        "connections of clients that are open",
+        "connections",
+        lambda node: node.accepted.open,
+    ),
+    counter(
+        "waltz_server_refused_connections_total",
+        "connections closed at once, because `server.maxConnections` were open",
+        "refused-connections",
+        lambda node: node.accepted.refused,
+    ),
     certificate_left(
         "waltz_server_tls_certificate_left_seconds",
         lambda node: node.config.tls.certificate_days_left(),

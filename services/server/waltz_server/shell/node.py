@@ -17,7 +17,7 @@ from waltz.metadata.core.policy import Shuffle
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore, OpenStore
-from waltz.net import TCP, FrameConnection, Network
+from waltz.net import TCP, AcceptedConnections, FrameConnection, Network
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
@@ -95,8 +95,10 @@ class ServerNode:
         self._on_gone: OnGone = lambda partition: None
         self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
+        self.accepted = AcceptedConnections(config.max_connections)
+        """The connections on the port for clients."""
         self.listener = environment.network.listener(
-            clients, lambda: ClientConnection(self), config.tls
+            clients, lambda: ClientConnection(self), config.tls, self.accepted
         )
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     KEY_STORES,
@@ -52,6 +53,11 @@ class StorageConfig(ClusterSettings):
     )
     ports_file: OptionalFile = setting(
         "storage.ports.file", "file to write the ports in use to, as JSON", None
+    )
+    max_connections: Positive = setting(
+        "storage.maxConnections",
+        "the most connections open at a time on each port; further ones are closed at once",
+        MAX_CONNECTIONS,
     )
     directory: File = setting("storage.directory", "existing directory for the data")
     meta_directory: OptionalFile = setting(

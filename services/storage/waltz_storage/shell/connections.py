@@ -138,8 +138,12 @@ class ServerConnection(FrameHandler):
         """The highest session id of this peer's requests to each partition."""
 
     def ready(self, connection: FrameConnection) -> None:
-        """Store the connection, whose handshake is complete."""
+        """Store the connection, whose handshake is complete.
+
+        Before the peer has shown that it belongs to this cluster, it may send no large message.
+        """
         self._intake.connection = connection
+        connection.allow_large_requests(False)
 
     def received(self, bodies: list[bytes]) -> None:
         """Pass the requests of one chunk to the engine, together."""
@@ -194,6 +198,7 @@ class ServerConnection(FrameHandler):
         refusal = self._cluster.refusal(request.key, request.num_partitions)
         context = (request.session_id, request.seq_num, request.partition)
         if refusal is None:
+            _required(self._intake.connection).allow_large_requests(True)
             self._send(storage.SuccessResponse(*context))
         else:
             self._send(storage.FailureResponse(*context, refusal))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from waltz.net import AcceptedConnections
 from waltz.runtime.core.json_metrics import Clock, JsonKind
 from waltz.runtime.metrics import (
     Declared,
@@ -34,7 +35,7 @@ class StorageSources:
     """The parts of a storage that its metrics are read from.
 
     ``queued`` returns how many jobs of a partition wait. ``disk_free`` and ``disk_size`` return
-    bytes.
+    bytes. ``accepted`` are the connections on the port for servers.
     """
 
     directory: StorageDirectory
@@ -43,6 +44,7 @@ class StorageSources:
     disk_free: Callable[[], int]
     disk_size: Callable[[], int]
     certificate_days_left: Callable[[], float | None]
+    accepted: AcceptedConnections
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,18 @@ _PROCESS: tuple[Family[StorageSources], ...] = (
         "number of partitions that this storage serves",
         "waltz-storage-num-partitions",
         lambda storage: len(storage.directory.partitions),
+    ),
+    gauge(
+        "waltz_storage_connections",
+        "connections open on the port for servers",
+        "connections",
+        lambda storage: storage.accepted.open,
+    ),
+    counter(
+        "waltz_storage_refused_connections_total",
+        "connections closed at once, because `storage.maxConnections` were open",
+        "refused-connections",
+        lambda storage: storage.accepted.refused,
     ),
     gauge(
         "waltz_storage_refused_partitions",

@@ -20,7 +20,7 @@ from typing import Protocol
 from waltz.metadata.cluster import Cluster as ClusterMetadata
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.store import OpenStore
-from waltz.net import TCP, ListeningPort, Network
+from waltz.net import TCP, AcceptedConnections, ListeningPort, Network
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import ProcessMetrics
@@ -153,6 +153,7 @@ class StorageNode:
             )
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         engine = self._engine = environment.new_engine(directory, mailbox, environment.fail, clock)
+        accepted = AcceptedConnections(config.max_connections)
         sources = StorageSources(
             directory,
             queued=engine.engine.queued,
@@ -160,17 +161,23 @@ class StorageNode:
             disk_free=lambda: environment.disk_space(config.directory)[0],
             disk_size=lambda: environment.disk_space(config.directory)[1],
             certificate_days_left=config.tls.certificate_days_left,
+            accepted=accepted,
         )
         metrics = self._metrics = storage_metrics(sources, clock)
         handler = AdminHandler(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = network.listener(
-            self._servers, lambda: ServerConnection(cluster, engine.submit, clock), config.tls
+            self._servers,
+            lambda: ServerConnection(cluster, engine.submit, clock),
+            config.tls,
+            accepted,
         )
         self.admin_listener = network.listener(
             self._administrators,
             lambda: AdminConnection(cluster, handler, lambda: json.dumps(metrics.json.bean_form())),
             config.tls,
+            # An administrator must reach a storage whose port for servers is full.
+            AcceptedConnections(config.max_connections),
         )
         self.listener.start(config.bind_host, config.port)
         self.admin_listener.start(config.bind_host, config.admin_port)

@@ -1,0 +1,68 @@
+"""Bound the connections that a port accepts, and the memory of their incomplete messages.
+
+Any process that reaches a port can open connections and begin long messages. Without these bounds
+it could use up the file handles or the memory of the listening process. Touches the event loop's
+clock and the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from waltz.protocol.frames import MAX_FRAME_BYTES
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 10_000
+MAX_INCOMPLETE_BYTES = 2 * MAX_FRAME_BYTES
+
+_LOG_SECONDS = 10.0
+"""The least time between two log lines about refused connections."""
+
+
+class AcceptedConnections:
+    """The connections of one port, or of several ports that share the bounds."""
+
+    def __init__(
+        self, limit: int = MAX_CONNECTIONS, max_incomplete_bytes: int = MAX_INCOMPLETE_BYTES
+    ) -> None:
+        self.limit = limit
+        self.max_incomplete_bytes = max_incomplete_bytes
+        self.open = 0
+        """Number of open connections."""
+        self.refused = 0
+        """Number of connections that were closed at once, because ``limit`` were open."""
+        self.incomplete_bytes = 0
+        """Size of the messages that have arrived in part."""
+        self._logged: float | None = None
+
+    def enter(self, name: str, peer: str) -> bool:
+        """Count a new connection of the protocol ``name``; return whether it may stay open."""
+        if self.open < self.limit:
+            self.open += 1
+            return True
+        self.refused += 1
+        now = asyncio.get_running_loop().time()
+        if self._logged is None or now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            log.warning(
+                "refused a %s connection of %s: %d connections are open, the most that the "
+                "settings allow; %d were refused so far",
+                name,
+                peer,
+                self.open,
+                self.refused,
+            )
+        return False
+
+    def leave(self) -> None:
+        """Count the end of a connection that has entered."""
+        assert self.open > 0, "more connections ended than began"
+        self.open -= 1
+
+    def hold(self, change: int) -> bool:
+        """Count ``change`` more bytes of incomplete messages; return whether the bound is kept."""
+        self.incomplete_bytes += change
+        assert self.incomplete_bytes >= 0, "more bytes were released than held"
+        return self.incomplete_bytes <= self.max_incomplete_bytes
