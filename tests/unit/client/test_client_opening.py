@@ -23,6 +23,7 @@ from waltz.metadata.store import MetadataStore, OnChange, StoreClosed
 from waltz.net import (
     PLAINTEXT,
     TCP,
+    AcceptedConnections,
     FrameConnection,
     FrameHandler,
     Network,
@@ -52,9 +53,13 @@ class TcpForClients:
         return await self._storages.dial(host, port, spec, handler, tls)
 
     def listener(
-        self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
+        self,
+        spec: ProtocolSpec,
+        new_handler: NewHandler,
+        tls: TlsConfig,
+        accepted: AcceptedConnections | None = None,
     ) -> ListeningPort:
-        return TCP.listener(spec, new_handler, self._tls)
+        return TCP.listener(spec, new_handler, self._tls, accepted)
 
 
 @asynccontextmanager
