@@ -41,12 +41,12 @@ class Bulk(LogBulk):
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
         answer = await self._request_client.read_range(partition, request)
         assert answer.records is not None
-        return RecordRange(answer.records, answer.mark)
+        return RecordRange(answer.records, answer.number)
 
     @override
     async def _read_headers(self, partition: int, request: ReadHeaders) -> HeaderRange:
         answer = await self._request_client.read_range(partition, request)
-        return HeaderRange(answer.headers, answer.mark)
+        return HeaderRange(answer.headers, answer.number)
 
     @override
     async def _append_batch(

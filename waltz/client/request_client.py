@@ -73,8 +73,8 @@ class RequestClient:
     async def read_mark(self, partition: int) -> int:
         """Request the partition's high-water mark from its server, record and return it."""
         answer = await self._answer(partition, ReadMark())
-        self.note_mark(partition, answer.mark)
-        return answer.mark
+        self.note_mark(partition, answer.number)
+        return answer.number
 
     async def read_data(self, partition: int, transaction_id: int) -> bytes:
         """Return the data of a transaction that is in the log. Raises DataCorrupt."""
@@ -88,12 +88,12 @@ class RequestClient:
         answer = await self._answer(partition, request)
         match answer.kind:
             case AnswerKind.CORRUPT:
-                raise DataCorrupt(partition, answer.mark, CHECKSUM_ATTEMPTS)
+                raise DataCorrupt(partition, answer.number, CHECKSUM_ATTEMPTS)
             case AnswerKind.AHEAD:
-                raise ClientAhead(partition, request.first_id - 1, answer.mark)
+                raise ClientAhead(partition, request.first_id - 1, answer.number)
             case AnswerKind.UNSUPPORTED:
-                raise ServerTooOld(partition, answer.mark, "request for ranges")
-        self.note_mark(partition, answer.mark)
+                raise ServerTooOld(partition, answer.number, "request for ranges")
+        self.note_mark(partition, answer.number)
         return answer
 
     def send(self, partition: int, request: ReadRequest, on_answer: OnAnswer) -> None:

@@ -121,7 +121,7 @@ class ServerStream(LogStream[DataT_co]):
                 raise ClientClosed  # A stream can be iterated over only once.
             self._begun = True
             async for batch in self._from_ranges_or_feeds():
-                self._count(batch)
+                self._count_received(batch)
                 yield batch
         finally:
             await self.aclose()
@@ -228,7 +228,8 @@ class ServerStream(LogStream[DataT_co]):
             self._buffered += len(records)
             self._changed.set()
 
-    def _count(self, batch: list[Transaction[Any]]) -> None:
+    def _count_received(self, batch: list[Transaction[Any]]) -> None:
+        """Count the transactions of a batch for the metrics of their partitions."""
         for partition, number in Counter(each.partition for each in batch).items():
             self._sources.count_received(partition, number)
 

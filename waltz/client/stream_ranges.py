@@ -24,9 +24,9 @@ _WAIT_MS = 10_000
 """How long a server waits for the next transaction before it answers with an empty range."""
 
 _FIRST_WAIT_MS = 500
-"""The same, while the log is not known to reach the position of the stream.
+"""The wait in place of `_WAIT_MS` while the log is not known to reach the stream's position.
 
-The wait is shorter, because the stream raises ClientAhead only after several empty answers
+This wait is shorter, because the stream raises ClientAhead only after several empty answers
 (`AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
 (test_stream_position_beyond_the_log_soon_raises_client_ahead). Without any wait, a server that has
 not noticed yet that it lost the partition could send all these answers from an old log.
@@ -99,20 +99,20 @@ class StreamRanges:
     @property
     def positions(self) -> dict[int, int]:
         """For each partition the last transaction that has arrived."""
-        return {number: state.position for number, state in self._partitions.items()}
+        return {partition: state.position for partition, state in self._partitions.items()}
 
     @property
     def complete(self) -> bool:
         """Whether every partition has a last transaction in ``until``, and it has arrived."""
         return all(
-            number in self._until and state.position >= self._until[number]
-            for number, state in self._partitions.items()
+            partition in self._until and state.position >= self._until[partition]
+            for partition, state in self._partitions.items()
         )
 
     def request(self) -> None:
         """Request the next range of each partition that has no open request and needs one."""
-        for number, state in self._partitions.items():
-            self._request(number, state)
+        for partition, state in self._partitions.items():
+            self._request(partition, state)
 
     def take(self) -> _Range | None:
         """Remove and return the range that arrived first, None if no range waits.
@@ -132,14 +132,16 @@ class StreamRanges:
     def end(self) -> None:
         """Cancel the open requests, and send no more."""
         self._ended = True
-        for number, state in self._partitions.items():
+        for partition, state in self._partitions.items():
             if state.open_request is not None:
-                self._request_client.cancel(number, state.open_request)
+                self._request_client.cancel(partition, state.open_request)
                 state.open_request = None
 
-    def _request(self, number: int, state: _Partition) -> None:
+    def _request(self, partition: int, state: _Partition) -> None:
         """Request the next range of a partition, unless that is not possible or not useful now."""
-        count = min(_RANGE_RECORDS, self._until.get(number, 1 << 62) - state.position)
+        count = _RANGE_RECORDS
+        if partition in self._until:
+            count = min(count, self._until[partition] - state.position)
         if (
             state.open_request is not None
             or state.held >= _HELD_RANGES
@@ -153,31 +155,31 @@ class StreamRanges:
         def on_answer(answer: Answer | None) -> None:
             state.open_request = None
             if answer is not None:
-                self._take_answer(number, state, answer)
+                self._take_answer(partition, state, answer)
             self._wake()
 
         state.open_request = on_answer
-        is_known = self._request_client.known_mark(number) >= state.position
-        wait_ms = _WAIT_MS if is_known else _FIRST_WAIT_MS
+        log_reaches_position = self._request_client.known_mark(partition) >= state.position
+        wait_ms = _WAIT_MS if log_reaches_position else _FIRST_WAIT_MS
         request = ReadRecords(state.position + 1, count, self._range_bytes, wait_ms)
-        self._request_client.send(number, request, on_answer)
+        self._request_client.send(partition, request, on_answer)
 
-    def _take_answer(self, number: int, state: _Partition, answer: Answer) -> None:
+    def _take_answer(self, partition: int, state: _Partition, answer: Answer) -> None:
         match answer.kind:
             case AnswerKind.RECORDS:
                 assert answer.records is not None
-                self._request_client.note_mark(number, answer.mark)
+                self._request_client.note_mark(partition, answer.number)
                 if answer.records.count:
                     state.position += answer.records.count
                     state.held += 1
-                    self._arrived.append(_Range(number, answer.records))
-                self._request(number, state)
+                    self._arrived.append(_Range(partition, answer.records))
+                self._request(partition, state)
             case AnswerKind.UNSUPPORTED:
                 self.unsupported = True
             case AnswerKind.AHEAD:
-                self.failure = ClientAhead(number, state.position, answer.mark)
+                self.failure = ClientAhead(partition, state.position, answer.number)
             case AnswerKind.CORRUPT:
-                self.failure = DataCorrupt(number, answer.mark, CHECKSUM_ATTEMPTS)
+                self.failure = DataCorrupt(partition, answer.number, CHECKSUM_ATTEMPTS)
             case AnswerKind.DATA | AnswerKind.MARK | AnswerKind.HEADERS:
                 raise AssertionError(f"not an answer to a request for records: {answer.kind}")
             case _:

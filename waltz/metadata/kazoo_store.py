@@ -136,7 +136,9 @@ class KazooStore:
 
     async def children(self, path: str, on_change: OnChange | None = None) -> Children:
         """See MetadataStore."""
-        begin = partial(self._client.get_children_async, path, self._watch(on_change), True)
+        begin = partial(
+            self._client.get_children_async, path, self._watch(on_change), include_data=True
+        )
         names, stat = await self._call(path, begin)
         return Children(tuple(sorted(names)), stat.version, stat.cversion)
 

@@ -22,6 +22,8 @@ from waltz.protocol import admin as admin_messages
 from waltz.protocol import storage as storage_messages
 
 _OPEN_SEQ = -1
+"""The sequence number of the first request on a connection."""
+
 _HANDSHAKE_SECONDS = 10.0
 
 OnAnswer = Callable[[Any], None]
@@ -49,13 +51,15 @@ _STORAGE_PORT = _Port(
     STORAGE,
     storage_messages,
     storage_messages.FailureResponse,
-    lambda key, n: storage_messages.OpenRequest(-1, _OPEN_SEQ, -1, key, n),
+    lambda key, num_partitions: storage_messages.OpenRequest(
+        session_id=-1, seq_num=_OPEN_SEQ, partition=-1, key=key, num_partitions=num_partitions
+    ),
 )
 _ADMIN_PORT = _Port(
     ADMIN,
     admin_messages,
     admin_messages.AdminFailureResponse,
-    lambda key, n: admin_messages.AdminOpenRequest(_OPEN_SEQ, key, n),
+    lambda key, num_partitions: admin_messages.AdminOpenRequest(_OPEN_SEQ, key, num_partitions),
 )
 
 

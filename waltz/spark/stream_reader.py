@@ -47,7 +47,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._marks: dict[int, int] = {}
         """The high-water marks that were read last."""
         self._target: dict[int, int] | None = None
-        """The ends at which the query stops; None if it does not stop by itself."""
+        """The ends at which the query stops; None for a query that runs until it is stopped."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - this and the following are Spark's names
         """Return the first offset of a new query. Raises OptionError, waltz.WaltzError."""

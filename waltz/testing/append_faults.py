@@ -147,12 +147,11 @@ class AppendInterceptor:
         """Return what the server gets for a frame, after the fault of the appends in it."""
         if not frame.body or frame.body[0] not in (APPEND_TYPE, APPEND_BATCH_TYPE):
             return frame.raw
-        match cs.decode(frame.body, frame.version):
-            case cs.AppendRequest() as append:
-                return self._append_sent(append, frame)
-            case cs.AppendBatchRequest() as batch:
-                return self._batch_sent(batch, frame)
-        raise AssertionError(f"not an append: message type {frame.body[0]}")
+        message = cs.decode(frame.body, frame.version)
+        if isinstance(message, cs.AppendRequest):
+            return self._append_sent(message, frame)
+        assert isinstance(message, cs.AppendBatchRequest)
+        return self._batch_sent(message, frame)
 
     def _append_sent(self, append: cs.AppendRequest, frame: Frame) -> bytes:
         checked = bool(append.write_locks or append.read_locks)

@@ -28,7 +28,7 @@ class OfflineFill(Order):
         return ObservationScope((), frozenset({self.source, self.destination}))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return which of the storages is not in the cluster, None if both are."""
+        """Return an error if one of the storages is not in the cluster, otherwise None."""
         storages = (self.source, self.destination)
         return next(filter(None, map(observation.unknown_storage, storages)), None)
 

@@ -57,7 +57,10 @@ def next_fill_step(
 def next_switch_on_step(
     observation: ReplicaObservation, view: PartitionView, storage: str
 ) -> CreateReplicas | SwitchOn | Wait | None:
-    """Return the next step to let servers use the replica on ``storage``, None if they can."""
+    """Return the next step to let servers use the replica on ``storage``.
+
+    Return None if servers can use it.
+    """
     problem = absence_reason(observation, view, storage)
     if problem is None:
         return None

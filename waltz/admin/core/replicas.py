@@ -126,7 +126,7 @@ class ReplicaObservation:
         return self.storages.get(storage, _UNKNOWN).held.get(partition)
 
     def storage_problem(self, storage: str) -> str | None:
-        """Return why ``storage`` reported nothing, None if it did report."""
+        """Return why ``storage`` reported nothing, None if it reported its replicas."""
         return self.storages.get(storage, _UNKNOWN).problem
 
 
@@ -210,7 +210,7 @@ def first_unhealthy_reason(
 def change_obstacle(
     observation: ReplicaObservation, view: PartitionView, wanted: frozenset[str]
 ) -> str | None:
-    """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may be.
+    """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
 
     The change is safe if the last change is complete, every replica that stays is healthy, and the
     staying replicas alone form both quorums that the next session needs. New replicas do not count

@@ -54,7 +54,10 @@ class Sample:
         return None, None
 
     def mark(self, partition: int) -> int | None:
-        """Return the high-water mark that the partition's server reported, None if it did not."""
+        """Return the high-water mark that the partition's server reported, None without a report.
+
+        The mark is also None while the partition opens.
+        """
         server, _ = self.owner(partition)
         if server is None or server not in self.servers:
             return None

@@ -39,7 +39,7 @@ class Switching(Order):
         return ObservationScope((), frozenset({self.storage}))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return that the storage is not in the cluster, None if it is."""
+        """Return an error if the storage is not in the cluster, otherwise None."""
         return observation.unknown_storage(self.storage)
 
     def next_step(self, observation: ReplicaObservation) -> Next:

@@ -102,6 +102,7 @@ async def _import(
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
+            # The first run records the end of the log; every run adds its client id.
             known.partitions.setdefault(partition, Begun(mark)).clients.append(client.client_id)
         if not new_ids:
             check_ids(sources, known)

@@ -82,6 +82,7 @@ def _of_file(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[
     counts: Counter[int | None] = Counter()
     displaced: dict[int | None, tuple[int, int]] = {}
     for row in read_rows(path):
+        # In an empty log, the id of a row is its position among the rows of its partition.
         becomes = counts[row.partition]
         if row.id is not None and row.id != becomes:
             displaced.setdefault(row.partition, (row.id, becomes))

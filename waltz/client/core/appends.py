@@ -51,7 +51,7 @@ class PartitionAppends:
     caller must ignore it.
 
     An append *waits* until the partition is mounted. Then the append is sent, and it is *in doubt*
-    until its outcome is determined.
+    until `SentAppends` has determined its outcome.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
@@ -101,7 +101,7 @@ class PartitionAppends:
         if self.mount.phase is Phase.MOUNTED:
             self._send(token, append)
         else:
-            self._wait(_Waiting((token,), (append,), False))
+            self._wait(_Waiting((token,), (append,), is_batch=False))
 
     def append_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
         """Send appends in one message, now or as soon as the partition is mounted.
@@ -112,7 +112,7 @@ class PartitionAppends:
         if self.mount.phase is Phase.MOUNTED:
             self._send_batch(tokens, appends)
         else:
-            self._wait(_Waiting(tokens, appends, True))
+            self._wait(_Waiting(tokens, appends, is_batch=True))
 
     def withdraw(self, tokens: Collection[object]) -> list[Settled]:
         """Return the outcomes that are known now, for a caller that does not wait any longer.

@@ -60,7 +60,7 @@ class AnswerKind(Enum):
 class Answer(NamedTuple):
     """The result of a read request; ``token`` is the object that was passed with the request.
 
-    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``mark`` is the
+    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``number`` is the
     high-water mark for MARK, RECORDS, HEADERS and AHEAD, the id of the corrupt transaction for
     CORRUPT, and the protocol version of the server for UNSUPPORTED.
     """
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
     token: object
     kind: AnswerKind
     data: bytes = b""
-    mark: int = NO_TRANSACTION
+    number: int = NO_TRANSACTION
     records: RecordBatch | None = None
     headers: tuple[RecordHeader, ...] = ()
 
@@ -197,7 +197,7 @@ class PartitionRequests:
             case HeadersResponse(error=error, high_water_mark=mark, headers=headers):
                 if self._accept_range(open_request, error, mark, len(headers)):
                     self.effects.results.append(
-                        Answer(open_request.token, AnswerKind.HEADERS, mark=mark, headers=headers)
+                        Answer(open_request.token, AnswerKind.HEADERS, number=mark, headers=headers)
                     )
             case _:
                 # An answer of another type to this request id is an error of the server.
@@ -236,7 +236,7 @@ class PartitionRequests:
         mismatch = records.mismatch(open_request.request.first_id)
         if mismatch is None:
             self.effects.results.append(
-                Answer(open_request.token, AnswerKind.RECORDS, mark=mark, records=records)
+                Answer(open_request.token, AnswerKind.RECORDS, number=mark, records=records)
             )
         else:
             self._mismatch(open_request, mismatch)
@@ -270,8 +270,8 @@ class PartitionRequests:
             return False
         return True
 
-    def _answer(self, open_request: _OpenRequest, kind: AnswerKind, mark: int) -> None:
-        self.effects.results.append(Answer(open_request.token, kind, mark=mark))
+    def _answer(self, open_request: _OpenRequest, kind: AnswerKind, number: int) -> None:
+        self.effects.results.append(Answer(open_request.token, kind, number=number))
 
     def _send(self, open_request: _OpenRequest) -> None:
         """Send a request, or only register it if there is no connection.

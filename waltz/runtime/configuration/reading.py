@@ -78,6 +78,7 @@ def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -
     config, wrong = None, {}
     try:
         sources = (GivenSource(model, in_environment), GivenSource(model, in_file))
+        # A model of pydantic-settings takes its sources from this argument.
         arguments: dict[str, Any] = {"_build_sources": (sources, {})}
         config = model(**arguments)
     except ValidationError as refused:
@@ -158,6 +159,7 @@ def _missing(names: Sequence[str], path: Path | None) -> str:
 
 
 def _setting(key: Key, given: Mapping[str, Given], wrong: Mapping[str, str]) -> Setting:
+    """Return a setting. ``wrong`` has the names of the settings with unusable values."""
     found = given.get(key.name)
     if found is None:
         return Setting(key, key.default, DEFAULT)

@@ -98,7 +98,7 @@ class ActivePartition(Generic[DataT]):
         """Apply the feed until `stop`, then end the contexts whose transactions are in the log.
 
         After an error the partition is mounted again at `mark`, so that the next transaction is the
-        one that failed. Without an applied transaction, each delay is longer than the one before.
+        one that failed. The delay before this mount grows while no transaction is applied.
         """
         feeds_without_progress = 0
         while not self._stopping.is_set():
@@ -183,6 +183,8 @@ class ActivePartition(Generic[DataT]):
         try:
             committed = await self._append_with_retries(submitted, draft)
         finally:
+            # A context whose transaction is in the log is removed when the transaction was applied
+            # (`_report_application`), or will not be applied (`_conclude`).
             if not committed:
                 self.open_contexts.remove(submitted.number)
 
