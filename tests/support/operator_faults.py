@@ -28,7 +28,7 @@ from waltz.metadata.store import MetadataStore, StoreConnectionLost
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import Manifest, ObjectKey
-from waltz_operator.core.resources import WaltzCluster
+from waltz_operator.core.resources import ObjectMeta, WaltzCluster
 from waltz_operator.core.steps import Step
 from waltz_operator.shell.environment import ReplicaAccess
 from waltz_operator.shell.kube_api import Conflict, KubeError
@@ -266,6 +266,10 @@ class RecordedEvents:
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """See EventRecorder."""
         self.failures.append(reason)
+
+    def record_failed_reconcile(self, cluster: ObjectMeta, reason: str, message: str) -> None:
+        """See EventRecorder."""
+        self.failures.append(f"{reason}: {message}")
 
 
 def delete_by_user(world: World) -> None:

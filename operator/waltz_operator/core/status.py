@@ -11,7 +11,8 @@ The conditions of a cluster:
 * *Updated* is true while every pod runs the current version of its object.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
-operator then sees neither partitions nor servers, and they may work without ZooKeeper.
+operator then sees neither partitions nor servers, and they may work without ZooKeeper. They are
+unknown, and Reconciled is false, while a resource is invalid or a reconcile fails unexpectedly.
 """
 
 from __future__ import annotations
@@ -86,6 +87,25 @@ def cluster_status(
         f"/{desired.cluster.spec.servers.replicas}",
         message=message,
     )
+
+
+def failed_status(
+    old: Iterable[Condition], generation: int, reason: str, message: str, now: str
+) -> ClusterStatus:
+    """Return the conditions and the message of a cluster whose reconcile failed.
+
+    ``old`` are its conditions so far. The other fields of the result are not part of the status.
+    """
+    message = message[:_MAX_MESSAGE_CHARACTERS]
+    statements = (
+        _Statement("Ready", None, reason, message),
+        _Statement("Healthy", None, reason, message),
+        _Statement("Reconciled", False, reason, message),
+    )
+    old = tuple(old)
+    kept = tuple(each for each in old if each.type not in {s.kind for s in statements})
+    failed = tuple(_condition(old, each, generation, now) for each in statements)
+    return ClusterStatus(conditions=failed + kept, message=message)
 
 
 def pool_status(

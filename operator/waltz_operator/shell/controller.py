@@ -2,7 +2,8 @@
 
 An event only enqueues the cluster's name. Each reconcile reads the whole state, so a lost event
 delays a repair and has no other effect. One task per cluster runs its reconciles, so two reconciles
-of one cluster never overlap. Touches the event loop's clock and tasks, not the network.
+of one cluster never overlap, and an error of one cluster never stops the reconciles of another one.
+Touches the event loop's clock and tasks, not the network.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """The result of one reconcile; ``requeue_seconds`` is the pause before the next one."""
+    """The result of one reconcile; ``requeue_seconds`` is the pause before the next one.
+
+    ``state`` identifies the plan and the state that was observed. While consecutive reconciles
+    return the same state, their pauses double up to `LONGEST_PAUSE_SECONDS`. With None the pause
+    does not grow.
+    """
 
     requeue_seconds: float
     ready: bool
+    state: int | None = None
 
 
 Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
@@ -32,6 +39,9 @@ Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
 
 The function returns None if the cluster no longer exists.
 """
+
+LONGEST_PAUSE_SECONDS = 15.0
+"""The longest pause between two reconciles whose plan and observed state do not change."""
 
 _BACKOFF = Backoff(1.0, 30.0)
 
@@ -52,6 +62,18 @@ class _Worker:
     enqueued: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     result: ReconcileResult | None = None
+    unchanged: int = 0
+    """The number of consecutive reconciles that returned the state of the reconcile before."""
+
+    def finished(self, result: ReconcileResult | None) -> float | None:
+        """Keep the result of a reconcile; return the pause before the next one, None at the end."""
+        before, self.result = self.result, result
+        if result is None:
+            return None
+        same = before is not None and result.state is not None and result.state == before.state
+        self.unchanged = self.unchanged + 1 if same else 0
+        longest = max(result.requeue_seconds, LONGEST_PAUSE_SECONDS)
+        return Backoff(result.requeue_seconds, longest).delay(self.unchanged)
 
 
 class Controller:
@@ -101,16 +123,12 @@ class Controller:
             worker.enqueued.clear()
             started = clock()
             try:
-                worker.result, failures = await self._reconcile(*cluster), 0
-                requeue = None if worker.result is None else worker.result.requeue_seconds
-            except KubeError as problem:
+                requeue, failures = worker.finished(await self._reconcile(*cluster)), 0
+            except Exception as problem:
+                # An unexpected exception ends only this reconcile. If it ended the process, the
+                # resource of one cluster could stop the operator for all clusters.
                 requeue = _BACKOFF.delay(failures)
-                log.warning(
-                    "cluster %s/%s: API server error, retrying in %g s: %s",
-                    *cluster,
-                    requeue,
-                    problem,
-                )
+                _log_failure(cluster, problem, requeue)
                 self.metrics.failures += 1
                 failures += 1
             self.metrics.reconciles += 1
@@ -128,3 +146,12 @@ class Controller:
                 await worker.enqueued.wait()
         except TimeoutError:
             return
+
+
+def _log_failure(cluster: tuple[str, str], problem: Exception, requeue: float) -> None:
+    if isinstance(problem, KubeError):
+        text = "cluster %s/%s: API server error, retrying in %g s: %s"
+        log.warning(text, *cluster, requeue, problem)
+    else:
+        text = "cluster %s/%s: reconcile failed unexpectedly, retrying in %g s"
+        log.error(text, *cluster, requeue, exc_info=problem)

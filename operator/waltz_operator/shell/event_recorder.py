@@ -12,7 +12,7 @@ from typing import Any
 
 from waltz.runtime.process import watched
 from waltz_operator.core.names import MANAGER
-from waltz_operator.core.resources import API_VERSION, WaltzCluster
+from waltz_operator.core.resources import API_VERSION, ObjectMeta, WaltzCluster
 from waltz_operator.core.steps import EVENT_REASONS, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Kube, KubeError
@@ -49,20 +49,27 @@ class KubeEventRecorder:
         """See EventRecorder."""
         self.steps += 1
         self._last_failure.pop(cluster.metadata.uid, None)
-        self._enqueue(cluster, "Normal", EVENT_REASONS[type(step)], str(step))
+        self._enqueue(cluster.metadata, "Normal", EVENT_REASONS[type(step)], str(step))
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """See EventRecorder. A failure with the same reason as the failure before is not posted."""
         self.failed_steps += 1
-        if self._last_failure.get(cluster.metadata.uid) != reason:
-            self._last_failure.pop(cluster.metadata.uid, None)
-            self._last_failure[cluster.metadata.uid] = reason
+        self._warn(cluster.metadata, "StepFailed", reason)
+
+    def record_failed_reconcile(self, cluster: ObjectMeta, reason: str, message: str) -> None:
+        """See EventRecorder. A failure with the same message as the one before is not posted."""
+        self._warn(cluster, reason, message)
+
+    def _warn(self, cluster: ObjectMeta, reason: str, message: str) -> None:
+        if self._last_failure.get(cluster.uid) != message:
+            self._last_failure.pop(cluster.uid, None)
+            self._last_failure[cluster.uid] = message
             if len(self._last_failure) > _MAX_LAST_FAILURES:
                 del self._last_failure[next(iter(self._last_failure))]
-            self._enqueue(cluster, "Warning", "StepFailed", reason)
+            self._enqueue(cluster, "Warning", reason, message)
 
-    def _enqueue(self, cluster: WaltzCluster, kind: str, reason: str, message: str) -> None:
-        metadata, now = cluster.metadata, utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    def _enqueue(self, metadata: ObjectMeta, kind: str, reason: str, message: str) -> None:
+        now = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "apiVersion": "v1",
             "kind": "Event",

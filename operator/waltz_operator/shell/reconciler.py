@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL
-from waltz_operator.core.observed import ObservedCluster
+from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.planning import plan, plan_orphaned_pool
-from waltz_operator.core.resources import ObjectMeta, StoragePool, WaltzCluster
-from waltz_operator.core.status import cluster_status, pool_status
+from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
+from waltz_operator.core.status import cluster_status, failed_status, pool_status
 from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult
@@ -32,13 +32,23 @@ from waltz_operator.shell.observer import observe
 log = logging.getLogger(__name__)
 
 BUSY_REQUEUE_SECONDS = 1.0
-"""The pause before the next reconcile while the plan has steps, waits or problems."""
+"""The first pause before the next reconcile while the plan has steps, waits or problems.
+
+The pauses grow while neither the plan nor the observed state changes.
+"""
 
 IDLE_REQUEUE_SECONDS = 15.0
 """The pause before the next reconcile while the plan is empty.
 
 This periodic reconcile finds changes that no watch reports.
 """
+
+
+_Resource = TypeVar("_Resource", WaltzCluster, StoragePool)
+
+
+class InvalidResource(Exception):
+    """A WaltzCluster or StoragePool is invalid: its API server has an older CRD or none."""
 
 
 class EventRecorder(Protocol):
@@ -49,6 +59,9 @@ class EventRecorder(Protocol):
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """Record that a step failed; the operator retries it."""
+
+    def record_failed_reconcile(self, cluster: ObjectMeta, reason: str, message: str) -> None:
+        """Record that a reconcile failed with ``reason``; the operator retries it."""
 
 
 class Reconciler:
@@ -72,22 +85,30 @@ class Reconciler:
     async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
         """Reconcile a cluster once; return None if it no longer exists.
 
-        Raises KubeError if the API server returns an error or does not answer.
+        Raises KubeError if the API server returns an error or does not answer. Any other exception
+        is unexpected: it is reported in the status and by an event before it is raised.
         """
         found = await self._kube.get("WaltzCluster", namespace, name)
         if found is None:
             return None
         try:
-            desired = await self._desired(found)
-        except ValidationError as invalid:
-            log.error(
-                "cluster %s/%s: invalid WaltzCluster or StoragePool, nothing is changed: %s; "
-                "correct the resource",
-                namespace,
-                name,
-                invalid,
-            )
+            return await self._reconcile(found)
+        except KubeError:
+            raise
+        except InvalidResource as invalid:
+            log.error("cluster %s/%s: %s", namespace, name, invalid)
+            await self._report_failure(found, "InvalidResource", str(invalid))
             return ReconcileResult(IDLE_REQUEUE_SECONDS, ready=False)
+        except Exception as problem:
+            text = (
+                f"the reconcile failed unexpectedly, retrying: {type(problem).__name__}: {problem};"
+                " the operator's log has the traceback"
+            )
+            await self._report_failure(found, "ReconcileFailed", text)
+            raise
+
+    async def _reconcile(self, found: LiveObject) -> ReconcileResult | None:
+        desired = await self._desired(found)
         observed = await observe(desired, self._kube, self._environment, self._clock())
         decided = plan(desired, observed)
         failure = await self._perform(desired, decided)
@@ -95,7 +116,7 @@ class Reconciler:
             return None
         ready = await self._write_statuses(desired, observed, decided, failure)
         requeue = IDLE_REQUEUE_SECONDS if decided.done else BUSY_REQUEUE_SECONDS
-        return ReconcileResult(requeue, ready)
+        return ReconcileResult(requeue, ready, _identify_state(observed, decided, failure))
 
     async def release_orphaned_pool(self, namespace: str, name: str) -> None:
         """Remove the finalizer of a deleted pool whose cluster no longer exists.
@@ -111,13 +132,34 @@ class Reconciler:
         for step in plan_orphaned_pool(pool, cluster_exists=bool(cluster)):
             await perform_on_pool(self._kube, pool, step)
 
-    async def _desired(self, found: Any) -> DesiredCluster:
-        cluster = WaltzCluster.model_validate(found)
+    async def _report_failure(self, found: LiveObject, reason: str, message: str) -> None:
+        """Write a failed reconcile into the status, and record it as an event.
+
+        The resource may be invalid, so only its metadata and its conditions are decoded.
+        """
+        metadata = ObjectMeta.model_validate(found["metadata"])
+        self._recorder.record_failed_reconcile(metadata, reason, message)
+        old = found.get("status") or {}
+        try:
+            conditions = ClusterStatus.model_validate(
+                {"conditions": old.get("conditions") or ()}
+            ).conditions
+        except ValidationError:
+            conditions = ()
+        now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = failed_status(conditions, metadata.generation, reason, message, now).to_json()
+        change = {part: status[part] for part in ("conditions", "message")}
+        if any(old.get(part) != value for part, value in change.items()):
+            await self._patch_status("WaltzCluster", metadata, change)
+
+    async def _desired(self, found: LiveObject) -> DesiredCluster:
+        """Return the desired state. Raises KubeError, InvalidResource."""
+        cluster = _decode(WaltzCluster, found)
         namespace = cluster.metadata.namespace
         pools = await asyncio.gather(
             *(self._kube.get("StoragePool", namespace, name) for name in cluster.spec.pools)
         )
-        existing = tuple(StoragePool.model_validate(pool) for pool in pools if pool is not None)
+        existing = tuple(_decode(StoragePool, pool) for pool in pools if pool is not None)
         return DesiredCluster(cluster, existing, self._operator_namespace)
 
     async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> str | None:
@@ -159,7 +201,11 @@ class Reconciler:
     ) -> None:
         if status == resource.status.to_json():
             return
-        metadata, kind = resource.metadata, type(resource).__name__
+        await self._patch_status(type(resource).__name__, resource.metadata, status)
+
+    async def _patch_status(
+        self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]
+    ) -> None:
         try:
             await self._kube.patch(
                 kind, metadata.namespace, metadata.name, {"status": status}, part="status"
@@ -175,3 +221,30 @@ class Reconciler:
                 metadata.name,
                 problem,
             )
+
+
+def _decode(model: type[_Resource], found: LiveObject) -> _Resource:
+    """Decode a resource. Raises InvalidResource, which names the fields that are invalid."""
+    try:
+        return model.model_validate(found)
+    except ValidationError as invalid:
+        fields = "; ".join(
+            f"{'.'.join(map(str, each['loc'])) or 'resource'}: {each['msg']}"
+            for each in invalid.errors()
+        )
+        raise InvalidResource(
+            f"{model.__name__} {found['metadata']['name']} is invalid, nothing is changed: "
+            f"{fields}; correct the resource"
+        ) from invalid
+
+
+def _identify_state(observed: ObservedCluster, decided: ClusterPlan, failure: str | None) -> int:
+    """Return a value that changes when the plan, its failure or an object changes.
+
+    The positions in the log are not part of it, because they change with every append.
+    """
+    versions = frozenset(
+        (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()
+    )
+    steps = tuple(map(str, decided.steps))
+    return hash((steps, decided.waits, decided.problems, failure, versions))

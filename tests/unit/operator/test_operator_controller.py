@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.virtual_time import on_virtual_time
 from waltz_operator.shell import controller as controller_module
 from waltz_operator.shell.controller import Controller, ReconcileResult
 from waltz_operator.shell.kube_api import KubeError
@@ -103,6 +105,55 @@ async def test_pauses_after_errors_grow_and_a_success_resets_them(
     assert pauses == [first, 2 * first, 4 * first, 7.0, first]
     assert controller.metrics.failures == 4
     assert controller.metrics.reconciles == 5
+
+
+async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other_cluster(
+    controller: Controller, reconciles: Reconciles, caplog: pytest.LogCaptureFixture
+) -> None:
+    reconciles.result = ValueError("unexpected")
+    controller.enqueue("logs", "bad")
+    await turns()
+    reconciles.result = ReconcileResult(NEVER, ready=True)
+    controller.enqueue("logs", "good")
+    await turns()
+    assert controller.ready == {("logs", "good"): True}
+    assert controller.metrics.failures == 1
+    assert "cluster logs/bad: reconcile failed unexpectedly, retrying in 1 s" in caplog.text
+    assert "Traceback" in caplog.text
+    controller.enqueue("logs", "bad")
+    await turns()
+    assert controller.ready == {("logs", "good"): True, ("logs", "bad"): True}
+
+
+@on_virtual_time
+async def test_pauses_grow_while_the_state_is_unchanged_and_a_change_resets_them() -> None:
+    clock, begun = asyncio.get_running_loop().time, [0.0]
+
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
+        begun.append(clock())
+        return ReconcileResult(1.0, ready=False, state=len(begun) // 9)
+
+    controller = Controller(reconcile)
+    controller.enqueue("logs", "a")
+    await asyncio.sleep(80)
+    await controller.close()
+    pauses = [round(after - before) for before, after in pairwise(begun[1:])]
+    assert pauses[:9] == [1, 2, 4, 8, 15, 15, 15, 1, 2]
+
+
+@on_virtual_time
+async def test_pause_does_not_grow_without_a_state() -> None:
+    begun: list[float] = []
+
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
+        begun.append(asyncio.get_running_loop().time())
+        return ReconcileResult(1.0, ready=False)
+
+    controller = Controller(reconcile)
+    controller.enqueue("logs", "a")
+    await asyncio.sleep(4.5)
+    await controller.close()
+    assert len(begun) == 5
 
 
 async def test_event_during_the_last_reconcile_of_a_cluster_causes_another_one(

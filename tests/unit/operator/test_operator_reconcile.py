@@ -19,6 +19,8 @@ from tests.support.operator_faults import (
     delete_by_user,
 )
 from tests.support.operator_world import NAMESPACE, World, Znodes, cluster_resource, pool_resource
+from waltz.metadata import MetadataStore
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.status import cluster_status
 from waltz_operator.core.steps import AddFinalizer, ClusterPlan
@@ -201,6 +203,58 @@ async def test_status_names_the_step_that_failed() -> None:
     assert (reconciled.status, reconciled.reason) == ("False", "StepFailed")
     assert failure in reconciled.message
     assert failure in status.message
+
+
+class BrokenEnvironment(FakeEnvironment):
+    """An environment whose connection to ZooKeeper has a defect."""
+
+    async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
+        raise TypeError("unexpected")
+
+
+async def test_unexpected_exception_becomes_a_condition_and_an_event_and_is_raised() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    environment, operation.environment = (
+        operation.environment,
+        BrokenEnvironment(operation.znodes, Faults()),
+    )
+    for _ in range(2):
+        with pytest.raises(TypeError, match="unexpected"):
+            await operation.reconcile()
+    reconciled = operation.condition("Reconciled")
+    assert (reconciled["status"], reconciled["reason"]) == ("False", "ReconcileFailed")
+    assert "TypeError: unexpected" in str(reconciled["message"])
+    assert operation.condition("Ready")["status"] == "Unknown"
+    assert operation.condition("Updated")["status"] == "True", "the other conditions stay"
+    assert operation.events.failures[-1].startswith("ReconcileFailed: ")
+    assert operation.world.cluster is not None
+    assert operation.world.cluster["status"]["partitions"] == "3/3", "the other fields stay"
+    operation.environment = environment
+    await operation.until_done()
+    assert operation.condition("Reconciled")["status"] == "True"
+    assert operation.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("kind", ["WaltzCluster", "StoragePool"])
+async def test_invalid_resource_becomes_a_condition_that_names_the_field(kind: str) -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    world = operation.world
+    assert world.cluster is not None
+    if kind == "WaltzCluster":
+        world.cluster["spec"]["partitions"] = "many"
+    else:
+        world.pools["a"]["spec"]["storages"] = "many"
+    objects = dict(world.objects)
+    assert await operation.reconcile() == IDLE_REQUEUE_SECONDS
+    reconciled = operation.condition("Reconciled")
+    assert (reconciled["status"], reconciled["reason"]) == ("False", "InvalidResource")
+    field = "spec.partitions" if kind == "WaltzCluster" else "spec.storages"
+    assert f"{kind} {'log' if kind == 'WaltzCluster' else 'a'}" in str(reconciled["message"])
+    assert field in str(reconciled["message"])
+    assert operation.events.failures[-1].startswith("InvalidResource: ")
+    assert world.objects == objects
 
 
 async def test_updated_is_false_while_pods_run_an_older_version() -> None:
