@@ -205,11 +205,27 @@ def test_forced_unassignment_waits_for_sessions_without_the_storage(cluster: Mod
     assert [type(step) for step in foreseen.steps] == [ChangeAssignment]
     assert isinstance(foreseen.end, Wait)
     assert "no session without storage c:1 has begun" in foreseen.end.reason
+    assert foreseen.end.reason.endswith(": waltz storage unassign c:1 0 --only storage --force")
     for step in foreseen.steps:
         cluster.perform(step)
     cluster.append(1)
     last = Unassignment(C, (0,), force=True).next_step(observe(cluster))
     assert last == DropReplicas(C, (0,), delete_files=False, final=True)
+
+
+def test_forced_unassignment_names_a_command_that_drops_the_replicas_later(cluster: Model) -> None:
+    """`waltz storage sync` would not drop a replica whose control entry is damaged."""
+    cluster.assigned[0] |= {D}
+    foreseen = forecast(Unassignment(C, (0,), delete_files=True, force=True), observe(cluster))
+    assert isinstance(foreseen.end, Wait)
+    assert foreseen.end.reason.endswith(" c:1 0 --only storage --force --delete-files")
+    for step in foreseen.steps:
+        cluster.perform(step)
+    del cluster.disks[C][0]
+    named = Unassignment(C, (0,), delete_files=True, only=AssignmentSide.STORAGE, force=True)
+    dropped = DropReplicas(C, (0,), delete_files=True, final=True)
+    assert named.refusal(observe(cluster)) is None
+    assert named.next_step(observe(cluster)) == dropped
 
 
 def test_unassignment_of_only_replica_in_group_is_refused(cluster: Model) -> None:

@@ -1,8 +1,9 @@
-"""Observations of one cluster whose secret or znodes are malformed: they end no operator."""
+"""Observations of one cluster: of malformed secrets and znodes, and without confidential data."""
 
 from __future__ import annotations
 
 import base64
+import datetime
 import uuid
 from pathlib import Path
 from typing import cast
@@ -14,6 +15,7 @@ from tests.support.operator_world import World, cluster_resource
 from waltz.admin.core.steps import CreateReplicas
 from waltz.metadata import MetadataStore, create_cluster
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import encode_id
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_operator.core.objects import ObjectKey
@@ -22,7 +24,7 @@ from waltz_operator.core.steps import IssueCertificates
 from waltz_operator.shell.environment import Environment, NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.kube_api import Kube
-from waltz_operator.shell.observer import read_metadata
+from waltz_operator.shell.observer import observe, read_metadata
 
 _STORAGE = "a-0.a:6101"
 _JUNK = base64.b64encode(b"junk").decode()
@@ -101,3 +103,38 @@ async def test_malformed_counter_of_an_incomplete_cluster_is_observed_as_malform
     assert isinstance(await read_metadata(store, desired, environment), Incomplete)
     await store.set(paths.client_id, b"x", -1)
     assert isinstance(await read_metadata(store, desired, environment), Malformed)
+
+
+@pytest.mark.parametrize(("last_id", "used"), [(0, False), (1, True)])
+async def test_incomplete_cluster_is_used_after_its_first_assigned_id(
+    last_id: int, used: bool
+) -> None:
+    """A creation writes the counters with 0, so 0 does not show that the cluster was complete."""
+    world = World(cluster_resource(), [])
+    desired, store = world.desired(), MemoryZooKeeper().connect()
+    await create_cluster(store, desired.root, desired.metadata_name, 1, key=uuid.uuid4())
+    paths = Cluster(store, desired.root).paths
+    await store.delete(paths.connection)
+    await store.set(paths.client_id, encode_id(last_id), -1)
+    environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
+    found = await read_metadata(store, desired, environment)
+    assert isinstance(found, Incomplete)
+    assert found.used is used
+
+
+async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
+    """The observation is kept and its parts are logged: it must not have a private key."""
+    confidential = base64.b64encode(b"private key").decode()
+    parts = {"ca.crt": confidential, "tls.crt": confidential, "tls.key": confidential}
+    world = world_with_secret("log-tls", parts)
+    kube, environment = FaultyKube(world, Faults()), FakeEnvironment(StoredZnodes(world), Faults())
+    found = await observe(
+        world.desired(),
+        cast(Kube, kube),
+        cast(Environment, environment),
+        datetime.datetime.now(datetime.UTC),
+    )
+    secret = found.objects[ObjectKey("Secret", "log-tls")]
+    assert secret["data"] == dict.fromkeys(parts, "")
+    assert confidential not in repr(found)
+    assert world.objects[ObjectKey("Secret", "log-tls")]["data"] == parts, "the secret is unchanged"

@@ -154,8 +154,8 @@ async def test_overloaded_connections_are_resumed_when_no_partition_is_overloade
     connections: list[Any] = [Connection(), Connection()]
     core.overloaded = True
     for connection in connections:
-        node.overloaded(connection)
-        node.overloaded(connection)
+        node.pause_client(connection)
+        node.pause_client(connection)
     assert [each.reading for each in connections] == [False, False]
     node._check_overload()
     assert [each.reading for each in connections] == [False, False]

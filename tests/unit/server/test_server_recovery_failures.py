@@ -35,7 +35,7 @@ class Run:
         if name not in self.here | self.left:
             self.here.add(name)
             self.recovery.introduced(name, 0, -1, -1)
-            self.due += self.recovery.steps()
+            self.due += self.recovery.take_steps()
 
     def leave(self, name: str, *, emptied: bool) -> None:
         if name in self.here:
@@ -64,7 +64,7 @@ class Run:
                 assert first == self.last[name] + 1
                 self.last[name] += count
                 self.recovery.copied(name, self.last[name])
-        self.due += self.recovery.steps()
+        self.due += self.recovery.take_steps()
         self.check()
 
     def check(self) -> None:

@@ -72,7 +72,7 @@ class World:
                 )
             else:
                 self._perform(recovery, *due.pop(self.random.randrange(len(due))))
-            due += recovery.steps()
+            due += recovery.take_steps()
         if len(recovery.recovered()) >= recovery.quorum:
             self._open(recovery.metadata(), sorted(recovery.recovered()), recovery.quorum)
 

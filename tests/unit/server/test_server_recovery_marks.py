@@ -28,7 +28,7 @@ def test_log_is_trusted_up_to_the_lower_of_disk_and_metadata_marks(
 ) -> None:
     recovery = _recovery(suspect)
     recovery.introduced(_SUSPECT, its_session, 20, 20)
-    assert recovery.steps() == [(_SUSPECT, Truncate(cut_at))]
+    assert recovery.take_steps() == [(_SUSPECT, Truncate(cut_at))]
 
 
 def test_replica_cut_below_its_mark_is_filled_before_a_new_mark() -> None:
@@ -37,13 +37,13 @@ def test_replica_cut_below_its_mark_is_filled_before_a_new_mark() -> None:
     for voter in (_OTHER, _VOTER):
         recovery.introduced(voter, 8, 12, 12)
     recovery.introduced(_SUSPECT, 6, 20, 20)
-    recovery.steps()
+    recovery.take_steps()
     for voter in (_OTHER, _VOTER):
         recovery.measured(voter, 25)
     assert recovery.mark == 25
     recovery.cut(_SUSPECT, 10)
     steps: list[Step] = []
-    while due := dict(recovery.steps()).get(_SUSPECT):
+    while due := dict(recovery.take_steps()).get(_SUSPECT):
         steps.append(due)
         match due:
             case Copy(_, first, count):
@@ -60,7 +60,7 @@ def test_mark_of_a_session_that_never_opened_blocks_no_vote() -> None:
     recovery.introduced(_SUSPECT, 6, 20, 20)
     recovery.introduced(_VOTER, 8, 12, 12)
     recovery.introduced(_OTHER, 8, 12, 12)
-    recovery.steps()
+    recovery.take_steps()
     recovery.cut(_SUSPECT, 10)
     recovery.measured(_VOTER, 15)
     recovery.measured(_OTHER, 15)
@@ -82,7 +82,7 @@ def test_replicas_that_hold_the_mark_of_a_session_that_never_opened_need_no_vote
     ends = {"lagging": 15, "filled": 30}
     recovery.introduced("lagging", 9, 30, 15)
     recovery.introduced("filled", 9, 10, 10)
-    while due := recovery.steps():
+    while due := recovery.take_steps():
         for name, step in due:
             match step:
                 case Measure():
@@ -103,7 +103,7 @@ def test_resolved_mark_relies_on_a_counted_replica_until_a_quorum_has_the_sessio
     recovery = _resolved(9, 9, 9)
     for name in ("r0", "r1", "r2"):
         recovery.cut(name, 9)
-    recovery.steps()
+    recovery.take_steps()
     relied = [recovery.relies_on(name) for name in ("r0", "r1", "r2")]
     assert relied == [True, True, False], "two positions were counted when the mark was resolved"
     recovery.marked("r0")
@@ -115,11 +115,11 @@ def test_resolved_mark_relies_on_a_counted_replica_until_a_quorum_has_the_sessio
 def test_source_that_could_not_be_read_is_not_used_again() -> None:
     recovery = _resolved(9, 9, 5)
     recovery.marked("r2")
-    assert dict(recovery.steps())["r2"] == Copy("r0", 6, 4)
+    assert dict(recovery.take_steps())["r2"] == Copy("r0", 6, 4)
     recovery.not_copied("r2", "r0")
-    assert dict(recovery.steps())["r2"] == Copy("r1", 6, 4)
+    assert dict(recovery.take_steps())["r2"] == Copy("r1", 6, 4)
     recovery.not_copied("r2", "r1")
-    assert "r2" not in dict(recovery.steps())
+    assert "r2" not in dict(recovery.take_steps())
 
 
 def test_metadata_close_a_replica_that_has_the_mark_but_not_all_records() -> None:
@@ -128,7 +128,7 @@ def test_metadata_close_a_replica_that_has_the_mark_but_not_all_records() -> Non
     recovery.marked("r2")
     for name in ("r0", "r1"):
         recovery.cut(name, 9)
-    recovery.steps()
+    recovery.take_steps()
     for name in ("r0", "r1"):
         recovery.marked(name)
     states = recovery.metadata().replicas
@@ -142,11 +142,11 @@ def _resolved(*ends: int) -> SessionRecovery:
     recovery = SessionRecovery(9, 1, tuple(last), last, 8)
     for name in last:
         recovery.introduced(name, 8, -1, -1)
-    recovery.steps()
+    recovery.take_steps()
     for name, end in zip(last, ends, strict=True):
         recovery.measured(name, end)
     assert recovery.mark == max(ends)
-    recovery.steps()
+    recovery.take_steps()
     return recovery
 
 

@@ -130,7 +130,7 @@ async def test_stop_logs_appends_that_stay_unresolved(
 async def test_stop_keeps_overloaded_connections_paused(node: ServerNode, hosted: Hosted) -> None:
     paused = connection(node, 1)
     hosted.core.overloaded = True
-    node.overloaded(cast(FrameConnection, paused))
+    node.pause_client(cast(FrameConnection, paused))
     stopping = asyncio.create_task(node.stop())
     hosted.core.overloaded = False
     await hosted.core.looked_at()

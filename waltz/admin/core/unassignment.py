@@ -32,6 +32,7 @@ from waltz.admin.core.steps import (
     Wait,
     listed,
 )
+from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import ChangeRefused, ReplicaChange, unassign_partitions
 
 Views = tuple[PartitionView, ...]
@@ -131,8 +132,14 @@ class Unassignment(Order):
         return Wait(
             f"{listed(users)}: no session without storage {self.storage} has begun, so the storage "
             "keeps replicas that ZooKeeper no longer assigns to it. When servers are running, drop "
-            "these replicas with: waltz storage sync"
+            f"these replicas with: {self._command_of_the_drop()}"
         )
+
+    def _command_of_the_drop(self) -> str:
+        # Not `waltz storage sync`: it drops only replicas that the storage lists (`_forced_drop`).
+        files = " --delete-files" if self.delete_files else ""
+        partitions = format_partitions(self.partitions)
+        return f"waltz storage unassign {self.storage} {partitions} --only storage --force{files}"
 
     def _forced_drop(self) -> DropReplicas:
         # A storage does not list a partition whose control entry is damaged, so no observation

@@ -63,7 +63,7 @@ class PartitionHost(Protocol):
     def disconnected(self, peer: Peer) -> None:
         """Forget a client's connection, which is closed."""
 
-    def overloaded(self, connection: FrameConnection) -> None:
+    def pause_client(self, connection: FrameConnection) -> None:
         """Stop reading from ``connection`` until the partitions have fewer open appends."""
 
     async def check_storages(self) -> dict[str, bool]:
@@ -151,7 +151,7 @@ class ClientConnection(FrameHandler):
                 hosted.core.append(self._peer, batch)
                 hosted.perform_effects()
                 if hosted.core.overloaded:
-                    self._host.overloaded(self._connected())
+                    self._host.pause_client(self._connected())
 
     def _append_batch(self, body: bytes) -> None:
         assert self._peer is not None
@@ -163,7 +163,7 @@ class ClientConnection(FrameHandler):
         hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
         hosted.perform_effects()
         if hosted.core.overloaded:
-            self._host.overloaded(self._connected())
+            self._host.pause_client(self._connected())
 
     def _fits(self, partition: int, append: Append) -> bool:
         """Return whether the storages can store ``append``; log if they cannot.

@@ -231,7 +231,7 @@ class ServerNode:
         if connection in self._paused:
             self._paused.remove(connection)
 
-    def overloaded(self, connection: FrameConnection) -> None:
+    def pause_client(self, connection: FrameConnection) -> None:
         """Stop reading from ``connection`` until the partitions have fewer open appends."""
         if connection not in self._paused:
             connection.pause_reading()

@@ -12,7 +12,7 @@ from typing import Any
 from waltz.protocol import storage as st
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.reads.read_purposes import ReadPurpose
-from waltz_server.core.replication.session_state import replica_to_read
+from waltz_server.core.replication.session_state import choose_replica
 from waltz_server.core.replication.store_session import StoreSession
 from waltz_server.core.store_reports import ReadDone, StoreReports
 
@@ -111,7 +111,7 @@ class ReplicaReads:
             read.request = None
             return
         last_id = min(read.first_id + read.count - 1, session.high_water_mark)
-        storage = replica_to_read(session.replica_states.values(), last_id, read.tried)
+        storage = choose_replica(session.replica_states.values(), last_id, read.tried)
         if storage is None:
             tried = ", ".join(sorted(read.tried)) or "none"
             error = f"no replica could deliver transactions from {read.first_id} on, tried: {tried}"

@@ -218,7 +218,7 @@ class SessionRecovery:
         """Whether the report of a step is still missing."""
         return any(r.busy for r in self._replicas.values())
 
-    def steps(self) -> list[tuple[str, Step]]:
+    def take_steps(self) -> list[tuple[str, Step]]:
         """Take the next steps: for each replica at most one, until that step is reported."""
         due = []
         for name, r in self._replicas.items():

@@ -114,13 +114,13 @@ class ReplicaSession:
         self.expected_ms = (self.expected_ms + min(max(elapsed_ms, shortest), longest)) / 2
 
 
-def replica_to_read(
+def choose_replica(
     replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
 ) -> str | None:
     """Choose the least loaded active replica that has the log up to ``needed_id``.
 
-    The expected time of one read is added to its load, so the caller must send it a read. Return
-    None if no such replica exists outside ``excluded``.
+    Add the expected time of one read to its load: the caller must send it a read. Return None if no
+    such replica exists outside ``excluded``.
     """
     having = [
         r

@@ -26,8 +26,8 @@ from waltz_server.core.replication.session_state import (
     ReplicaSession,
     ReplicaStage,
     SessionPhase,
+    choose_replica,
     committed_id,
-    replica_to_read,
 )
 from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
@@ -229,7 +229,7 @@ class StoreSession:
 
     def _recover(self) -> None:
         """Request the next steps; once a quorum has recovered, have the metadata written."""
-        for storage, step in self.recovery.steps():
+        for storage, step in self.recovery.take_steps():
             request = request_of(step, self.session_id, self.partition)
             if isinstance(step, Copy):
                 assert isinstance(request, st.RecordListRequest)
@@ -294,7 +294,7 @@ class StoreSession:
         assert r.next_id < tail_start
         count = min(r.catch_up_records, tail_start - r.next_id)
         excluded = {r.storage, *self._unreadable}
-        source = replica_to_read(self.replica_states.values(), r.next_id + count - 1, excluded)
+        source = choose_replica(self.replica_states.values(), r.next_id + count - 1, excluded)
         if source is None:
             self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
             return
