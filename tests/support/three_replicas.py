@@ -112,7 +112,7 @@ class Trio:
             recovery.introduced(
                 name, info.last_session_id, info.low_water_mark, info.local_low_water_mark
             )
-        while due := recovery.steps():
+        while due := recovery.take_steps():
             for name, step in due:
                 self._perform(recovery, name, step)
         members = recovery.recovered()

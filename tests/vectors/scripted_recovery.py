@@ -42,7 +42,7 @@ class Run:
             arrival["lowWaterMark"],
             arrival["localLowWaterMark"],
         )
-        while steps := self.recovery.steps():
+        while steps := self.recovery.take_steps():
             for replica, step in steps:
                 self._perform(replica, step)
                 self._write_metadata()
