@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.planted_admin import ADMIN_BUGS
 from tests.mutants.planted_batches import BATCH_BUGS
 from tests.mutants.planted_clients import CLIENT_BUGS
+from tests.mutants.planted_leaks import LEAK_BUGS
 from tests.mutants.planted_metadata import METADATA_BUGS
 from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
@@ -22,6 +23,7 @@ PLANTED = (
     *RANGE_BUGS,
     *METADATA_BUGS,
     *NET_BUGS,
+    *LEAK_BUGS,
     *ADMIN_BUGS,
     *SHELL_BUGS,
     *OPERATOR_BUGS,

@@ -317,4 +317,24 @@ ADMIN_BUGS = (
             "unit/admin/test_operations_health.py::test_committed_id_is_known_if_a_quorum_of_the_session_reports"
         ),
     ),
+    Planted(
+        "storages of the last session are not observed",
+        Package.ADMIN,
+        "storages |= {s for p in partitions for s in metadata[p].replicas}\n",
+        "",
+        "An order does not see a former replica that a quorum still needs.",
+        nodes(
+            "unit/admin/test_operations_observation.py::test_storages_of_the_assignment_and_of_the_last_session_are_queried"
+        ),
+    ),
+    Planted(
+        "a copy must end within the time for one answer",
+        Package.ADMIN,
+        "silence.reschedule(clock() + self._answer_seconds)\n",
+        "",
+        "A large replica can never be copied.",
+        nodes(
+            "unit/admin/test_operations_execution.py::test_copy_may_last_as_long_as_it_makes_progress"
+        ),
+    ),
 )

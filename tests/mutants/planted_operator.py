@@ -254,8 +254,8 @@ OPERATOR_BUGS = (
     Planted(
         "a cluster is ready for a generation that is not reconciled",
         Package.OPERATOR,
-        "ready = with_quorum == total and reconciled == generation and not decided.problems\n",
-        "ready = with_quorum == total and not decided.problems\n",
+        "is_ready = serving and current and not decided.problems\n",
+        "is_ready = serving and not decided.problems\n",
         "A tool that waits for a change continues too early.",
         nodes(
             "unit/operator/test_operator_reconcile.py::test_ready_is_false_without_quorum_and_before_a_new_generation_is_reconciled"
@@ -336,7 +336,7 @@ OPERATOR_BUGS = (
     Planted(
         "steps after a failed one are performed",
         Package.OPERATOR,
-        "self._recorder.record_failure(desired.cluster, str(failed))\nreturn False\n",
+        "self._recorder.record_failure(desired.cluster, str(failed))\nreturn str(failed)\n",
         "self._recorder.record_failure(desired.cluster, str(failed))\ncontinue\n",
         "An assignment is written for replicas that do not exist.",
         nodes(
@@ -361,6 +361,26 @@ OPERATOR_BUGS = (
         "Another controller cannot clean up.",
         nodes(
             "unit/operator/test_operator_finalizer_removal.py::test_removal_takes_our_finalizer_from_every_resource_and_no_other"
+        ),
+    ),
+    Planted(
+        "certificates are valid from now on only",
+        Package.OPERATOR,
+        ".not_valid_before(now - datetime.timedelta(hours=1))\n",
+        ".not_valid_before(now)\n",
+        "Pods on nodes whose clocks are slow refuse new certificates.",
+        nodes(
+            "unit/operator/test_operator_certificates.py::test_certificates_are_valid_on_nodes_whose_clocks_are_slow"
+        ),
+    ),
+    Planted(
+        "a condition changes its time at every reconcile",
+        Package.OPERATOR,
+        "since = before.last_transition_time if before and before.status == status else now\n",
+        "since = now\n",
+        "The status is written each second, and nobody sees since when it is so.",
+        nodes(
+            "unit/operator/test_operator_plan_guards.py::test_condition_keeps_the_time_of_its_last_change"
         ),
     ),
 )

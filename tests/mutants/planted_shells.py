@@ -386,4 +386,53 @@ SHELL_BUGS = (
         "Two runs of an import append the same rows.",
         nodes("unit/cli/test_cli_importing.py::test_rows_are_appended_in_one_batch"),
     ),
+    Planted(
+        "the newest clients get no mark of a partition that is elsewhere",
+        Package.SERVER,
+        "if peer.version >= ALWAYS_ANSWERED_SINCE:\n",
+        "if peer.version > ALWAYS_ANSWERED_SINCE:\n",
+        "A client waits for its timeout instead of the next server.",
+        nodes(
+            "unit/server/test_server_protocol_v5.py::test_every_request_to_a_partition_not_on_this_server_is_answered"
+        ),
+    ),
+    Planted(
+        "malformed metadata of a partition end the server",
+        Package.SERVER,
+        "except (StoreError, MalformedMetadata, TimeoutError) as error:\n",
+        "except (StoreError, TimeoutError) as error:\n",
+        "One damaged znode ends all servers, one after the other.",
+        nodes(
+            "unit/server/test_server_hosted_partition.py::test_malformed_metadata_are_reported_and_the_server_continues"
+        ),
+    ),
+    Planted(
+        "a storage that hangs after some answers stays connected",
+        Package.SERVER,
+        "left = _ANSWER_SECONDS - waited\n"
+        "self._deadline = self._loop.call_later(left, self._check_deadline)\n",
+        "return\n",
+        "A hung storage delays appends.",
+        nodes(
+            "unit/server/test_server_storage_links.py::test_storage_that_hangs_after_its_first_answers_is_disconnected"
+        ),
+    ),
+    Planted(
+        "a client's connection that worked does not reset the backoff",
+        Package.CLIENT,
+        "self._link.mark_useful()\n",
+        "",
+        "After some restarts of servers, clients come back only after seconds.",
+        nodes(
+            "unit/client/test_client_link.py::test_client_dials_soon_after_each_loss_of_a_connection_that_worked"
+        ),
+    ),
+    Planted(
+        "the size of a file of an export is never reset",
+        Package.CLI,
+        "held, size = [], 0\n",
+        "held = []\n",
+        "After 64 MiB, an export writes a file for each transaction.",
+        nodes("unit/cli/test_cli_export.py::test_each_file_has_as_much_as_the_bounds_allow"),
+    ),
 )

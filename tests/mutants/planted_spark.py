@@ -189,4 +189,35 @@ SPARK_BUGS = (
             "unit/spark/test_spark_ledger_store.py::test_attempt_of_a_batch_joins_only_while_the_write_runs"
         ),
     ),
+    Planted(
+        "the ledger is read before the log",
+        Package.SPARK,
+        "while end is None or missing.mark < end:\n    first = missing.mark + 1\n",
+        "early = self._competing_attempts(await self._register_attempt({}))\n"
+        "self._competing_attempts = lambda ledger: early\n"
+        "while end is None or missing.mark < end:\n    first = missing.mark + 1\n",
+        "Rows of an attempt that joins meanwhile are appended again.",
+        nodes(
+            "unit/spark/test_spark_attempt.py::test_rows_of_an_attempt_that_joins_during_the_search_are_found"
+        ),
+    ),
+    Planted(
+        "batches of a task are not bounded in bytes",
+        Package.SPARK,
+        "if buffered and (size > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):\n",
+        "if buffered and len(buffered) >= _BATCH_ROWS:\n",
+        "Large rows fill the memory of an executor and are refused as one batch.",
+        nodes("unit/spark/test_spark_attempt.py::test_batches_are_bounded_in_bytes"),
+    ),
+    Planted(
+        "a planned batch ends beyond a restored log",
+        Package.SPARK,
+        "    ends = {partition: min(at, present[partition]) for partition, at in ends.items()}\n"
+        "wanted = spans_between(starts, ends)\n",
+        "wanted = spans_between(starts, ends)\n",
+        "A query that may skip what is missing fails all the same.",
+        nodes(
+            "unit/spark/test_spark_stream_reader.py::test_batch_of_an_earlier_run_ends_where_a_restored_log_ends"
+        ),
+    ),
 )

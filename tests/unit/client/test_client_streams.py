@@ -354,7 +354,8 @@ async def test_read_and_high_water_mark_time_out() -> None:
         with pytest.raises(AnswerLate, match="the data of transaction 7 of partition 0"):
             await client.read(0, 7, timeout=0.05)
         await cluster.start_server()
+        await asyncio.sleep(60)
+        assert cluster.requests == [], "a call that timed out is forgotten"
         assert await client.high_water_mark(0) == -1
-        assert not cluster.requests_of(TransactionDataRequest), "a read that timed out was sent"
         with pytest.raises(TransactionNotFound):
             await client.read(0, 7)

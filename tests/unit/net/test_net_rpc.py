@@ -196,7 +196,7 @@ async def test_rpc_answer_is_passed_on_once() -> None:
         await eventually(lambda: answers)
         rpc.close()
         await eventually(lambda: storage_node.losses)
-        assert [answer.transaction_id for answer in answers] == [10]
+        assert answers == [storage.MaxTransactionIdResponse(1, 0, 0, 10)]
 
 
 async def test_rpc_request_that_the_peer_lacks_is_never_answered() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient, new_append, req_id
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.formats import UNRESOLVED, PartitionAssignment
+from waltz.metadata.core.formats import PartitionAssignment
 from waltz.protocol import checksum
 from waltz.protocol import client_server as cs
 from waltz.testing import InProcessCluster
@@ -110,15 +110,6 @@ async def test_requests_to_a_partition_not_on_this_server_are_refused(
         cs.TransactionDataResponse(req_id(6, there), 0, None, error="partition not ready"),
     ]
     assert client.messages == []
-
-
-async def test_mark_of_a_partition_not_on_this_server_is_answered_since_version_5(
-    two_servers: InProcessCluster,
-) -> None:
-    client = await RawClient.connect(two_servers, 5)
-    [there, *_] = (hosted.core.id for hosted in node_of(two_servers, 1).partitions())
-    client.send(cs.HighWaterMarkRequest(req_id(1, there)))
-    assert await client.take() == [cs.HighWaterMarkResponse(req_id(1, there), UNRESOLVED)]
 
 
 async def test_requests_about_the_server_are_answered(

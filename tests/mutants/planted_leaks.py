@@ -1,0 +1,151 @@
+"""Bugs that leave connections, files, locks or work behind, hunted by tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+LEAK_BUGS = (
+    Planted(
+        "a listener keeps connections that have ended",
+        Package.NET,
+        "if self._on_end is not None:\n    self._on_end(self)\n",
+        "",
+        "The memory of a server grows with each connection.",
+        nodes("unit/net/test_net_connection.py::test_listener_forgets_connections_that_have_ended"),
+    ),
+    Planted(
+        "an answered request stays pending",
+        Package.NET,
+        "on_answer = self._pending.pop(answer.seq_num, None)\n",
+        "on_answer = self._pending.get(answer.seq_num)\n",
+        "The end of the connection answers every request a second time.",
+        nodes("unit/net/test_net_rpc.py::test_rpc_answer_is_passed_on_once"),
+    ),
+    Planted(
+        "a request that the peer lacks is pending",
+        Package.NET,
+        "parts = self._port.messages.encode_parts(request, self._connection.version)\n",
+        "self._pending[request.seq_num] = on_answer\n"
+        "parts = self._port.messages.encode_parts(request, self._connection.version)\n"
+        "del self._pending[request.seq_num]\n",
+        "A request that was refused with an error is answered, too.",
+        nodes("unit/net/test_net_rpc.py::test_rpc_request_that_the_peer_lacks_is_never_answered"),
+    ),
+    Planted(
+        "a handshake without an answer leaves its connection open",
+        Package.NET,
+        "except TimeoutError:\n    rpc.close()\n",
+        "except TimeoutError:\n",
+        "Each attempt to reach a hung storage leaks a connection.",
+        nodes(
+            "unit/net/test_net_rpc.py::test_rpc_open_without_an_answer_fails_and_closes_the_connection"
+        ),
+    ),
+    Planted(
+        "a refused handshake leaves its connection open",
+        Package.NET,
+        "if isinstance(answer, rpc._port.failure):\n    rpc.close()\n",
+        "if isinstance(answer, rpc._port.failure):\n",
+        "Each attempt to reach a storage of another cluster leaks a connection.",
+        nodes("unit/net/test_net_rpc.py::test_rpc_open_at_another_cluster_is_refused"),
+    ),
+    Planted(
+        "a cancelled handshake leaves its connection open",
+        Package.NET,
+        "except asyncio.CancelledError:\n    rpc.close()\n    raise\n",
+        "except asyncio.CancelledError:\n    raise\n",
+        "Each timeout of a tool leaks a connection.",
+        nodes("unit/net/test_net_rpc.py::test_rpc_cancelled_open_closes_the_connection"),
+    ),
+    Planted(
+        "a stopped link leaves its connection open",
+        Package.NET,
+        "if connection is not None:\n    connection.close()\nreturn self.task\n",
+        "return self.task\n",
+        "A server that no longer needs a storage stays connected to it.",
+        nodes("unit/net/test_net_link.py::test_link_stopped_while_up_closes_without_a_callback"),
+    ),
+    Planted(
+        "a listener without a free file tries again at once",
+        Package.NET,
+        "loop.remove_reader(listening)\n"
+        "loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)\n",
+        "loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)\n",
+        "A process without free files uses a whole core and fills its log.",
+        nodes(
+            "unit/net/test_net_connection.py::test_listener_without_a_free_file_pauses_and_then_accepts"
+        ),
+    ),
+    Planted(
+        "a closed listener leaves the sockets of handshakes open",
+        Package.NET,
+        "except asyncio.CancelledError:\n    accepted.close()\n    raise\n",
+        "except asyncio.CancelledError:\n    raise\n",
+        "The peer learns of the end only when the garbage collector runs.",
+        nodes("unit/net/test_net_tls.py::test_close_does_not_wait_for_a_peer_in_its_handshake"),
+    ),
+    Planted(
+        "an interrupted wait keeps the admin lock",
+        Package.METADATA,
+        "except BaseException:\n    self._within_session.release()\n    raise\n",
+        "except BaseException:\n    raise\n",
+        "Every later change of the same process waits forever.",
+        nodes(
+            "unit/metadata/test_metadata_cluster.py::test_admin_lock_is_free_after_a_cancelled_wait"
+        ),
+    ),
+    Planted(
+        "a storage keeps its session with ZooKeeper",
+        Package.STORAGE,
+        "finally:\n    await store.close()\n",
+        "finally:\n    pass\n",
+        "Each storage keeps a session and threads that it does not use.",
+        nodes(
+            "unit/storage/test_storage_node.py::test_identity_of_the_cluster_is_read_and_the_session_closed"
+        ),
+    ),
+    Planted(
+        "a flush of a directory leaves it open",
+        Package.STORAGE,
+        "finally:\n    os.close(fd)\n",
+        "finally:\n    pass\n",
+        "A storage runs out of file descriptors.",
+        nodes("unit/storage/test_storage_posix_disk.py::test_flush_directory_leaves_no_file_open"),
+    ),
+    Planted(
+        "a storage stops below its tasks",
+        Package.STORAGE,
+        "if stopping and self.engine.idle and self._arrivals.empty():\n",
+        "if stopping and self._arrivals.empty():\n",
+        "A task uses files that are closed, and its answer is lost.",
+        nodes(
+            "unit/storage/test_storage_engine_thread.py::test_engine_thread_that_stops_first_does_the_jobs_that_were_submitted"
+        ),
+    ),
+    Planted(
+        "a read that timed out is sent again",
+        Package.CLIENT,
+        "requests.cancel(on_answer)\nraise\n",
+        "raise\n",
+        "A client repeats it as long as it lives.",
+        nodes("unit/client/test_client_streams.py::test_read_and_high_water_mark_time_out"),
+    ),
+    Planted(
+        "an interrupted call goes on",
+        Package.SYNC,
+        "except BaseException:\n    future.cancel()\n    raise\n",
+        "except BaseException:\n    raise\n",
+        "An append that the user has interrupted is still sent.",
+        nodes("unit/sync/test_client_sync.py::test_interrupted_call_cancels_its_work"),
+    ),
+    Planted(
+        "a deactivated partition applies the rest of a batch",
+        Package.SYNC,
+        "if self._stopping.is_set():\n    return False\n",
+        "",
+        "Transactions are applied to a state that the application has handed over.",
+        nodes(
+            "unit/sync/test_client_callbacks.py::test_deactivated_partition_applies_no_further_transaction"
+        ),
+    ),
+)
