@@ -24,6 +24,7 @@ from tests.vectors.storage_files import (
 )
 from waltz.protocol import Record, RecordBatch, ReqId, checksum, storage
 from waltz.protocol.admin import Switch
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -81,7 +82,8 @@ def _opening(directory: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Files:
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    """Return the files that Waltz 0.13.2 has, too."""
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != FLUSHED_FILE)
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 

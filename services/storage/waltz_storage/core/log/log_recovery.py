@@ -13,7 +13,6 @@ This module changes no file: the caller applies the plans if no file of the part
 
 from __future__ import annotations
 
-import struct
 import uuid
 from array import array
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from zlib import crc32
 
 from waltz_storage.core.log.segment_format import (
     CHECKPOINT_INTERVAL,
+    CHECKSUM,
     ENTRY_BYTES,
     HEADER_BYTES,
     ID_AND_LENGTH,
@@ -33,6 +33,7 @@ from waltz_storage.core.log.segment_format import (
     FileHeader,
     decode_entries,
     entry_position,
+    long_record_is_valid,
 )
 
 _KEY_AT = 12
@@ -40,7 +41,6 @@ _PARTITION_AT = 28
 _FIRST_ID_AT = 32
 """Positions of the fields in a file's header."""
 
-_CHECKSUM = struct.Struct(">I")
 _WINDOW_BYTES = 1 << 20
 _WINDOW_ENTRIES = _WINDOW_BYTES // ENTRY_BYTES
 
@@ -166,28 +166,15 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
         end = position + RECORD_OVERHEAD_BYTES + length
         if end <= len(window):
             body = memoryview(window)[position : end - 4]
-            valid = crc32(body) == _CHECKSUM.unpack_from(window, end - 4)[0]
+            valid = crc32(body) == CHECKSUM.unpack_from(window, end - 4)[0]
         elif position > 0:
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
             continue
         else:
-            valid = _long_record_is_valid(data, offset, RECORD_OVERHEAD_BYTES + length)
+            valid = long_record_is_valid(data, offset, RECORD_OVERHEAD_BYTES + length)
         if not valid:
             break
         offsets.append(offset)
         offset += RECORD_OVERHEAD_BYTES + length
         next_id += 1
     return SegmentPlan(first_id, next_id, offset, from_id, from_offset, offsets)
-
-
-def _long_record_is_valid(data: ByteSource, offset: int, size: int) -> bool:
-    """Verify the checksum of a record larger than a window, without holding it in memory."""
-    checksum, position, stop = 0, offset, offset + size - 4
-    while position < stop:
-        piece = data.read(position, min(_WINDOW_BYTES, stop - position))
-        if not piece:
-            return False
-        checksum = crc32(piece, checksum)
-        position += len(piece)
-    raw = data.read(stop, 4)
-    return len(raw) == 4 and checksum == _CHECKSUM.unpack(raw)[0]

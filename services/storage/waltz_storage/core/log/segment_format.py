@@ -38,6 +38,8 @@ ID_AND_LENGTH = struct.Struct(">q20xi")
 _WIRE_PREFIX_BYTES = WIRE_HEAD.size
 CHECKSUM = struct.Struct(">I")
 """The checksum at the end of a record."""
+_PIECE_BYTES = 1 << 20
+"""How many bytes of a long record `long_record_is_valid` reads at once."""
 
 
 class Damage(Exception):
@@ -196,6 +198,19 @@ def check_record(raw: bytes, offset: int, position: int, transaction_id: int, si
         raise Damage(offset + position, f"record {transaction_id} is cut off")
     if crc32(memoryview(raw)[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
         raise Damage(offset + position, f"record {transaction_id} fails its checksum")
+
+
+def long_record_is_valid(source: ByteSource, offset: int, size: int) -> bool:
+    """Verify the checksum of a record of ``size`` bytes, without holding the record in memory."""
+    value, position, stop = 0, offset, offset + size - CHECKSUM.size
+    while position < stop:
+        piece = source.read(position, min(_PIECE_BYTES, stop - position))
+        if not piece:
+            return False
+        value = crc32(piece, value)
+        position += len(piece)
+    raw = source.read(stop, CHECKSUM.size)
+    return len(raw) == CHECKSUM.size and value == CHECKSUM.unpack(raw)[0]
 
 
 def encode_entries(offsets: Sequence[int]) -> bytes:

@@ -1,9 +1,9 @@
 """Pure. Read consecutive records of one segment, or only their headers.
 
-A read in wire form verifies the record checksums. A read in disk form does not: the client verifies
-them. Headers of small records are read together with their data, and the checksums are verified. Of
-a large record only the first bytes are read: its id and length must agree with the index, but its
-checksum is not verified, because that would need a read of the data.
+A read in wire form verifies the record checksums. So does a read of headers, which reads the data,
+too: a client decides by a header whether its append is in the log, and by a wrong header it would
+append a second time (`test_header_of_a_damaged_record_is_damage`). A read in disk form does not
+verify: the client verifies the records.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from waltz_storage.core.log.segment_format import (
     check_record,
     decode_header,
     decode_records,
+    long_record_is_valid,
 )
 
 HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
 """A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
 
-No list of up to `HEADER_READS` headers exceeds these bounds, and a server requests blocks of 64.
+A server requests blocks of 64 headers, which are within these bounds if the records have up to 64
+KiB. It repeats its request for the rest of a list that ends early.
 """
 
-_SMALL_RECORD_BYTES = 8 << 10
-"""Up to this size, a read of a whole record costs no more than a read of its first bytes."""
-
 _WINDOW_BYTES = 256 << 10
+"""How many bytes a read of headers reads at once; a larger record is read in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class VerifiedRecords:
 
 @dataclass(slots=True)
 class HeaderBudget:
-    """How many reads and bytes a list of headers may still use."""
+    """How many ranges and bytes a list of headers may still read."""
 
     reads: int = HEADER_READS
     size: int = HEADER_READ_BYTES
@@ -116,17 +116,29 @@ def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list
     for first, stop in _windows(offsets):
         if budget.spent:
             break
-        start, end = offsets[first], offsets[stop]
-        whole = end - start <= _SMALL_RECORD_BYTES or stop > first + 1
-        raw = data.read(start, end - start if whole else RECORD_PREFIX_BYTES)
-        budget.take(len(raw))
+        start, size = offsets[first], offsets[stop] - offsets[first]
+        budget.take(size)
+        if size > _WINDOW_BYTES:
+            headers.append(_header_of_long_record(data, start, extent.first_id + first, size))
+            continue
+        raw = data.read(start, size)
         for number in range(first, stop):
-            position, size = offsets[number] - start, offsets[number + 1] - offsets[number]
+            position, length = offsets[number] - start, offsets[number + 1] - offsets[number]
             transaction_id = extent.first_id + number
-            headers.append(decode_header(raw, start, position, transaction_id, size))
-            if whole:
-                check_record(raw, start, position, transaction_id, size)
+            headers.append(decode_header(raw, start, position, transaction_id, length))
+            check_record(raw, start, position, transaction_id, length)
     return headers
+
+
+def _header_of_long_record(
+    data: ByteSource, start: int, transaction_id: int, size: int
+) -> RecordHeader:
+    """Verify the record of ``size`` bytes at ``start``; return its header. Raises Damage."""
+    raw = data.read(start, RECORD_PREFIX_BYTES)
+    header = decode_header(raw, start, 0, transaction_id, size)
+    if not long_record_is_valid(data, start, size):
+        raise Damage(start, f"record {transaction_id} is cut off or fails its checksum")
+    return header
 
 
 def _check(extent: Extent) -> None:
@@ -140,16 +152,11 @@ def _check(extent: Extent) -> None:
 
 
 def _windows(offsets: array[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of records to read at once: small records together, large ones alone."""
+    """Yield the ranges of records to read at once: at least one record each."""
     count, first = len(offsets) - 1, 0
     while first < count:
         stop = first + 1
-        while (
-            stop < count
-            and offsets[stop] - offsets[stop - 1] <= _SMALL_RECORD_BYTES
-            and offsets[stop + 1] - offsets[stop] <= _SMALL_RECORD_BYTES
-            and offsets[stop + 1] - offsets[first] <= _WINDOW_BYTES
-        ):
+        while stop < count and offsets[stop + 1] - offsets[first] <= _WINDOW_BYTES:
             stop += 1
         yield first, stop
         first = stop
