@@ -31,6 +31,9 @@ from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
 
 METADATA_BACKOFF = Backoff(0.1, 1.0)
+"""The delays between attempts to begin a session: no session is open meanwhile."""
+_OPEN_BACKOFF = Backoff(0.1, 10.0)
+"""The delays between attempts of an open session, which may last as long as ZooKeeper is away."""
 
 
 REPLICAS_CHANGED = "the replica assignment changed"
@@ -126,7 +129,7 @@ class SessionMetadata:
         if isinstance(operation, WriteMetadata):
             self._write_in_doubt = True
         self._pausing = True
-        seconds = METADATA_BACKOFF.delay(self._failures)
+        seconds = _OPEN_BACKOFF.delay(self._failures)
         self._failures += 1
         self._ready.add(
             WriteLog(
