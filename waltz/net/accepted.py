@@ -1,8 +1,8 @@
 """Bound the connections that a port accepts, and the memory of their incomplete messages.
 
-Any process that reaches a port can open connections and begin long messages. Without these bounds
-it could use up the file handles or the memory of the listening process. Touches the event loop's
-clock and the log.
+Any process that reaches a port can open connections and begin long messages. Without these bounds,
+such a process could use up the file handles or the memory of the listening process. Touches the
+event loop's clock and the log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from waltz.protocol.frames import MAX_FRAME_BYTES
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 10_000
+"""The default bound of the open connections."""
+
 MAX_INCOMPLETE_BYTES = 2 * MAX_FRAME_BYTES
+"""The default bound of the memory of incomplete messages: enough for two of the longest."""
 
 _LOG_SECONDS = 10.0
 """The least time between two log lines about refused connections."""
@@ -30,12 +33,13 @@ class AcceptedConnections:
         self.limit = limit
         self.max_incomplete_bytes = max_incomplete_bytes
         self.open = 0
-        """Number of open connections."""
+        """The number of open connections."""
         self.refused = 0
-        """Number of connections that were closed at once, because ``limit`` were open."""
+        """The number of connections that were closed at once, because ``limit`` were open."""
         self.incomplete_bytes = 0
-        """Size of the messages that have arrived in part."""
+        """The number of bytes that have arrived of messages that are not complete."""
         self._logged: float | None = None
+        """When a refused connection was last logged."""
 
     def enter(self, name: str, peer: str) -> bool:
         """Count a new connection of the protocol ``name``; return whether it may stay open."""

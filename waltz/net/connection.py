@@ -100,7 +100,7 @@ class FrameConnection(asyncio.Protocol):
         self._on_end = on_end
         self._accepted = accepted
         self._held_bytes = 0
-        """Bytes of the incomplete frame, as far as they are counted in ``accepted``."""
+        """The number of bytes of the incomplete frame that ``accepted`` counts."""
         large_types = None if dialer else spec.large_requests
         self._decoder = FrameDecoder(spec, large_types=large_types)
         self._ready = False
@@ -235,7 +235,10 @@ class FrameConnection(asyncio.Protocol):
         """Count the bytes of the incomplete frame; raises ProtocolViolation beyond the bound."""
         change, self._held_bytes = held - self._held_bytes, held
         accepted = self._accepted
-        if change and accepted is not None and not accepted.hold(change) and change > 0:
+        if accepted is None or change == 0:
+            return
+        is_within_bound = accepted.hold(change)
+        if change > 0 and not is_within_bound:
             raise ProtocolViolation(
                 f"the incomplete messages of all connections exceed "
                 f"{accepted.max_incomplete_bytes} bytes"

@@ -165,6 +165,7 @@ class Listener:
             raise
 
     def _ended(self, connection: FrameConnection) -> None:
+        """Stop counting a connection that has ended."""
         self._connections.discard(connection)
         self._accepted.leave()
 

@@ -186,6 +186,7 @@ class FrameDecoder:
             if end > end_of_data:
                 self._needed = end - position
                 if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
+                    # The first byte of a body is the message type.
                     if end_of_data - position > HEAD_BYTES:
                         self._check_large_frame(chunk[position + HEAD_BYTES], length)
                     else:

@@ -179,11 +179,11 @@ class MemoryDisk:
             _Change(position, data).apply(content)
 
     def lose_directory(self, path: str) -> None:
-        """Remove a directory and its files durably, as an administrator by mistake does."""
+        """Remove a directory and its files durably, as an administrator may do by mistake."""
         for names in (self._names, self._durable_names):
             for name in [each for each in names if each.startswith(f"{path}/")]:
                 del names[name]
-        self._pending_names = [c for c in self._pending_names if not c[1].startswith(f"{path}/")]
+        self._pending_names = [c for c in self._pending_names if not c.old.startswith(f"{path}/")]
         self.directories.discard(path)
         self._durable_directories.discard(path)
 

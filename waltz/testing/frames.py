@@ -1,8 +1,8 @@
 """Faults of single frames between two hosts of a network in memory. Touches locks.
 
-A `FrameRule` decides about every frame that one host sends to another. So a test can do what no
-real node does on demand: leave a request without its answer, answer late, spoil bytes, or lose the
-connection at an exact place of a conversation.
+A `FrameRule` decides about every frame that one host sends to another. So a test can cause on
+demand what real nodes do only rarely: leave a request without its answer, answer late, send another
+message, or lose the connection at an exact place of a conversation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CODECS: dict[int, Any] = {
 
 
 class FrameFault(Enum):
-    """What happens to one frame."""
+    """A fault of one frame."""
 
     DROP = "never arrives"
     HOLD = "arrives at `MemoryNetwork.release_frames`; later frames overtake it"

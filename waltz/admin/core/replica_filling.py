@@ -26,9 +26,9 @@ def next_fill_step(
     """Return the next step to fill the replica on ``destination``, None once it is filled.
 
     The replica is filled when it lacks at most ``lag_allowed`` of the transactions before the start
-    of the source's present session. If it is not assigned yet, it must also have no transaction
-    above its own mark. With ``source`` None, the healthy replica with the highest local low-water
-    mark is copied.
+    of the source's present session. A replica that is not assigned yet must also have no
+    transaction above its own mark. With ``source`` None, the healthy replica with the highest local
+    low-water mark is copied.
     """
     if problem := observation.storage_problem(destination):
         return Wait(f"storage {destination} does not answer: {problem}")

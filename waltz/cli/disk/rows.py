@@ -185,22 +185,8 @@ def dumped(
         value["header"] = shown_header.value
         tables += shown_header.tables
     if records is not None:
-        contents = [_content(stored.record.data, data, deserialize) for stored in records]
-        value["records"] = [_record(stored) for stored in records]
-        if data is Data.TEXT or deserialize is not None:
-            for shown_record, content in zip(value["records"], contents, strict=True):
-                shown_record["data"] = content
-        columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
-        data_column = () if data is Data.NONE and deserialize is None else ("data",)
-        cells = [
-            (
-                *(r[name] for name in ("id", "offset", "client_id", "generation", "seq")),
-                *(r[name] for name in ("header", "size", "checksum")),
-                *([] if content is None else [content]),
-            )
-            for r, content in zip(value["records"], contents, strict=True)
-        ]
-        tables.append(Rows("Records", (*columns, *data_column), cells))
+        value["records"], shown_records = _records(records, data, deserialize)
+        tables.append(shown_records)
     return Shown(value, tuple(tables))
 
 
@@ -302,6 +288,25 @@ def _sizes(partition: int | None, segment: int | None, found: Sequence[int]) -> 
         statistics.median(found),
         sum(found),
     )
+
+
+def _records(
+    records: Sequence[Stored], data: Data, deserialize: Deserialize | None
+) -> tuple[list[dict[str, Any]], Rows]:
+    """Return records as values for scripts, and as a table."""
+    values = [_record(stored) for stored in records]
+    contents = [_content(stored.record.data, data, deserialize) for stored in records]
+    if data is Data.TEXT or deserialize is not None:
+        for value, content in zip(values, contents, strict=True):
+            value["data"] = content
+    columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
+    names = ("id", "offset", "client_id", "generation", "seq", "header", "size", "checksum")
+    cells = [
+        (*(value[name] for name in names), *([] if content is None else [content]))
+        for value, content in zip(values, contents, strict=True)
+    ]
+    data_column = () if data is Data.NONE and deserialize is None else ("data",)
+    return values, Rows("Records", (*columns, *data_column), cells)
 
 
 def _record(stored: Stored) -> dict[str, Any]:
