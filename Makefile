@@ -70,6 +70,7 @@ docs: .venv
 
 sim: .venv
 	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
+	.venv/bin/python -m tests.sim.runner --nodes --seeds $(SEEDS)
 
 mutants: .venv
 	.venv/bin/python -m tests.mutants

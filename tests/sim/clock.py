@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+
+class Timers(Protocol):
+    """Virtual time, and calls that are planned."""
+
+    @property
+    def now(self) -> float:
+        """The virtual time in seconds."""
+
+    def after(self, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Plan ``call`` for ``seconds`` from now."""
+
 
 _MAX_EVENTS = 400_000
 """More than ten times the events of a run: beyond it, the run is in an endless loop."""

@@ -28,7 +28,7 @@ STUCK_EVENT_SECONDS = 120
 
 SEGMENT_BYTES = (6_000, 24_000)
 
-_NOTED = (
+NOTED = (
     {
         "ended: checkpoint": "server: checkpoint",
         "ended: the replica assignment changed": "server: replica assignment changed",
@@ -175,7 +175,7 @@ class ClusterRun:
         """Count log lines of servers, and the branches that their recoveries took."""
         servers = [name for partition in self.partitions for name in partition.servers]
         for note in self.history.notes(servers):
-            for phrase, name in _NOTED.items():
+            for phrase, name in NOTED.items():
                 self.history.counters[name] += note.count(phrase)
 
 

@@ -1,6 +1,7 @@
 """Run many seeds on all cores: `python -m tests.sim.runner --seeds 2000`.
 
-`--seed N` repeats one of them exactly; with `--history` it also prints its events.
+`--nodes` runs clusters of real nodes and clients, and not only of their cores. `--seed N` repeats
+one seed exactly; with `--history` it also prints its events.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim.cluster_run import ClusterRun, Result, run_seed
 from tests.sim.guarantees import Violation
+from tests.sim.nodes_run import NodesRun, run_nodes_seed
 from waltz_server.core.replication.replica_roles import RecoveryCase
 
 COUNTERS_THAT_MUST_OCCUR = (
@@ -80,6 +82,15 @@ COUNTERS_THAT_MUST_OCCUR = (
 )
 """Counters that the default seeds must raise at least once: every fault, every branch."""
 
+NODES_COUNTERS_THAT_MUST_OCCUR = (
+    *COUNTERS_THAT_MUST_OCCUR,
+    "client: timed out, in doubt",
+    "client: timed out, not in the log",
+    "fault: disconnected from ZooKeeper",
+    "fault: session expired",
+)
+"""The same for clusters of real nodes."""
+
 _ROT_COUNTERS = ("rot: ", "fault: bit flipped", "storage: ")
 _DETAIL_SECONDS = 0.25
 _ROTTEN = 20
@@ -105,10 +116,10 @@ class Outcome:
         self.fewest_committed = min(self.fewest_committed, result.committed)
         self.fewest_faults = min(self.fewest_faults, result.faults)
 
-    @property
-    def silent(self) -> list[str]:
-        """The counters that must occur, and did not."""
-        return [name for name in COUNTERS_THAT_MUST_OCCUR if not self.counters[name]]
+    def silent(self, *, nodes: bool = False) -> list[str]:
+        """Return the counters that must occur, and did not."""
+        expected = NODES_COUNTERS_THAT_MUST_OCCUR if nodes else COUNTERS_THAT_MUST_OCCUR
+        return [name for name in expected if not self.counters[name]]
 
 
 def run_seeds(
@@ -117,19 +128,26 @@ def run_seeds(
     finished: Callable[[], None] = lambda: None,
     *,
     rot: bool = False,
+    nodes: bool = False,
 ) -> Outcome:
-    """Run ``seeds`` in ``workers`` processes; ``finished`` is called after each."""
+    """Run ``seeds`` in ``workers`` processes; ``finished`` is called after each.
+
+    With ``nodes``, they are clusters of real nodes.
+    """
     outcome = Outcome()
+    run = partial(run_nodes_seed if nodes else run_seed, rot=rot)
     with ProcessPoolExecutor(workers) as pool:
-        for result in pool.map(partial(run_seed, rot=rot), seeds, chunksize=4):
+        for result in pool.map(run, seeds, chunksize=4):
             outcome.add(result)
             finished()
     return outcome
 
 
-def replay(seed: int, *, rot: bool, history: bool) -> str:
+def replay(seed: int, *, rot: bool, history: bool, nodes: bool = False) -> str:
     """Run a seed again; return its result, after its history with details of the end."""
-    run = ClusterRun(seed, rot=rot, detailed=history)
+    run: ClusterRun | NodesRun = (NodesRun if nodes else ClusterRun)(
+        seed, rot=rot, detailed=history
+    )
     try:
         result = run.run()
         end = f"all guarantees held: {result.committed} committed, {result.faults} faults"
@@ -156,19 +174,27 @@ def main() -> None:
         help=f"how many of them to run again with bits that flip on disks, {_ROTTEN} if not "
         "given: the results are counted, and are not failures",
     )
+    parser.add_argument("--nodes", action="store_true", help="run real nodes and clients")
     parser.add_argument("--seed", type=int, help="run only this one, with rot if --rot is given")
     parser.add_argument("--history", action="store_true", help="print the events of --seed")
     arguments = parser.parse_args()
     if arguments.history and arguments.seed is None:
         parser.error("--history prints the events of one seed: name it with --seed")
     if arguments.seed is not None:
-        print(replay(arguments.seed, rot=bool(arguments.rot), history=arguments.history))
+        print(
+            replay(
+                arguments.seed,
+                rot=bool(arguments.rot),
+                history=arguments.history,
+                nodes=arguments.nodes,
+            )
+        )
         return
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    outcome = _with_progress("runs", seeds, rot=False)
-    rotten = _with_progress(
-        "runs with rot", seeds[: _ROTTEN if arguments.rot is None else arguments.rot], rot=True
-    )
+    nodes = arguments.nodes
+    outcome = _with_progress("runs", seeds, rot=False, nodes=nodes)
+    rotten_seeds = seeds[: _ROTTEN if arguments.rot is None else arguments.rot]
+    rotten = _with_progress("runs with rot", rotten_seeds, rot=True, nodes=nodes)
     for name, count in sorted(outcome.counters.items()):
         print(f"{count:10} {name}")
     if rotten.runs:
@@ -179,18 +205,21 @@ def main() -> None:
     for violation in outcome.violations:
         print(f"\n{violation}")
     if outcome.violations:
-        print("\nto print the events: python -m tests.sim.runner --history --seed …")
-    if outcome.silent:
-        print(f"\nnever occurred: {outcome.silent}")
+        mode = " --nodes" if nodes else ""
+        print(f"\nto print the events: python -m tests.sim.runner{mode} --history --seed …")
+    silent = outcome.silent(nodes=nodes)
+    if silent:
+        print(f"\nnever occurred: {silent}")
     print(f"\n{outcome.runs - len(outcome.violations)} passed, {len(outcome.violations)} failed")
-    sys.exit(1 if outcome.violations or outcome.silent else 0)
+    sys.exit(1 if outcome.violations or silent else 0)
 
 
-def _with_progress(what: str, seeds: range, *, rot: bool) -> Outcome:
+def _with_progress(what: str, seeds: range, *, rot: bool, nodes: bool) -> Outcome:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(what, total=len(seeds))
-        return run_seeds(seeds, os.cpu_count() or 1, lambda: progress.advance(task), rot=rot)
+        workers = os.cpu_count() or 1
+        return run_seeds(seeds, workers, lambda: progress.advance(task), rot=rot, nodes=nodes)
 
 
 if __name__ == "__main__":

@@ -55,4 +55,4 @@ def test_seeds_cover_every_fault_and_branch(blocks: Blocks) -> None:
     total = Outcome()
     for block in BLOCKS:
         total.counters.update(blocks.outcome(block).counters)
-    assert not total.silent, f"never occurred: {total.silent}"
+    assert not total.silent(), f"never occurred: {total.silent()}"

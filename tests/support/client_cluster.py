@@ -107,7 +107,7 @@ class ClientCluster(InProcessCluster):
             assert node is not None
             new = OwnedPartition(partition, self._generations[partition] + 1)
             owned[node.server_id] = (*owned.get(node.server_id, ()), new)
-        assignment = replace(membership.assignment, cversion=membership.cversion, servers=owned)
+        assignment = replace(membership.assignment, servers=owned)
         await metadata.write_partition_assignment(assignment, membership.version)
 
     async def close(self) -> None:

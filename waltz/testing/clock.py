@@ -10,11 +10,13 @@ import asyncio
 import concurrent.futures
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
 
 from typing_extensions import override
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class NothingToWaitFor(RuntimeError):
@@ -41,13 +43,16 @@ class _VirtualSelector(selectors.BaseSelector):
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self._real.select(0)
-        if ready or timeout == 0:
-            return ready
+        # The first file is the pipe of the event loop, which other threads would write to. Without
+        # them, a call of the operating system in each turn would only take time.
+        if len(self._real.get_map()) > 1:
+            ready = self._real.select(0)
+            if ready:
+                return ready
         if timeout is None:
             raise NothingToWaitFor
         self.now += max(0.0, timeout)
-        return ready
+        return []
 
     @override
     def close(self) -> None:
@@ -74,6 +79,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self._virtual.now
+
+    @override
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Do the same as `call_soon`: there are no other threads."""
+        return self.call_soon(callback, *args, context=context)
 
     @override
     def run_in_executor(  # type: ignore[override]

@@ -70,9 +70,10 @@ class MemoryNetwork:
 
     ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts.
     ``host_delay_seconds`` has the bounds of an additional delay on all connections of one host.
-    Delays between these bounds are drawn at random from ``seed``. ``frame_rules`` has the rules
-    that decide about single frames, by sending and receiving host (see `waltz.testing.frames`). The
-    methods may be called on any thread.
+    Delays between these bounds are drawn at random from ``seed``. ``torn`` is the share of the
+    chunks that arrive in two parts, the second part later by ``torn_seconds``: an interceptor then
+    gets parts of frames. ``frame_rules`` has the rules that decide about single frames, by sending
+    and receiving host (see `waltz.testing.frames`). The methods may be called on any thread.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -80,6 +81,8 @@ class MemoryNetwork:
         self.host_delay_seconds: dict[str, tuple[float, float]] = {}
         self._frames = FrameRules()
         self.frame_rules: dict[tuple[str, str], FrameRule] = self._frames.by_hosts
+        self.torn = 0.0
+        self.torn_seconds = 0.0
         self._random = random.Random(f"{seed}/network")
         self._lock = threading.RLock()
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
@@ -137,10 +140,13 @@ class MemoryNetwork:
         with self._lock:
             self._partitioned.add(frozenset((host, other)))
 
-    def heal(self) -> None:
-        """End all partitions; what was written meanwhile arrives."""
+    def heal(self, host: str | None = None, other: str | None = None) -> None:
+        """End all partitions, or only that of two hosts; what was written meanwhile arrives."""
         with self._lock:
-            self._partitioned.clear()
+            if host is None or other is None:
+                self._partitioned.clear()
+            else:
+                self._partitioned.discard(frozenset((host, other)))
             connections = list(self._connections)
         for connection in connections:
             connection.proceed()
@@ -157,6 +163,13 @@ class MemoryNetwork:
         bounds += [b for host, b in self.host_delay_seconds.items() if host in hosts]
         with self._lock:
             return sum(self._random.uniform(*b) for b in bounds if b != (0.0, 0.0))
+
+    def draw_tear(self, size: int) -> int:
+        """Draw how many bytes of a chunk of ``size`` bytes arrive first, 0 for the whole chunk."""
+        if not self.torn:
+            return 0
+        with self._lock:
+            return self._random.randrange(size) if self._random.random() < self.torn else 0
 
     def add_listener(self, listener: MemoryListener, host: str, port: int) -> int:
         """Register a listener; return its port. Raises ListenFailed."""
@@ -382,6 +395,9 @@ class _Wire:
 
     def delay(self) -> float:
         return self.network.draw_delay(self.hosts)
+
+    def tear(self, size: int) -> tuple[int, float]:
+        return self.network.draw_tear(size), self.network.torn_seconds
 
 
 class _Unchanged:

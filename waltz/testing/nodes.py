@@ -88,9 +88,13 @@ class InProcessServer:
         environment = ServerEnvironment(
             self._world.network.host(self.host), self._open_store, self._world.random.shuffle
         )
-        self.node = ServerNode(config, *self.versions, environment)
+        self.node = self.new_node(config, environment)
         await self.node.start()
         self._watching = asyncio.create_task(self._watch(self.node))
+
+    def new_node(self, config: ServerConfig, environment: ServerEnvironment) -> ServerNode:
+        """Return the node of a new process. Tests override this method to observe the node."""
+        return ServerNode(config, *self.versions, environment)
 
     async def kill(self, *, expire: bool) -> None:
         """End the process without closing its connections and its session.
@@ -163,9 +167,13 @@ class InProcessStorage:
             now_ms=lambda: int(loop.time() * 1000),
             allocate_bytes=_ALLOCATED_BYTES,
         )
-        node = StorageNode(config, *self.versions, environment)
+        node = self.new_node(config, environment)
         await node.start(await learn_cluster(config, environment))
         self.node = node
+
+    def new_node(self, config: StorageConfig, environment: StorageEnvironment) -> StorageNode:
+        """Return the node of a new process. Tests override this method to act as an older one."""
+        return StorageNode(config, *self.versions, environment)
 
     async def add_partitions(self, cluster: tuple[uuid.UUID, int]) -> None:
         """Add an available replica of every partition of a new cluster to this storage.

@@ -50,6 +50,12 @@ class Wire(Protocol):
     def delay(self) -> float:
         """Return how many seconds the chunk that is sent now takes to arrive."""
 
+    def tear(self, size: int) -> tuple[int, float]:
+        """Return how many bytes of a chunk arrive first, and how many seconds later the others do.
+
+        0 bytes stand for the whole chunk.
+        """
+
 
 class MemoryTransport(asyncio.Transport):
     """One end of a connection. ``wire`` is the direction from the peer to this end."""
@@ -185,14 +191,18 @@ class MemoryTransport(asyncio.Transport):
         self.soon(self._deliver_last, arriving)
 
     def proceed(self) -> None:
-        """Deliver what has arrived, in a later turn; callable on any thread."""
+        """Deliver what has arrived, in a later turn or when it is due; callable on any thread."""
         with self._lock:
             if self._delivering or self._lost or self._protocol is None:
                 return
             if not self._inbox and not self._peer_ended:
                 return
             self._delivering = True
-        self.soon(self._deliver)
+            later = self._inbox[0][0] - self.loop.time() if self._inbox else 0.0
+        if later > 0 and self.loop is _running_loop():
+            self.loop.call_later(later, self._deliver)
+        else:
+            self.soon(self._deliver)
 
     def inject(self, data: bytes) -> None:
         """Let ``data`` arrive, after the bytes in transit, as if the peer had written it."""
@@ -205,8 +215,12 @@ class MemoryTransport(asyncio.Transport):
                 return
             delay = self.wire.delay()
             due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
+            first, later = self.wire.tear(len(data))
+            if first:
+                self._inbox.append((due, data[:first]))
+                due = max(due, self.loop.time()) + later
             self._last_due = due
-            self._inbox.append((due, data))
+            self._inbox.append((due, data[first:]))
             self._inbox_bytes += len(data)
         self.proceed()
 
@@ -226,9 +240,9 @@ class MemoryTransport(asyncio.Transport):
                 return
             chunk = self._take()
             drained = self._peer_ended and not self._inbox
-            later = self._inbox[0][0] - self.loop.time() if self._inbox else None
-        if later is not None:
-            self.loop.call_later(max(0.0, later), self.proceed)
+            waiting = bool(self._inbox)
+        if waiting:
+            self.proceed()
         if chunk:
             self._hand_over(chunk)
         self.peer._peer_took()

@@ -1,9 +1,8 @@
 """A ZooKeeper in memory: the metadata store of clusters in one process.
 
 One `MemoryZooKeeper` is the ensemble; each `connect` returns a client with its own session, which
-belongs to one event loop. The same calls give the same results. Tests cause the faults: a suspended
-connection, an expired session, a lost answer, late watches, outdated reads, no answers at all.
-Touches event loops and threads.
+belongs to one event loop. The same calls give the same results. Tests cause the faults: suspended
+or expired sessions, lost answers, late watches, outdated reads. Touches event loops and threads.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class MemoryZooKeeper:
         assert session_id is not None
         with self._lock:
             client._expired = True
-            self._end_session(session_id)
+            self.end_session(session_id)
             client._call_and_remove_all_watches()
         if client.health.state is SessionState.CONNECTED:
             client._enter(SessionState.LOST, session_id)
@@ -122,7 +121,7 @@ class MemoryZooKeeper:
         with self._lock:
             session_id = client._forget()
             if expire and session_id is not None and not client._expired:
-                self._end_session(session_id)
+                self.end_session(session_id)
 
     def lag(self, client: MemoryStore) -> None:
         """Serve the client's reads from a follower that stays behind until `catch_up`.
@@ -139,6 +138,11 @@ class MemoryZooKeeper:
             for changed, child_lists in lag.missed if lag is not None else ():
                 client._notify(changed, child_lists)
 
+    def end_session(self, session_id: int) -> None:
+        """Delete the ephemeral nodes of an abandoned client's session, as its expiry does."""
+        with self._lock:
+            self._tree.delete_owned(session_id)
+
     def stop_answering(self) -> None:
         """Let every operation wait. After its ``operation_timeout`` it raises OperationTimedOut."""
         with self._lock:
@@ -154,9 +158,6 @@ class MemoryZooKeeper:
     def _new_session(self) -> int:
         self._last_session += 1
         return self._last_session
-
-    def _end_session(self, session_id: int) -> None:
-        self._tree.delete_owned(session_id)
 
     def _fire(self, changed: str, child_lists: tuple[str, ...]) -> None:
         """Notify every client of a change; see `waltz.testing.znodes.OnChange`."""
@@ -263,7 +264,7 @@ class MemoryStore:
         with self._zookeeper._lock:
             session_id = self._forget()
             if session_id is not None and not self._expired:
-                self._zookeeper._end_session(session_id)
+                self._zookeeper.end_session(session_id)
 
     @property
     def _nodes(self) -> dict[str, Znode]:

@@ -175,7 +175,6 @@ async def test_connection_attempts_back_off(caplog: pytest.LogCaptureFixture) ->
         warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
         assert len(warnings) <= 2, "once per connection that is wanted"
         await cluster.start_server()
-        await asyncio.sleep(1)  # The new server joins.
         await cluster.place(0, 0)
         assert await client.append(0, b"x") == 0
 

@@ -304,6 +304,19 @@ def test_close_refuses_all_open_range_reads() -> None:
     assert len(reader.take_answers(world)) == 1
 
 
+def test_close_refuses_range_reads_in_the_order_of_their_requests() -> None:
+    world, readers = opened(FORGETFUL, last=30), [Reader() for _ in range(8)]
+    world.hold(*NAMES)
+    for first_id in range(READS_PER_CONNECTION):
+        for reader in readers:
+            reader.records(world, first_id)
+    world.core.close()
+    world.settle()
+    for reader in readers:
+        refused = [answer.req_id.seq for answer in reader.take_answers(world)]
+        assert refused == list(range(READS_PER_CONNECTION))
+
+
 def test_lost_reader_is_forgotten() -> None:
     world, reader = opened(FORGETFUL, last=30), Reader()
     world.hold(*NAMES)

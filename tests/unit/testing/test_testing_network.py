@@ -250,6 +250,36 @@ def test_partition_delivers_nothing_until_it_is_healed() -> None:
     run(work())
 
 
+async def test_heal_of_two_hosts_leaves_other_partitions(world: World) -> None:
+    dialed = await world.dial()
+    world.network.partition("client", "server")
+    world.network.partition("client", "other")
+    connection_of(dialed).send(FRAME)
+    world.network.heal("client", "server")
+    [accepted] = world.accepted
+    await eventually(lambda: accepted.bodies == [BODY])
+    assert world.network.blocked(frozenset(("client", "other")))
+    assert not world.network.blocked(frozenset(("client", "server")))
+
+
+def test_torn_chunk_arrives_in_two_parts() -> None:
+    async def work() -> None:
+        world = World()
+        world.network.torn, world.network.torn_seconds = 1.0, 2.0
+        loop = asyncio.get_running_loop()
+        dialed = await world.dial()
+        [accepted] = world.accepted
+        begun = loop.time()
+        for _ in range(3):
+            connection_of(dialed).send(FRAME)
+        await eventually(lambda: accepted.bodies == [BODY] * 3)
+        # The second part of each chunk arrives 2 s after its first part, and a chunk that is torn
+        # at its first byte arrives as a whole.
+        assert accepted.arrived[-1] - begun in (2.0, 4.0, 6.0)
+
+    run(work())
+
+
 def test_delayed_chunks_arrive_late_and_in_order() -> None:
     async def work() -> list[float]:
         world = World()

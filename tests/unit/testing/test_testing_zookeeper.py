@@ -116,6 +116,18 @@ async def test_abandoned_session_keeps_its_nodes_until_it_expires(expire: bool) 
     assert (await two.get("/e") is None) == expire
 
 
+async def test_end_of_an_abandoned_session_deletes_its_ephemeral_nodes() -> None:
+    zookeeper = MemoryZooKeeper()
+    one, two = await opened(zookeeper)
+    await one.create("/e", b"", ephemeral=True)
+    session_id = one.health.session_id
+    assert session_id is not None
+    zookeeper.abandon(one, expire=False)
+    assert await two.get("/e") is not None
+    zookeeper.end_session(session_id)
+    assert await two.get("/e") is None
+
+
 async def test_session_on_another_event_loop_gets_its_watches_there() -> None:
     zookeeper = MemoryZooKeeper()
     one, _ = await opened(zookeeper)

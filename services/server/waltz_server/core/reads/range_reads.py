@@ -71,8 +71,9 @@ class RangeReads:
         """For each connection, the reads whose first transaction is committed, in order."""
         self._waiting: list[RangeRead] = []
         """Reads that wait for transactions that are not committed yet."""
-        self._reading: set[RangeRead] = set()
-        """Reads for which a read of a replica is in progress."""
+        self._reading: dict[RangeRead, None] = {}
+        """Reads for which a read of a replica is in progress: a set that keeps its order, so that a
+        simulation run can be repeated."""
         self._ticking = False
         """Whether the timer of a tick is running."""
 
@@ -117,7 +118,7 @@ class RangeReads:
         """Answer ``read`` with the result of its read of a replica."""
         if read not in self._reading:
             return
-        self._reading.discard(read)
+        del self._reading[read]
         read.peer.reads -= 1
         if done.error is not None:
             self._refuse(read, done.error)
@@ -155,7 +156,7 @@ class RangeReads:
         self._due.pop(peer, None)
         self._open.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]
-        self._reading = {read for read in self._reading if read.peer is not peer}
+        self._reading = {read: None for read in self._reading if read.peer is not peer}
 
     def close(self) -> None:
         """Refuse all reads, because this server releases the partition."""
@@ -237,7 +238,7 @@ class RangeReads:
     def _read_replica(self, read: RangeRead) -> None:
         request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
-        self._reading.add(read)
+        self._reading[read] = None
         read.peer.reads += 1
         count = min(bounds.max_records, mark + 1 - request.first_id)
         if isinstance(request, cs.RecordsRequest):

@@ -1,0 +1,124 @@
+"""Run the storage engine on virtual time, with flushes and tasks that take time.
+
+A machine may lose power, or a process may be killed, between a write and its flush.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MethodType
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from tests.sim.delayed_flushes import TASK_SECONDS, DelayedFlushes
+from tests.sim.history import History
+from waltz.testing.engine import EventLoopEngine
+from waltz_storage.core.engine.engine import Arrival, Done, LaneTask, RequestJob
+from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.engine_thread import Mailbox
+
+WAKE_SECONDS = 0.0001
+"""How long the engine's thread sleeps at most: arrivals in that time are done together."""
+
+
+class Machine(Protocol):
+    """The machine and the process in which an engine runs, and the observer of its requests."""
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        """Do ``work`` after ``seconds``, unless the process has ended by then."""
+
+    def arrived(self, request: Any) -> None:
+        """Note a request that has arrived."""
+
+    def answers(self, connection: object, request: Any, answer: Any) -> None:
+        """Note an answer that is about to be sent on a connection."""
+
+
+class _Observed:
+    """The reply to a request, which names the request and the connection."""
+
+    def __init__(self, request: Any, reply: Callable[[Any], None]) -> None:
+        self.request = request
+        self.reply = reply
+        # Every connection passes its own bound method (`waltz_storage.shell.connections`).
+        method = reply.func if isinstance(reply, partial) else reply
+        self.connection: object = method.__self__ if isinstance(method, MethodType) else reply
+
+    def __call__(self, answer: Any) -> None:
+        self.reply(answer)
+
+
+class DelayedEngine(EventLoopEngine):
+    """Runs an engine as its thread does: it takes what has arrived when it is not flushing."""
+
+    def __init__(
+        self,
+        directory: StorageDirectory,
+        mailbox: Mailbox,
+        fail: Callable[[BaseException], None],
+        clock: Callable[[], float],
+        machine: Machine,
+        history: History,
+    ) -> None:
+        super().__init__(directory, mailbox, fail, clock)
+        self._machine = machine
+        self._queue: deque[Arrival] = deque()
+        self._waking = False
+        self._delayed = DelayedFlushes(self._later, history)
+
+    @override
+    def submit(self, arrivals: Sequence[Arrival]) -> None:
+        self._queue += map(self._observed, arrivals)
+        if not self._waking:
+            self._waking = True
+            self._later(WAKE_SECONDS, self._wake)
+
+    def _observed(self, arrival: Arrival) -> Arrival:
+        job = arrival.job
+        if not isinstance(job, AppendJob | RequestJob):
+            return arrival
+        self._machine.arrived(job.request)
+        return replace(arrival, job=replace(job, reply=_Observed(job.request, job.reply)))
+
+    def _wake(self) -> None:
+        self._waking = False
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        def work_and_proceed() -> None:
+            work()
+            self._proceed()
+
+        self._machine.later(seconds, work_and_proceed)
+
+    def _proceed(self) -> None:
+        """Step the engine with all arrivals until there are none, unless it is flushing."""
+        while self._queue and not self._delayed.busy and not self._ended:
+            taken = list(self._queue)
+            self._queue.clear()
+            ready = self.engine.step(taken)
+            self._post(ready.answers)
+            for task in ready.tasks:
+                self._later(TASK_SECONDS, partial(self._do, task))
+            if ready.parts:
+                self._delayed.commit(ready.parts, self._settle_part)
+
+    def _do(self, task: LaneTask) -> None:
+        self._complete(self.engine.run_task(task))
+
+    def _settle_part(self, part: RoundPart) -> None:
+        self._complete(self.engine.settle(part, self._clock()))
+
+    def _complete(self, done: Done) -> None:
+        self._post(done.answers)
+        self._queue.append(done.freed)
+
+    def _post(self, answers: list[Answer]) -> None:
+        for reply, answer in answers:
+            if isinstance(reply, _Observed):
+                self._machine.answers(reply.connection, reply.request, answer)
+        self._mailbox.post(answers)

@@ -1,0 +1,84 @@
+"""Test simulated clusters of real nodes and clients: every guarantee holds, every fault occurs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.nodes_run import FAULTS
+from tests.sim.runner import Outcome, run_seeds
+from tests.support.processes import processes
+
+SEEDS = int(os.environ.get("SIM_NODES_SEEDS", "40"))
+QUICK = 8
+"""The number of seeds that `make test` runs; the others are slow."""
+
+FRESH = int(os.environ.get("SIM_FRESH_SEEDS", "8"))
+"""The number of seeds that follow from the commit: each commit runs others."""
+
+FIRST_FRESH = 1_000_000
+"""A fresh seed is never one of the fixed seeds."""
+
+ROOT = Path(__file__).parents[2]
+REPEAT = "repeat a seed by: python -m tests.sim.runner --nodes --history --seed …"
+HISTORY = """
+import hashlib
+from tests.sim.nodes_run import NodesRun
+
+run = NodesRun(3, detailed=True)
+run.run()
+print(hashlib.sha256(run.history.render(run.clock.now, run.clock.now).encode()).hexdigest())
+"""
+"""Prints the digest of the history of a run with two partitions."""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def checked(seeds: range) -> Outcome:
+    """Run ``seeds``, and check that they keep every guarantee under enough faults."""
+    outcome = run_seeds(seeds, processes(), nodes=True)
+    assert not outcome.violations, "\n\n".join((*outcome.violations[:3], REPEAT))
+    assert outcome.fewest_faults >= FAULTS
+    return outcome
+
+
+def test_seeds_keep_every_guarantee() -> None:
+    checked(range(QUICK))
+
+
+@pytest.mark.slow
+def test_seeds_cover_every_fault_and_branch() -> None:
+    outcome = checked(range(QUICK, QUICK + SEEDS))
+    silent = outcome.silent(nodes=True)
+    assert not silent, f"never occurred: {silent}"
+
+
+@pytest.mark.slow
+def test_fresh_seeds_keep_every_guarantee() -> None:
+    """The fixed seeds find a defect only when it is new; other seeds may find an old one."""
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    first = FIRST_FRESH + int(found.stdout[:8], 16)
+    checked(range(first, first + FRESH))
+
+
+def test_same_seed_has_the_same_history_in_every_process() -> None:
+    """The order of a set of strings, or of objects by their addresses, must not matter."""
+    digests = set()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", HISTORY],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1

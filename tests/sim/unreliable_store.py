@@ -1,0 +1,138 @@
+"""A process's session with ZooKeeper: answers take time and may be lost, watches are called late.
+
+The write whose answer is lost may have been executed. The process gets the error of its session,
+and the product decides what follows from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+from tests.sim.cluster_view import ClusterView
+from tests.sim.history import History
+from tests.sim.loop_clock import LoopClock
+from waltz.metadata.store import (
+    ANY_VERSION,
+    Children,
+    Node,
+    OnChange,
+    SessionHealth,
+    SessionState,
+    StoreConnectionLost,
+)
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
+
+T = TypeVar("T")
+
+_WATCH_SECONDS = (0.002, 0.02, 0.3)
+_RECONNECT_SECONDS = 0.03
+
+
+class Trouble:
+    """What happens to the sessions of all servers: ``failing`` is the share of lost answers."""
+
+    def __init__(self) -> None:
+        self.failing = 0.0
+
+
+class UnreliableStore:
+    """Implements `waltz.metadata.store.MetadataStore` on a session in memory."""
+
+    def __init__(
+        self,
+        inner: MemoryStore,
+        zookeeper: MemoryZooKeeper,
+        environment: tuple[LoopClock, Random, ClusterView, History],
+        trouble: Trouble,
+    ) -> None:
+        self.inner = inner
+        self._zookeeper = zookeeper
+        self._clock, self._random, self._view, self._history = environment
+        self._trouble = trouble
+        self._late: dict[OnChange, OnChange] = {}
+
+    @property
+    def health(self) -> SessionHealth:
+        """See MetadataStore."""
+        return self.inner.health
+
+    async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
+        """See MetadataStore."""
+        return await self._ask(lambda: self.inner.get(path, self._later(on_change)))
+
+    async def children(self, path: str, on_change: OnChange | None = None) -> Children:
+        """See MetadataStore."""
+        return await self._ask(lambda: self.inner.children(path, self._later(on_change)))
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        """See MetadataStore."""
+        return await self._ask(
+            lambda: self.inner.create(path, data, ephemeral=ephemeral, sequence=sequence),
+            path,
+            data,
+        )
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """See MetadataStore."""
+        return await self._ask(lambda: self.inner.set(path, data, version), path, data)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See MetadataStore."""
+        await self._ask(lambda: self.inner.delete(path, version))
+
+    async def close(self) -> None:
+        """See MetadataStore."""
+        await self.inner.close()
+
+    async def _ask(
+        self, operation: Callable[[], Awaitable[T]], path: str = "", written: bytes | None = None
+    ) -> T:
+        """Do ``operation``, which writes ``written`` to ``path``, and answer a little later."""
+        await asyncio.sleep(self._delay())
+        lost = self._random.random() < self._trouble.failing
+        if lost and self._random.random() < 0.5:
+            self._lose(f"no answer about {path or 'a read'}")
+        answer = await operation()
+        if path:
+            self._view.note_write(path, written)
+        if lost:
+            if self._view.is_metadata(path):
+                self._history.fault("zookeeper", "metadata written, answer lost")
+            self._lose(f"no answer about {path or 'a read'}, although it was done")
+        await asyncio.sleep(self._delay())
+        return answer
+
+    def _lose(self, why: str) -> None:
+        if self.inner.health.state is SessionState.CONNECTED:
+            self._zookeeper.suspend(self.inner)
+            pause = self._random.expovariate(1 / _RECONNECT_SECONDS)
+            self._clock.after(pause, self._reconnect)
+        raise StoreConnectionLost(why)
+
+    def _reconnect(self) -> None:
+        if self.inner.health.state is SessionState.SUSPENDED:
+            self._zookeeper.resume(self.inner)
+
+    def _later(self, on_change: OnChange | None) -> OnChange | None:
+        """Return a watch that calls ``on_change`` late; equal watches stay one watch."""
+        if on_change is None:
+            return None
+        late = self._late.get(on_change)
+        if late is None:
+
+            def late() -> None:
+                self._clock.after(self._watch_delay(), on_change)
+
+            self._late[on_change] = late
+        return late
+
+    def _delay(self) -> float:
+        return 0.001 + self._random.expovariate(1 / 0.002)
+
+    def _watch_delay(self) -> float:
+        return self._random.choice(_WATCH_SECONDS) * (0.5 + self._random.random())
