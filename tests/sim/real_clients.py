@@ -46,6 +46,8 @@ _BATCHED = 0.25
 """Share of the attempts of a client that supports batches."""
 _TIMED = 0.05
 """Share of the appends with a timeout that may be too short."""
+_AT_END = 0.2
+"""Share of the additional reads of ranges that begin behind what the reader has read."""
 _HEADER = 7
 _LOCKS = tuple(Lock("sim", number) for number in range(LOCKS))
 _BY_HASH = {lock.hash(): lock for lock in _LOCKS}
@@ -369,7 +371,8 @@ class RangeReader(SimClient):
             await self._pause(ELSEWHERE_SECONDS)
             if self._position < 0:
                 continue
-            first_id = self._random.randint(0, self._position + 1)
+            at_end = self._random.random() < _AT_END
+            first_id = self._position + 1 if at_end else self._random.randint(0, self._position)
             most = self._random.choice((1, 10, 100))
             bulk = self._client.bulk
             try:
