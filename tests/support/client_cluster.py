@@ -6,6 +6,8 @@ The servers and storages are real ones (`waltz.testing`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -123,6 +125,17 @@ class ClientCluster(InProcessCluster):
             self.held.append(message)
             return FrameFault.HOLD
         return self.on_request(message)
+
+
+@asynccontextmanager
+async def connected(
+    *, count: int = 0, partitions: int = 1, versions: tuple[int, ...] | None = None, **options: Any
+) -> AsyncIterator[tuple[ClientCluster, InProcessClient[Any]]]:
+    """Start a cluster whose partition 0 has ``count`` transactions; open a client of it."""
+    async with ClientCluster(partitions, versions=versions) as cluster:
+        if count:
+            await cluster.fill(0, count)
+        yield cluster, await cluster.client(**options)
 
 
 def drop_first(count: int, kind: type) -> FrameRule:

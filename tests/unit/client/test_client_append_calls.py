@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.client_cluster import ClientCluster, drop_first
+from tests.support.client_cluster import ClientCluster, connected, drop_first
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
 from waltz.client import (
@@ -40,9 +40,7 @@ from waltz.testing import FrameFault, Replaced
 
 @on_virtual_time
 async def test_append_returns_its_transaction_id() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 5)
-        client = await cluster.client()
+    async with connected(count=5) as (cluster, client):
         assert await client.append(0, b"one", header=7) == 5
         assert await client.append(0, b"two") == 6
         entry = cluster.transactions(0)[5]
@@ -52,8 +50,7 @@ async def test_append_returns_its_transaction_id() -> None:
 
 @on_virtual_time
 async def test_overlapping_appends_get_all_ids() -> None:
-    async with ClientCluster(2) as cluster:
-        client = await cluster.client()
+    async with connected(partitions=2) as (cluster, client):
         ids = await asyncio.gather(*(client.append(i % 2, b"%d" % i) for i in range(400)))
         assert sorted(ids) == sorted(list(range(200)) * 2)
         for i, transaction_id in enumerate(ids):
@@ -63,9 +60,7 @@ async def test_overlapping_appends_get_all_ids() -> None:
 @on_virtual_time
 async def test_first_append_mounts_at_the_end_of_the_log() -> None:
     """An append does not need the earlier transactions."""
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 1000)
-        client = await cluster.client()
+    async with connected(count=1000) as (cluster, client):
         await client.append(0, b"x")
         [mount] = cluster.requests_of(MountRequest)
         assert mount.client_high_water_mark == 999
@@ -108,8 +103,7 @@ async def test_lock_failure_names_the_conflicting_transaction() -> None:
 
 @on_virtual_time
 async def test_append_locks_are_taken_and_not_checked() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (_, client):
         row = Lock("row", 1)
         await client.append(0, b"a", append_locks=[row])
         await client.append(0, b"b", append_locks=[row], mark=-1)
@@ -140,8 +134,7 @@ async def test_submit_builds_again_after_a_conflict() -> None:
 
 @on_virtual_time
 async def test_submit_without_draft_returns_none() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         assert await client.submit(0, lambda attempt: None) is None
         assert await client.submit(0, lambda attempt: Draft(b"x")) == 0
         assert len(cluster.data_of(0)) == 1
@@ -159,8 +152,7 @@ async def test_submit_timeout_includes_waiting_for_a_server() -> None:
 
 @on_virtual_time
 async def test_submit_timeout_includes_build() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         never: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
         with pytest.raises(ClusterUnreachable, match="build did not return") as caught:
             await client.submit(0, lambda attempt: never, timeout=0.05)
@@ -177,8 +169,7 @@ async def test_submit_timeout_includes_all_attempts(monkeypatch: pytest.MonkeyPa
     loop = asyncio.get_running_loop()
     real, ahead = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: real() + ahead)
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         row = [Lock("row", 1)]
         await client.append(0, b"a", write_locks=row)
         begun: list[float] = []
@@ -200,8 +191,7 @@ async def test_submit_timeout_includes_all_attempts(monkeypatch: pytest.MonkeyPa
 
 @on_virtual_time
 async def test_submit_refuses_a_build_result_that_is_no_draft() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (_, client):
         build: Any = lambda attempt: b"data"  # noqa: E731 - what the types would refuse
         with pytest.raises(TypeError, match=r"build returned bytes: it must return a waltz\.Draft"):
             await client.submit(0, build)
@@ -225,8 +215,7 @@ async def test_mount_and_flush_time_out() -> None:
 
 @on_virtual_time
 async def test_submit_raises_the_error_of_build() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (_, client):
 
         def build(attempt: Attempt) -> Draft:
             raise ZeroDivisionError
@@ -262,8 +251,7 @@ def cut_at_append(cluster: ClientCluster, number: int, *, after: bool) -> None:
 @pytest.mark.parametrize("after", [False, True])
 @on_virtual_time
 async def test_appends_survive_a_lost_connection(after: bool) -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.mount(0)
         cut_at_append(cluster, 20, after=after)
         ids = await asyncio.gather(*(client.append(0, b"%d" % i) for i in range(50)))
@@ -277,8 +265,7 @@ async def test_appends_survive_a_lost_connection(after: bool) -> None:
 
 @on_virtual_time
 async def test_appends_survive_repeated_connection_losses() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.mount(0)
         seen = 0
 
@@ -295,8 +282,7 @@ async def test_appends_survive_repeated_connection_losses() -> None:
 
 @on_virtual_time
 async def test_append_continues_after_a_server_restart() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"a")
         await cluster.kill_server()
         append = asyncio.ensure_future(client.append(0, b"b"))
@@ -327,8 +313,7 @@ async def test_append_follows_a_partition_to_another_server() -> None:
 
 @on_virtual_time
 async def test_append_continues_after_a_generation_change_on_the_same_server() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"a")
         await cluster.place(0, 0)
         await asyncio.sleep(1)
@@ -361,8 +346,7 @@ async def test_append_dropped_for_its_generation_is_found_by_flush() -> None:
 
 @on_virtual_time
 async def test_append_dropped_without_answer_is_sent_again() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.mount(0)
         cluster.on_request = drop_first(3, AppendRequest)
         assert sorted(await asyncio.gather(*(client.append(0, b"%d" % i) for i in range(3)))) == [
@@ -376,8 +360,7 @@ async def test_append_dropped_without_answer_is_sent_again() -> None:
 
 @on_virtual_time
 async def test_append_waits_for_a_server_that_is_not_ready() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
 
         def on_answer(message: Any) -> Replaced | None:
             is_mount = isinstance(message, MountResponse)
@@ -448,8 +431,7 @@ async def test_close_ends_appends_that_wait_for_a_server() -> None:
 
 @on_virtual_time
 async def test_append_without_outcome_in_time_is_uncertain() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client(append_timeout=0.05)
+    async with connected(append_timeout=0.05) as (cluster, client):
         await client.mount(0)
         await client.append(0, b"a")
         cluster.holding = (AppendRequest,)
@@ -463,8 +445,7 @@ async def test_append_without_outcome_in_time_is_uncertain() -> None:
 
 @on_virtual_time
 async def test_cancelled_append_does_not_affect_other_appends() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"a")
         cluster.holding = (AppendRequest,)
         doomed = asyncio.ensure_future(client.append(0, b"doomed"))
@@ -501,8 +482,7 @@ async def test_close_makes_sent_appends_uncertain() -> None:
 
 @on_virtual_time
 async def test_appends_in_flight_stay_within_the_limit() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client(max_in_flight=10)
+    async with connected(max_in_flight=10) as (cluster, client):
         await client.append(0, b"first")
         cluster.holding = (AppendRequest,)
         appends = [asyncio.ensure_future(client.append(0, b"%d" % i)) for i in range(35)]
@@ -518,8 +498,7 @@ async def test_appends_in_flight_stay_within_the_limit() -> None:
 
 @on_virtual_time
 async def test_flush_waits_for_appends_called_before() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.flush()
         await client.append(0, b"a")
         cluster.holding = (FlushRequest,)
@@ -538,9 +517,7 @@ async def test_flush_waits_for_appends_called_before() -> None:
 
 @on_virtual_time
 async def test_mark_beyond_the_log_raises_client_ahead() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 4)
-        client = await cluster.client()
+    async with connected(count=4) as (_, client):
         await client.mount(0, mark=10)
         both_marks = r"ends at transaction 3.*has seen transaction 10"
         with pytest.raises(ClientAhead, match=both_marks) as caught:
@@ -554,8 +531,7 @@ async def test_mark_beyond_the_log_raises_client_ahead() -> None:
 
 @on_virtual_time
 async def test_invalid_arguments_raise_named_errors() -> None:
-    async with ClientCluster(3) as cluster:
-        client = await cluster.client()
+    async with connected(partitions=3) as (_, client):
         with pytest.raises(PartitionUnknown, match="partitions 0 to 2"):
             await client.append(3, b"")
         with pytest.raises(PartitionUnknown):

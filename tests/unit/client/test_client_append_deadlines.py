@@ -82,7 +82,9 @@ class Marks:
         pass
 
 
-async def mounted() -> Wire:
+@pytest.fixture
+async def wire() -> Wire:
+    """An appender whose partition is mounted."""
     marks = cast(RequestClient, Marks())
     dialer = Dialer(PLAINTEXT, CLIENT_SERVER)
     appender = Appender(1, Directory(), dialer, marks, max_in_flight=100, long_wait_seconds=1000.0)
@@ -90,6 +92,13 @@ async def mounted() -> Wire:
     await appender.mount(0, -1)
     appender.attached(0, cast(ServerLink, wire), 1)
     await eventually(lambda: appender.is_mounted(0))
+    return wire
+
+
+@pytest.fixture
+async def undecided(wire: Wire) -> Wire:
+    """The same; its server decides no append before it is told to."""
+    wire.partition.auto = False
     return wire
 
 
@@ -120,30 +129,28 @@ NEWS_SECONDS = pytest.mark.parametrize("seconds", [SECONDS - 0.5, SECONDS + 0.5]
 
 
 @NEWS_SECONDS
-async def test_commit_at_the_deadline_returns_its_id(lateness: Lateness, seconds: float) -> None:
-    wire = await mounted()
-    wire.partition.auto = False
-    append = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
-    await waiting(wire)
-    asyncio.get_running_loop().call_later(seconds, wire.commit)
+async def test_commit_at_the_deadline_returns_its_id(
+    undecided: Wire, lateness: Lateness, seconds: float
+) -> None:
+    append = asyncio.ensure_future(undecided.appender.append(0, data(b"x"), SECONDS))
+    await waiting(undecided)
+    asyncio.get_running_loop().call_later(seconds, undecided.commit)
     lateness.be(100)
     assert await append == 0
-    assert wire.log.mark == 0
-    assert wire.appender.in_flight(0) == 0
+    assert undecided.log.mark == 0
+    assert undecided.appender.in_flight(0) == 0
 
 
 @NEWS_SECONDS
 async def test_refusal_at_the_deadline_raises_lock_failed(
-    lateness: Lateness, seconds: float
+    undecided: Wire, lateness: Lateness, seconds: float
 ) -> None:
-    wire = await mounted()
-    wire.partition.auto = False
-    wire.log.fill(1)
-    wire.log.taken[LOCK] = 0
-    append = wire.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
+    undecided.log.fill(1)
+    undecided.log.taken[LOCK] = 0
+    append = undecided.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
     task = asyncio.ensure_future(append)
-    await waiting(wire)
-    asyncio.get_running_loop().call_later(seconds, wire.commit)
+    await waiting(undecided)
+    asyncio.get_running_loop().call_later(seconds, undecided.commit)
     lateness.be(100)
     with pytest.raises(LockFailed) as caught:
         await task
@@ -151,18 +158,17 @@ async def test_refusal_at_the_deadline_raises_lock_failed(
 
 
 async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
+    undecided: Wire,
     lateness: Lateness,
 ) -> None:
     """A committed append waits for the feed. At the deadline the caller gets the known outcome."""
-    wire = await mounted()
-    wire.partition.auto = False
-    wire.log.fill(3)
-    wire.log.taken[LOCK] = 2
-    append = wire.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
+    undecided.log.fill(3)
+    undecided.log.taken[LOCK] = 2
+    append = undecided.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
     task = asyncio.ensure_future(append)
-    await waiting(wire)
-    wire.partition.resolve()
-    assert wire.appender.mark(0) == -1
+    await waiting(undecided)
+    undecided.partition.resolve()
+    assert undecided.appender.mark(0) == -1
     lateness.be(100)
     with pytest.raises(LockFailed) as caught:
         await task
@@ -170,58 +176,54 @@ async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
 
 
 async def test_batch_with_all_outcomes_known_at_the_deadline_returns_them(
+    undecided: Wire,
     lateness: Lateness,
 ) -> None:
     """Both outcomes are known, although the feed has shown only one append: the transaction that
     took the lock of the other one was not fed yet.
     """
-    wire = await mounted()
-    wire.partition.auto = False
-    wire.log.fill(3)
-    wire.log.taken[LOCK] = 2
+    undecided.log.fill(3)
+    undecided.log.taken[LOCK] = 2
     batch = [data(b"a", mark=-1), data(b"b", (LOCK,), mark=-1), data(b"c", mark=-1)]
-    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
-    await waiting(wire)
-    wire.partition.resolve()
-    assert wire.appender.mark(0) == -1
+    task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
+    await waiting(undecided)
+    undecided.partition.resolve()
+    assert undecided.appender.mark(0) == -1
     lateness.be(100)
     assert await task == [Appended(3), Refused(2), Appended(4)]
 
 
-async def test_uncertain_batch_has_the_known_outcomes(lateness: Lateness) -> None:
-    wire = await mounted()
-    wire.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
-    wire.partition.auto = False
+async def test_uncertain_batch_has_the_known_outcomes(undecided: Wire, lateness: Lateness) -> None:
+    undecided.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
     batch = [data(b"%d" % i) for i in range(4)]
-    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
-    await waiting(wire)
-    wire.partition.resolve()
-    wire.partition.pump(2)
+    task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
+    await waiting(undecided)
+    undecided.partition.resolve()
+    undecided.partition.pump(2)
     lateness.be(100)
     with pytest.raises(AppendUncertain, match="2 of the 4 appends") as caught:
         await task
     assert caught.value.outcomes == (Appended(0), Appended(1), None, None)
-    assert caught.value.req_id == wire.log.ids()[2]
-    wire.deliver()
-    assert wire.appender.mark(0) == 3
+    assert caught.value.req_id == undecided.log.ids()[2]
+    undecided.deliver()
+    assert undecided.appender.mark(0) == 3
 
 
-async def test_sent_append_without_answer_is_uncertain(lateness: Lateness) -> None:
-    wire = await mounted()
-    wire.partition.auto = False
-    task = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
-    await waiting(wire)
+async def test_sent_append_without_answer_is_uncertain(undecided: Wire, lateness: Lateness) -> None:
+    task = asyncio.ensure_future(undecided.appender.append(0, data(b"x"), SECONDS))
+    await waiting(undecided)
     lateness.be(100)
     with pytest.raises(AppendUncertain, match="no outcome within 10 s") as caught:
         await task
-    wire.partition.resolve()
-    assert wire.log.ids() == [caught.value.req_id]
+    undecided.partition.resolve()
+    assert undecided.log.ids() == [caught.value.req_id]
     assert caught.value.outcomes == ()
 
 
 @pytest.mark.parametrize("batch", [False, True])
-async def test_unsent_append_at_the_deadline_is_never_sent(lateness: Lateness, batch: bool) -> None:
-    wire = await mounted()
+async def test_unsent_append_at_the_deadline_is_never_sent(
+    wire: Wire, lateness: Lateness, batch: bool
+) -> None:
     wire.appender.detached(0)
     appender = wire.appender
     task: asyncio.Task[object] = asyncio.ensure_future(
@@ -240,20 +242,18 @@ async def test_unsent_append_at_the_deadline_is_never_sent(lateness: Lateness, b
 
 @NEWS_SECONDS
 async def test_absent_append_at_the_deadline_is_not_uncertain(
-    lateness: Lateness, seconds: float
+    undecided: Wire, lateness: Lateness, seconds: float
 ) -> None:
     """The client would send it again, but the connection is lost or the time has run out."""
-    wire = await mounted()
-    wire.partition.auto = False
-    appender = wire.appender
+    appender = undecided.appender
     task = asyncio.ensure_future(appender.append(0, data(b"lost"), SECONDS))
-    await waiting(wire)
-    wire.partition.pending.clear()
+    await waiting(undecided)
+    undecided.partition.pending.clear()
     flush = asyncio.ensure_future(appender.flush())
-    await waiting(wire)
+    await waiting(undecided)
 
     def lose() -> None:
-        wire.partition.resolve()
+        undecided.partition.resolve()
         appender.detached(0)
 
     asyncio.get_running_loop().call_later(seconds, lose)
@@ -261,62 +261,58 @@ async def test_absent_append_at_the_deadline_is_not_uncertain(
     with pytest.raises(ClusterUnreachable, match="the append is not in the log"):
         await task
     await flush
-    wire.partition.auto = True
-    appender.attached(0, cast(ServerLink, wire), 1)
+    undecided.partition.auto = True
+    appender.attached(0, cast(ServerLink, undecided), 1)
     assert await appender.append(0, data(b"next"), None) == 0
 
 
 @pytest.mark.parametrize("decided_first", [False, True])
-async def test_cancelled_append_with_known_outcome_ends_as_cancelled(decided_first: bool) -> None:
+async def test_cancelled_append_with_known_outcome_ends_as_cancelled(
+    undecided: Wire, decided_first: bool
+) -> None:
     """The append leaves no state behind, and later appends are not affected."""
-    wire = await mounted()
-    wire.partition.auto = False
-    task = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
-    await waiting(wire)
+    task = asyncio.ensure_future(undecided.appender.append(0, data(b"x"), SECONDS))
+    await waiting(undecided)
     if decided_first:
-        wire.commit()
+        undecided.commit()
         task.cancel()
     else:
         task.cancel()
-        wire.commit()
+        undecided.commit()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert wire.appender.in_flight(0) == wire.appender.pending == 0
-    wire.partition.auto = True
-    assert await wire.appender.append(0, data(b"y"), None) == 1
+    assert undecided.appender.in_flight(0) == undecided.appender.pending == 0
+    undecided.partition.auto = True
+    assert await undecided.appender.append(0, data(b"y"), None) == 1
 
 
-async def test_closed_client_reports_known_outcomes_of_an_uncertain_batch() -> None:
-    wire = await mounted()
-    wire.partition.auto = False
+async def test_closed_client_reports_known_outcomes_of_an_uncertain_batch(undecided: Wire) -> None:
     batch = [data(b"%d" % i) for i in range(3)]
-    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
-    await waiting(wire)
-    wire.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
-    wire.partition.resolve()
-    wire.partition.pump(1)
-    wire.appender.end(ClientClosed)
+    task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
+    await waiting(undecided)
+    undecided.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
+    undecided.partition.resolve()
+    undecided.partition.pump(1)
+    undecided.appender.end(ClientClosed)
     with pytest.raises(AppendUncertain, match="this client is closed") as caught:
         await task
     assert caught.value.outcomes == (Appended(0), None, None)
 
 
-async def test_closed_client_returns_outcomes_of_an_answered_batch() -> None:
-    wire = await mounted()
-    wire.partition.auto = False
+async def test_closed_client_returns_outcomes_of_an_answered_batch(undecided: Wire) -> None:
     batch = [data(b"%d" % i) for i in range(3)]
-    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
-    await waiting(wire)
-    wire.partition.resolve(lose=True)
-    assert wire.appender.mark(0) == -1
-    wire.appender.end(ClientClosed)
+    task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
+    await waiting(undecided)
+    undecided.partition.resolve(lose=True)
+    assert undecided.appender.mark(0) == -1
+    undecided.appender.end(ClientClosed)
     assert await task == [Appended(0), Absent(), Absent()]
 
 
 async def test_timeout_error_of_another_cause_is_not_replaced(
+    wire: Wire,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wire = await mounted()
 
     async def mark(partition: int) -> int:
         raise TimeoutError("the network's")
@@ -326,8 +322,7 @@ async def test_timeout_error_of_another_cause_is_not_replaced(
         await wire.appender.append(1, data(b"x"), SECONDS)
 
 
-async def test_batch_gets_room_among_continuous_single_appends() -> None:
-    wire = await mounted()
+async def test_batch_gets_room_among_continuous_single_appends(wire: Wire) -> None:
     appender = wire.appender
     stop = asyncio.Event()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.client_cluster import ClientCluster, cut_at, refuse_data, spoil_data
+from tests.support.client_cluster import ClientCluster, connected, cut_at, refuse_data, spoil_data
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
 from waltz.client import (
@@ -52,9 +52,7 @@ def filled(first: int, last: int) -> list[tuple[int, bytes]]:
 
 @on_virtual_time
 async def test_range_is_bounded_in_records_and_bytes_and_has_at_least_one() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 10)
-        client = await cluster.client()
+    async with connected(count=10) as (cluster, client):
         found = await client.bulk.records(0, 3, max_records=4)
         assert [(r.transaction_id, r.data) for r in found.records] == filled(3, 6)
         assert found.high_water_mark == 9
@@ -68,8 +66,7 @@ async def test_range_is_bounded_in_records_and_bytes_and_has_at_least_one() -> N
 
 @on_virtual_time
 async def test_range_waits_for_the_first_record() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         waiting = asyncio.ensure_future(client.bulk.records(0, 0, wait_seconds=60))
         await eventually(lambda: cluster.requests_of(RecordsRequest))
         await asyncio.sleep(30)
@@ -80,9 +77,7 @@ async def test_range_waits_for_the_first_record() -> None:
 
 @on_virtual_time
 async def test_range_beyond_the_log_raises_client_ahead() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (_, client):
         with pytest.raises(ClientAhead, match="ends at transaction 2"):
             await client.bulk.records(0, 5)
         with pytest.raises(ClientAhead):
@@ -91,9 +86,7 @@ async def test_range_beyond_the_log_raises_client_ahead() -> None:
 
 @on_virtual_time
 async def test_corrupt_range_is_requested_again_and_then_raises() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (cluster, client):
         cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS - 1))
         assert (await client.bulk.records(0, 0, max_records=1)).records.count == 1
         cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS))
@@ -103,8 +96,7 @@ async def test_corrupt_range_is_requested_again_and_then_raises() -> None:
 
 @on_virtual_time
 async def test_old_server_raises_server_too_old() -> None:
-    async with ClientCluster(versions=OLD) as cluster:
-        client = await cluster.client()
+    async with connected(versions=OLD) as (cluster, client):
         with pytest.raises(ServerTooOld, match="version 4"):
             await client.bulk.records(0, 0)
         with pytest.raises(ServerTooOld, match="version 4"):
@@ -114,8 +106,7 @@ async def test_old_server_raises_server_too_old() -> None:
 
 @on_virtual_time
 async def test_invalid_bulk_arguments_are_refused() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (_, client):
         with pytest.raises(PartitionUnknown):
             await client.bulk.records(1, 0)
         with pytest.raises(ValueError, match="begin at 0"):
@@ -136,8 +127,7 @@ async def test_invalid_bulk_arguments_are_refused() -> None:
 
 @on_virtual_time
 async def test_each_append_of_a_batch_has_its_outcome() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"other", write_locks=[LOCK])
         drafts = [Draft(b"free"), Draft(b"late", write_locks=[LOCK]), Draft(b"free too")]
         assert await client.bulk.append(0, drafts, mark=-1) == [
@@ -152,8 +142,7 @@ async def test_each_append_of_a_batch_has_its_outcome() -> None:
 
 @on_virtual_time
 async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"first")
 
         def without_the_last_append(message: Any) -> Replaced | None:
@@ -176,8 +165,7 @@ async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
 
 @on_virtual_time
 async def test_batch_lost_with_its_connection_is_looked_up_and_not_sent_again() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"first")
         cluster.on_request = cut_at(AppendBatchRequest, 1)
         assert await client.bulk.append(0, [Draft(b"a"), Draft(b"b")]) == [Absent(), Absent()]
@@ -192,8 +180,7 @@ async def test_batch_lost_with_its_connection_is_looked_up_and_not_sent_again() 
 
 @on_virtual_time
 async def test_batch_without_outcome_in_time_is_uncertain() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"first")
         cluster.holding = (AppendBatchRequest,)
         with pytest.raises(AppendUncertain) as caught:
@@ -203,8 +190,7 @@ async def test_batch_without_outcome_in_time_is_uncertain() -> None:
 
 @on_virtual_time
 async def test_batches_and_single_appends_share_the_in_flight_limit() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client(max_in_flight=3)
+    async with connected(max_in_flight=3) as (cluster, client):
         outcomes = await asyncio.gather(
             *(client.bulk.append(0, [Draft(b"x")] * size) for size in (2, 2, 7, 1)),
             *(client.append(0, b"y") for _ in range(10)),
@@ -219,9 +205,7 @@ async def test_batches_and_single_appends_share_the_in_flight_limit() -> None:
 @pytest.mark.parametrize("versions", [OLD, CLIENT_SERVER.versions])
 @on_virtual_time
 async def test_stream_has_data_with_every_protocol_version(versions: tuple[int, ...]) -> None:
-    async with ClientCluster(versions=versions) as cluster:
-        await cluster.fill(0, 2500)
-        client = await cluster.client()
+    async with connected(count=2500, versions=versions) as (cluster, client):
         assert await read(client, until=2444, after=4) == filled(5, 2444)
         ranges, singles = (
             cluster.requests_of(RecordsRequest),
@@ -254,9 +238,7 @@ async def test_stream_continues_when_a_partition_moves_to_an_older_server() -> N
 
 @on_virtual_time
 async def test_stream_with_data_survives_lost_connections_and_errors() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 5000)
-        client = await cluster.client()
+    async with connected(count=5000) as (cluster, client):
         await client.high_water_mark(0)
         cluster.set_answer_rule(refuse_data(2))
         cluster.on_request = cut_at(RecordsRequest, 2, 5)
@@ -265,9 +247,7 @@ async def test_stream_with_data_survives_lost_connections_and_errors() -> None:
 
 @on_virtual_time
 async def test_stream_without_reader_holds_two_ranges() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 20_000)
-        client = await cluster.client()
+    async with connected(count=20_000) as (cluster, client):
         stream = client.stream(0, data=True)
         assert len(await anext(stream.batches())) == 1000
         await eventually(lambda: len(cluster.requests_of(RecordsRequest)) >= 3)

@@ -13,7 +13,7 @@ import pytest
 
 import waltz
 from tests.support.certificates import Authority
-from tests.support.client_cluster import ClientCluster
+from tests.support.client_cluster import ClientCluster, connected
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
 from waltz.client.settings import read_client_settings
@@ -153,8 +153,7 @@ async def test_server_of_the_wrong_kind_is_logged(caplog: pytest.LogCaptureFixtu
 async def test_server_without_common_version_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with ClientCluster(versions=(77,)) as cluster:
-        client = await cluster.client()
+    async with connected(versions=(77,)) as (_, client):
         with pytest.raises(waltz.ClusterUnreachable):
             await client.append(0, b"x", timeout=0.3)
         assert "no common version" in caplog.text

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.client_cluster import (
     ClientCluster,
+    connected,
     cut_at,
     drop_first,
     refuse_data,
@@ -46,9 +47,7 @@ async def ids(stream: LogStream) -> list[int]:
 
 @on_virtual_time
 async def test_stream_ends_at_until() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 50)
-        client = await cluster.client()
+    async with connected(count=50) as (_, client):
         assert await ids(client.stream(0, after=17, until=40)) == list(range(18, 41))
         assert await ids(client.stream({0: 48}, until={0: 49})) == [49]
         assert await ids(client.stream(0, after=10, until=10)) == []
@@ -57,8 +56,7 @@ async def test_stream_ends_at_until() -> None:
 
 @on_virtual_time
 async def test_transaction_has_id_request_id_and_header() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"hello", header=9)
         async for transaction in client.stream(0):
             req_id = cluster.transactions(0)[0].req_id
@@ -70,8 +68,7 @@ async def test_transaction_has_id_request_id_and_header() -> None:
 
 @on_virtual_time
 async def test_stream_waits_for_later_transactions() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (_, client):
         got: list[int] = []
 
         async def follow() -> None:
@@ -114,9 +111,7 @@ async def test_stream_has_data_in_order() -> None:
 
 @on_virtual_time
 async def test_batches_have_all_transactions() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 2500)
-        client = await cluster.client()
+    async with connected(count=2500) as (_, client):
         batches = [batch async for batch in client.stream(0, until=2499).batches()]
         assert all(0 < len(batch) <= 1000 for batch in batches)
         assert [t.id for batch in batches for t in batch] == list(range(2500))
@@ -125,9 +120,7 @@ async def test_batches_have_all_transactions() -> None:
 @pytest.mark.parametrize("data", [False, True])
 @on_virtual_time
 async def test_lost_connections_lose_and_repeat_no_transaction(data: bool) -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 10)
-        client = await cluster.client()
+    async with connected(count=10) as (cluster, client):
         got: list[int] = []
         mark, cuts = 9, 0
         async for transaction in client.stream(0, until=99, data=data):
@@ -166,9 +159,7 @@ async def test_stream_follows_a_partition_to_another_server() -> None:
 
 @on_virtual_time
 async def test_stream_continues_after_a_server_restart() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (cluster, client):
         got: list[int] = []
         async for transaction in client.stream(0, until=5):
             got.append(transaction.id)
@@ -181,8 +172,7 @@ async def test_stream_continues_after_a_server_restart() -> None:
 
 @on_virtual_time
 async def test_stream_has_its_own_client_id() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         await client.append(0, b"")
         await ids(client.stream(0, until=0))
         await client.append(0, b"")
@@ -196,9 +186,7 @@ async def test_stream_has_its_own_client_id() -> None:
 async def test_stream_position_beyond_the_log_soon_raises_client_ahead(
     version: int, data: bool
 ) -> None:
-    async with ClientCluster(versions=(version,)) as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3, versions=(version,)) as (_, client):
         begun = asyncio.get_running_loop().time()
         with pytest.raises(ClientAhead, match="ends at transaction 2") as caught:
             await ids(client.stream(0, after=7, data=data))
@@ -228,9 +216,7 @@ async def test_stream_without_reader_stays_within_its_buffer() -> None:
 
 @on_virtual_time
 async def test_leaving_the_loop_ends_the_stream() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (cluster, client):
         async for _ in client.stream(0):
             break
         await eventually(lambda: not cluster.network.connections("client"))
@@ -242,9 +228,7 @@ async def test_leaving_the_loop_ends_the_stream() -> None:
 
 @on_virtual_time
 async def test_stream_cannot_be_iterated_twice() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (_, client):
         stream = client.stream(0, until=2)
         await ids(stream)
         with pytest.raises(ClientClosed):
@@ -253,8 +237,7 @@ async def test_stream_cannot_be_iterated_twice() -> None:
 
 @on_virtual_time
 async def test_close_ends_the_streams_of_a_client() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client()
+    async with connected() as (cluster, client):
         plain = asyncio.ensure_future(ids(client.stream(0)))
         with_data = asyncio.ensure_future(ids(client.stream(0, data=True)))
         await eventually(lambda: len(cluster.requests) >= 3)
@@ -268,17 +251,14 @@ async def test_close_ends_the_streams_of_a_client() -> None:
 
 @on_virtual_time
 async def test_unknown_partition_is_refused_by_stream() -> None:
-    async with ClientCluster(2) as cluster:
-        client = await cluster.client()
+    async with connected(partitions=2) as (_, client):
         with pytest.raises(PartitionUnknown):
             client.stream({0: -1, 2: -1})
 
 
 @on_virtual_time
 async def test_read_verifies_the_checksum() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (cluster, client):
         cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS - 1))
         assert await client.read(0, 1) == b"00000001"
         cluster.set_answer_rule(spoil_data(CHECKSUM_ATTEMPTS))
@@ -291,9 +271,7 @@ async def test_read_verifies_the_checksum() -> None:
 
 @on_virtual_time
 async def test_read_beyond_the_log_sends_no_request() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 3)
-        client = await cluster.client()
+    async with connected(count=3) as (cluster, client):
         for wanted in (3, 99, -1):
             with pytest.raises(TransactionNotFound, match="its log ends at 2"):
                 await client.read(0, wanted)
@@ -302,9 +280,7 @@ async def test_read_beyond_the_log_sends_no_request() -> None:
 
 @on_virtual_time
 async def test_read_survives_lost_connections_and_errors() -> None:
-    async with ClientCluster() as cluster:
-        await cluster.fill(0, 20)
-        client = await cluster.client()
+    async with connected(count=20) as (cluster, client):
         await client.high_water_mark(0)
         cluster.set_answer_rule(refuse_data(3))
         cluster.on_request = cut_at(TransactionDataRequest, 5)
@@ -315,8 +291,7 @@ async def test_read_survives_lost_connections_and_errors() -> None:
 
 @on_virtual_time
 async def test_high_water_mark_is_returned_for_each_partition() -> None:
-    async with ClientCluster(2) as cluster:
-        client = await cluster.client()
+    async with connected(partitions=2) as (cluster, client):
         assert await client.high_water_mark(0) == -1
         await cluster.fill(1, 8)
         cluster.on_request = drop_first(1, HighWaterMarkRequest)
@@ -335,8 +310,7 @@ class Text:
 
 @on_virtual_time
 async def test_serializer_is_used_for_appends_and_reads() -> None:
-    async with ClientCluster() as cluster:
-        client = await cluster.client(serializer=Text())
+    async with connected(serializer=Text()) as (_, client):
         await client.append(0, "grüß")
         assert await client.read(0, 0) == "grüß"
         async for transaction in client.stream(0, data=True):
