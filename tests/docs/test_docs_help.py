@@ -69,6 +69,11 @@ waltz cluster verify --partition 3 --timeout 5
 waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'
 waltz cluster check-connectivity
 waltz cluster check-connectivity -t 3
+waltz cluster backup-metadata orders-metadata.json
+waltz cluster backup-metadata orders-metadata.json -z zk-1:2181 -r /waltz/orders
+waltz cluster rescue --dry-run
+waltz cluster rescue --backup orders-metadata.json
+waltz cluster rescue --yes
 waltz server list
 waltz server list -o json
 waltz server prefer server-0:55180 0-6,7

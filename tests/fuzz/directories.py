@@ -219,6 +219,8 @@ def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
             continue
         mark = engine.directory.info(partition).local_low_water_mark
         keep = max(-1, min(mark, len(held) - 1), len(held) - 1 - len(held) // 3)
+        if keep < 0 <= engine.directory.info(partition).low_water_mark:
+            continue
         answer = engine.ask(storage.TruncateRequest(session, 1, partition, keep))
         if isinstance(answer, storage.FailureResponse):
             hold(_names_damage(answer), f"refused without a class: {answer}")

@@ -55,7 +55,7 @@ class StorageNode:
         self.name = name
         self.disk = MemoryDisk()
         self.up = False
-        self.version = 1
+        self.version = 3
         """The newest protocol version for servers that its program supports."""
         self.replicas = tuple(Replica(name, p, lambda: self._directory) for p in range(partitions))
         self._clock = clock
@@ -86,7 +86,7 @@ class StorageNode:
         if not self._healed and self._random.random() < CRASHES_AGAIN:
             self.lose_power_soon()
         self.up = True
-        self.version = self._random.choice((0, 1))
+        self.version = self._random.choice((0, 3))
         self._incarnation += 1
         self._guarded(self._incarnation, self._open)
 
@@ -208,7 +208,7 @@ class StorageNode:
             self._check_refusal(channel, request, answer.failure.message or "")
         elif isinstance(request, st.AppendRequest):
             self.replicas[request.partition].appended(request)
-        elif isinstance(request, st.TruncateRequest):
+        elif isinstance(request, st.TruncateRequest | st.TruncateBelowMarkRequest):
             self.replicas[request.partition].cut(answer.transaction_id)
         elif isinstance(request, st.SetLowWaterMarkRequest):
             self.replicas[request.partition].marked(request.low_water_mark)
@@ -217,6 +217,9 @@ class StorageNode:
     def _check_version(self, request: st.Request) -> None:
         newer = isinstance(request, st.BoundedRecordListRequest | st.CommittedRecordListRequest)
         if newer and self.version < st.BOUNDED_LISTS_SINCE:
+            raise Violation(Guarantee.SOUND, f"{self.name} is too old for {request}")
+        cut = isinstance(request, st.TruncateBelowMarkRequest)
+        if cut and self.version < st.CUTS_BELOW_MARKS_SINCE:
             raise Violation(Guarantee.SOUND, f"{self.name} is too old for {request}")
 
     def _check_refusal(self, channel: Channel, request: Any, why: str) -> None:

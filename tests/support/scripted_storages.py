@@ -117,14 +117,17 @@ class ScriptedStorage:
         if type(request) in self.refusing:
             raise Refusal(self.refusing[type(request)])
         if request.session_id != self.fence:
-            raise Refusal(f"session {self.fence} has begun")
+            raise Refusal(
+                f"session id has changed to {self.fence}, but request context contains "
+                f"{request.session_id}"
+            )
         match request:
             case st.LastSessionInfoRequest():
                 return st.LastSessionInfoResponse(*context, self.session, self.low, self.local)
             case st.MaxTransactionIdRequest():
                 return st.MaxTransactionIdResponse(*context, self.last)
-            case st.TruncateRequest(transaction_id=keep):
-                del self.records[keep + 1 :]
+            case st.TruncateRequest() | st.TruncateBelowMarkRequest():
+                self._truncate(request)
                 return st.MaxTransactionIdResponse(*context, self.last)
             case st.SetLowWaterMarkRequest(low_water_mark=mark):
                 self._begin(request.session_id, mark)
@@ -150,6 +153,15 @@ class ScriptedStorage:
     def _read(self, first: int, count: int) -> list[Record]:
         limit = count if self.read_limit is None else min(count, self.read_limit)
         return self.records[first : first + limit]
+
+    def _truncate(self, request: st.TruncateRequest | st.TruncateBelowMarkRequest) -> None:
+        keep = request.transaction_id
+        if isinstance(request, st.TruncateBelowMarkRequest):
+            if request.low_water_mark != self.low:
+                raise Refusal(f"the low-water mark is {self.low}, not {request.low_water_mark}")
+        elif keep < self.low:
+            raise Refusal(f"cannot truncate to {keep}: the low-water mark is {self.low}")
+        del self.records[keep + 1 :]
 
     def _begin(self, session: int, mark: int) -> None:
         if self.last > mark:

@@ -161,6 +161,8 @@ class Stage:
         core = self._world.core
         session = core.session
         if session is None:
+            if core.waiting_for is not None:
+                return f"no session: {core.waiting_for}"
             return "no session, a pause" if self._world.wakes else "no session"
         if session.phase is SessionPhase.RECOVERING:
             return f"session {session.session_id} waits: {session.recovery.waiting_for()}"
@@ -210,6 +212,8 @@ def _what(request: Any) -> str:
             return "max id"
         case st.TruncateRequest(transaction_id=keep):
             return f"truncate to {keep}"
+        case st.TruncateBelowMarkRequest(transaction_id=keep, low_water_mark=mark):
+            return f"truncate to {keep}, below the unconfirmed mark {mark}"
         case st.SetLowWaterMarkRequest(low_water_mark=mark):
             return f"low-water mark {mark}"
         case st.AppendRequest(records=records):

@@ -10,6 +10,7 @@ Every change of a replica or a storage is an `Order` with a pure plan in `core`:
 * `observation` makes the observations for orders; `execution` and `offline_copy` perform the steps
 * `inspection` collects the facts that `core.verification` checks; `replica_comparison` queries the
   checksums that `core.comparison` compares; `monitoring` samples what ``waltz top`` shows
+* `rescue` rebuilds the metadata of partitions by the rule in `core.rescue`
 * `storage_admin`, `storage_ports`, `server_query` are clients of the ports of storages and servers
 """
 
@@ -21,6 +22,7 @@ from waltz.admin.core.offline_fill import OfflineFill
 from waltz.admin.core.registration import Deregistration, Registration
 from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import HeldPartition, ObservationScope, ReplicaObservation
+from waltz.admin.core.rescue import Rebuilt, ReplicaReport, Verdict
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.core.steps import Done, Next, Order, Refuse, Step, Wait
 from waltz.admin.core.switching import Switching
@@ -46,6 +48,17 @@ from waltz.admin.execution import (
 from waltz.admin.inspection import inspect, query_servers, read_partitions
 from waltz.admin.offline_copy import CopyFailed
 from waltz.admin.replica_comparison import UnknownPartition, compare_replicas
+from waltz.admin.rescue import (
+    PartitionRescue,
+    back_up,
+    fence_replicas,
+    held_assignments,
+    plan_rescue,
+    query_storages,
+    restore_cluster,
+    undecided,
+    write_rescue,
+)
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.admin.storage_ports import Ports, check_ports, max_transaction_id
@@ -73,11 +86,14 @@ __all__ = [
     "Order",
     "OrderExecutor",
     "OrderRefused",
+    "PartitionRescue",
     "Ports",
+    "Rebuilt",
     "Refuse",
     "Registration",
     "ReplicaObservation",
     "ReplicaRecovery",
+    "ReplicaReport",
     "Retirement",
     "ServerQuery",
     "ServerReport",
@@ -91,14 +107,23 @@ __all__ = [
     "Synchronization",
     "Unassignment",
     "UnknownPartition",
+    "Verdict",
     "Wait",
+    "back_up",
     "carry_out",
     "check_ports",
     "compare_replicas",
+    "fence_replicas",
     "forecast",
+    "held_assignments",
     "inspect",
     "max_transaction_id",
+    "plan_rescue",
     "query_servers",
+    "query_storages",
     "read_partitions",
+    "restore_cluster",
+    "undecided",
     "verify",
+    "write_rescue",
 ]

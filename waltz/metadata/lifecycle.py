@@ -33,11 +33,15 @@ async def create_cluster(
     *,
     key: uuid.UUID,
     storages: StorageMaps | None = None,
+    last_client_id: int = 0,
+    last_server_id: int = 0,
 ) -> None:
     """Create every znode of a new cluster.
 
     ``key`` must be random: storages use it to refuse the servers of another cluster. ``storages``
-    are the storages that the cluster begins with (see `storage_maps.assign_everything`).
+    are the storages that the cluster begins with (see `storage_maps.assign_everything`). The ids of
+    clients and servers begin after ``last_client_id`` and ``last_server_id``: logs that exist
+    already have transactions of older clients.
 
     Raises ClusterExists if the root exists already, BadRoot if the root is no valid path, or
     ValueError if ``num_partitions`` is below 1.
@@ -54,8 +58,8 @@ async def create_cluster(
     await store.set(root, ClusterParams(name, num_partitions).encode(), 0)
     await store.create(paths.server_descriptors, UNASSIGNED.encode())
     await store.create(paths.ids, None)
-    await store.create(paths.client_id, encode_id(0))
-    await store.create(paths.server_id, encode_id(0))
+    await store.create(paths.client_id, encode_id(last_client_id))
+    await store.create(paths.server_id, encode_id(last_server_id))
     lock = AdminLock(store, paths.admin_lock)
     await store.create(paths.store, None)
     await _set_first(store, lock, paths.store, StoreParams(key, num_partitions).encode())

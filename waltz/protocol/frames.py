@@ -68,7 +68,7 @@ CLIENT_SERVER = ProtocolSpec(
 STORAGE = ProtocolSpec(
     "storage",
     ord("S"),
-    (0, 1, 2),
+    (0, 1, 2, 3),
     "Waltz Storage Client",
     "Waltz Storage Server",
     _STORAGE_APPENDS,

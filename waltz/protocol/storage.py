@@ -47,6 +47,9 @@ COMMITTED_LISTS_SINCE = 1
 STORED_LISTS_SINCE = 2
 """The first version that reads records in their form on disk."""
 
+CUTS_BELOW_MARKS_SINCE = 3
+"""The first version that distinguishes a truncation below the low-water mark from any other."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Message:
@@ -98,10 +101,25 @@ class SetLowWaterMarkRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest(_Message):
-    """Remove all records after ``transaction_id``. The answer has the last id that remains."""
+    """Remove all records after ``transaction_id``. The answer has the last id that remains.
+
+    A storage refuses to cut its log below its low-water mark: records up to it are committed.
+    """
 
     transaction_id: int
     offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateBelowMarkRequest(_Message):
+    """Remove all records after ``transaction_id``, which is below the low-water mark on the disk.
+
+    The server knows that ``low_water_mark``, which it has read from this disk, is not confirmed: a
+    session that never opened wrote it. A storage with another mark refuses the request.
+    """
+
+    transaction_id: int
+    low_water_mark: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +300,12 @@ _TABLE = MessageTable(
         Layout(CommittedRecordListRequest, 20, _COMMITTED_RANGE, since=COMMITTED_LISTS_SINCE),
         Layout(StoredRecordListRequest, 21, _COMMITTED_RANGE, since=STORED_LISTS_SINCE),
         Layout(StoredRecordListResponse, 22, (Field("records", STORED),), since=STORED_LISTS_SINCE),
+        Layout(
+            TruncateBelowMarkRequest,
+            23,
+            (*_TRANSACTION_ID, Field("low_water_mark", LONG)),
+            since=CUTS_BELOW_MARKS_SINCE,
+        ),
     ),
 )
 
@@ -290,6 +314,7 @@ Request = (
     | LastSessionInfoRequest
     | SetLowWaterMarkRequest
     | TruncateRequest
+    | TruncateBelowMarkRequest
     | AppendRequest
     | RecordHeaderRequest
     | RecordRequest

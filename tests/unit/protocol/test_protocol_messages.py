@@ -50,7 +50,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (STORAGE, storage),
     (ADMIN, admin),
 )
-VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(3), ADMIN: range(2)}
+VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(4), ADMIN: range(2)}
 """All versions, offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
@@ -357,6 +357,7 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         storage.CommittedRecordListRequest(5, 1, 2, 12, 31, 20, 1 << 20),
         storage.StoredRecordListRequest(5, 1, 2, 12, 31, 20, 1 << 20),
         storage.StoredRecordListResponse(5, 1, 2, _STORED),
+        storage.TruncateBelowMarkRequest(5, 1, 2, 35, 41),
     ),
     ADMIN: (
         admin.AdminSuccessResponse(9),

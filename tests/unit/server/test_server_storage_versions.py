@@ -56,3 +56,11 @@ def test_record_count_is_at_least_one_and_at_most_the_requested_count() -> None:
         sizes.learn(3, batch(40))
     few = st.BoundedRecordListRequest(7, -2, 3, 100, 20, 64 << 10)
     assert sizes.convert_for(few, 0) == st.RecordListRequest(7, -2, 3, 100, 20)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_truncation_below_mark_is_a_plain_one_for_older_storages(version: int) -> None:
+    request = st.TruncateBelowMarkRequest(7, -2, 3, 10, 20)
+    sizes = RecordSizes()
+    assert sizes.convert_for(request, version) == st.TruncateRequest(7, -2, 3, 10)
+    assert sizes.convert_for(request, 3) is request

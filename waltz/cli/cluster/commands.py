@@ -1,4 +1,7 @@
-"""``waltz cluster``: create, show, verify, delete clusters. Touches ZooKeeper, the network."""
+"""``waltz cluster``: create, show, verify, delete clusters. Touches ZooKeeper, the network.
+
+The verbs for lost metadata are in `rescue`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Annotated
 import typer
 
 from waltz.admin import Finding, inspect, query_servers, read_partitions, verify
+from waltz.cli.cluster import rescue as cluster_rescue
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Yes, confirm, examples
@@ -19,7 +23,10 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 
-app = typer.Typer(no_args_is_help=True, help="Create, show, verify and delete clusters.")
+app = typer.Typer(
+    no_args_is_help=True, help="Create, show, verify, back up, rescue and delete clusters."
+)
+app.add_typer(cluster_rescue.app)
 
 _CHECK_AGAIN_SECONDS = 0.5
 
@@ -42,24 +49,34 @@ def create_command(
             "--partitions", "-p", min=1, help="The number of partitions, which cannot change later."
         ),
     ],
+    key: Annotated[
+        uuid.UUID | None,
+        typer.Option(
+            "--key",
+            "-k",
+            metavar="UUID",
+            help="The key in the files of storages that exist already. Default: a new key.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Create a new cluster in ZooKeeper, without storages.
 
-    Add storages with waltz storage add, then start servers.
+    Add storages with waltz storage add, then start servers. With --key, the storages have
+    transactions: run waltz cluster rescue before you start servers.
     """
-    where, key = target(context), uuid.uuid4()
+    where, chosen = target(context), key or uuid.uuid4()
 
     async def create() -> None:
         async with opened(where) as cluster:
             if not dry_run:
-                await create_cluster(cluster.store, where.root, name, partitions, key=key)
+                await create_cluster(cluster.store, where.root, name, partitions, key=chosen)
             elif await cluster.store.get(where.root) is not None:
                 raise Failed(f"the znode {where.root} exists already")
 
     run(create())
-    show(output, cluster_rows.created(name, where.root, None if dry_run else key, partitions))
+    show(output, cluster_rows.created(name, where.root, None if dry_run else chosen, partitions))
 
 
 @app.command(

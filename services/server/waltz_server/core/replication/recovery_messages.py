@@ -5,11 +5,33 @@ The steps are those of `recovery_steps`, the reports are methods of `SessionReco
 
 from __future__ import annotations
 
-from typing import assert_never
+import re
+from typing import Any, assert_never
 
 from waltz.protocol import storage as st
+from waltz_server.core.replication.lost_metadata import older_than_replica
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
 from waltz_server.core.replication.session_recovery import SessionRecovery
+
+_FENCED = re.compile(r"session id has changed to (\d+), but request context contains")
+"""The refusal of a request whose session is older than the storage's fence."""
+
+
+def introduce(recovery: SessionRecovery, replica: str, response: Any) -> bool:
+    """Report to ``recovery`` the answer of ``replica`` to its first request.
+
+    Return False, and report nothing, if the storage refused the request for a reason that may pass.
+    """
+    match response:
+        case st.LastSessionInfoResponse(_, _, _, session, low_water_mark, local_mark):
+            recovery.introduced(replica, session, low_water_mark, local_mark)
+            return True
+        case st.FailureResponse(failure=failure):
+            fenced = _FENCED.search(failure.message or "")
+            if fenced is not None and int(fenced[1]) > recovery.session_id:
+                recovery.lost = older_than_replica(replica, int(fenced[1]), recovery.session_id)
+                return True
+    return False
 
 
 def request_of(step: Step, session: int, partition: int) -> st.Request:

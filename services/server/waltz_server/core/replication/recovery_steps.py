@@ -18,6 +18,12 @@ class Truncate:
     """Cut the replica's log after ``transaction_id``."""
 
     transaction_id: int
+    unconfirmed_mark: int | None = None
+    """The low-water mark on the disk if the cut is below it, else None.
+
+    A session that never opened may have written such a mark. Without this field a storage refuses
+    to cut its log below its mark.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +43,9 @@ class Mark:
 
 
 Step = Measure | Truncate | Copy | Mark
+
+
+def cut_log(transaction_id: int, low_water_mark: int) -> Truncate:
+    """Return the cut of a log after ``transaction_id``; its disk has ``low_water_mark``."""
+    below = transaction_id < low_water_mark
+    return Truncate(transaction_id, low_water_mark if below else None)

@@ -44,8 +44,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz_server.core.replication.lost_metadata import names_no_replica, older_than_replica
 from waltz_server.core.replication.mark_vote import decided_position
-from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
+from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, cut_log
 from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, VoteRole, classify
 
 
@@ -56,7 +57,7 @@ class _Replica:
     role: VoteRole
     case: RecoveryCase
     low_water_mark: int
-    """The mark that the disk had when the replica connected."""
+    """The mark on the disk, without the resolved mark."""
     floor: int
     """Where the log ended when the disk got that mark. A storage refuses marks for shorter logs."""
     first_step: Step | None
@@ -101,6 +102,8 @@ class SessionRecovery:
         self.quorum = len(assigned) // 2 + 1
         self.mark: int | None = None if last else -1
         """The resolved mark R; None while it is unresolved."""
+        self.lost: str | None = None
+        """How a replica contradicts the metadata, else None: then no replica is changed."""
         self._last = dict(last)
         self._entries = dict(last)
         """The replica states in the metadata now."""
@@ -133,8 +136,12 @@ class SessionRecovery:
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
+        if last_session >= self.session_id:
+            self.lost = older_than_replica(replica, last_session, self.session_id)
+        elif not self._last and low_water_mark >= 0:
+            self.lost = names_no_replica(replica, low_water_mark)
         found = classify(replica, self._entries, last_session, low_water_mark)
-        first_step = Measure() if found.cut_at is None else Truncate(found.cut_at)
+        first_step = Measure() if found.cut_at is None else cut_log(found.cut_at, low_water_mark)
         self._replicas[replica] = _Replica(
             found.role, found.case, low_water_mark, local_mark, first_step, found.interim_mark
         )
@@ -143,6 +150,8 @@ class SessionRecovery:
 
     def measured(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which holds transactions up to ``max_id``."""
+        if not self._last and max_id >= 0:
+            self.lost = names_no_replica(replica, max_id)
         r = self._step_done(replica)
         if max_id < r.low_water_mark:
             # The replica never reached the mark of its last session, and its disk is intact: it
@@ -177,7 +186,7 @@ class SessionRecovery:
         if r.interim_mark is None:
             r.marked = True
         else:
-            r.interim_mark = None
+            r.low_water_mark, r.interim_mark = r.interim_mark, None
             self._vote()
         if replica in self._last:
             self._persisted.add(replica)
@@ -222,7 +231,7 @@ class SessionRecovery:
         """Take the next steps: for each replica at most one, until that step is reported."""
         due = []
         for name, r in self._replicas.items():
-            if not r.busy and not r.recovered:
+            if not r.busy and not r.recovered and self.lost is None:
                 step = self._next_step(r)
                 if step is not None:
                     r.busy = True
@@ -347,7 +356,8 @@ class SessionRecovery:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
-            return Truncate(mark)
+            # Without replicas in the metadata, no mark on a disk is known to be wrong.
+            return cut_log(mark, r.low_water_mark if self._last else -1)
         return Mark(mark)
 
     def _copy(self, position: int, bound: int | None) -> Copy | None:

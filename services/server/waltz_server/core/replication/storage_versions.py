@@ -1,14 +1,14 @@
-"""Convert requests for storages that support only version 0 of the storage protocol. Pure.
+"""Convert requests for storages that support only older versions of the storage protocol. Pure.
 
 Version 0 has no request with a bound in bytes. Such a request is converted to a request for as many
-records as probably fit the bound.
+records as probably fit the bound. Versions before 3 have one request for all truncations.
 """
 
 from __future__ import annotations
 
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz.protocol.storage import BOUNDED_LISTS_SINCE
+from waltz.protocol.storage import BOUNDED_LISTS_SINCE, CUTS_BELOW_MARKS_SINCE
 
 _FIRST_GUESS_BYTES = 16 << 10
 """Size of a record that is assumed before any record is measured."""
@@ -31,6 +31,10 @@ class RecordSizes:
 
     def convert_for(self, request: st.Request, version: int) -> st.Request:
         """Return ``request`` in a form that a storage with protocol ``version`` understands."""
+        if isinstance(request, st.TruncateBelowMarkRequest) and version < CUTS_BELOW_MARKS_SINCE:
+            return st.TruncateRequest(
+                request.session_id, request.seq_num, request.partition, request.transaction_id
+            )
         if version >= BOUNDED_LISTS_SINCE or not isinstance(request, st.BoundedRecordListRequest):
             return request
         mean = self._means.get(request.partition, _FIRST_GUESS_BYTES)

@@ -37,6 +37,7 @@ from waltz_server.core.effects import (
 )
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outcomes
+from waltz_server.core.replication.lost_metadata import LostMetadata
 from waltz_server.core.replication.metadata_operation import AwaitedOperation
 from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.replication.session_metadata import (
@@ -82,6 +83,7 @@ class StorePartition:
         self._awaited = AwaitedOperation(ready)
         self._begun: PartitionMetadata | None = None
         """The metadata that are being written to begin a session."""
+        self._lost = LostMetadata()
         self._failures = 0
         """Number of attempts that have failed since a session opened."""
         self._attempt = 0
@@ -124,10 +126,10 @@ class StorePartition:
 
     @property
     def waiting_for(self) -> str | None:
-        """Why the current session's recovery waits, None if no recovery is in progress."""
+        """Why the partition waits for replicas or for the metadata, None if it does not."""
         session = self.session
         if session is None or session.phase is not SessionPhase.RECOVERING:
-            return None
+            return self._lost.reason
         return session.recovery.waiting_for()
 
     # ---- inputs: ownership and assignment
@@ -215,13 +217,12 @@ class StorePartition:
         if value.generation > self._generation:
             # Another server owns the partition now. A new session here would end its session.
             self._stage = StoreStage.REFUSED
-            self._log(
-                LogLevel.WARNING,
-                f"generation {self._generation} is over: generation {value.generation} has begun on"
-                " another server; waiting for a new assignment",
-            )
+            over = f"generation {self._generation} is over: generation {value.generation} has begun"
+            self._log(LogLevel.WARNING, f"{over} on another server; waiting for a new assignment")
             return
-        assert value.session_id >= self._last_session_id, "session ids never go down in ZooKeeper"
+        if lost := self._lost.check(value, version, self._last_session_id):
+            self._pause(lost)
+            return
         begun = PartitionMetadata(self._generation, value.session_id + 1, value.replicas)
         self._begun = begun
         self._stage = StoreStage.BEGINNING
@@ -314,15 +315,9 @@ class StorePartition:
         self._last_session_id = begun.session_id
         self._stage = StoreStage.RUNNING
         self._opened = False
-        session = self.session = StoreSession(
-            self.partition,
-            begun,
-            self._replicas,
-            self._limits,
-            self._queue,
-            self._ready,
-            self._reports,
-        )
+        self._lost.begun(begun.session_id, version)
+        environment = (self._limits, self._queue, self._ready, self._reports)
+        session = self.session = StoreSession(self.partition, begun, self._replicas, *environment)
         self._metadata = SessionMetadata(session, version, self._awaited, self._ready)
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session.session_id)))
         for name in self._backoff.available():
@@ -379,15 +374,19 @@ class StorePartition:
             )
             if number := len(self._in_doubt.appends):
                 self._log(LogLevel.INFO, f"{number} appends in doubt until the next session opens")
-        else:
-            self.healthy = False
         why = f"{session.end_reason} ({session.recovery.summary() or 'no replica connected'})"
         self._log(LogLevel.INFO, f"session {session.session_id} ended: {why}")
         if self._opened or session.drained_early:
             self._begin()
         else:
-            self._wait(self._retry.delay(self._failures), "the store session did not open")
-            self._failures += 1
+            self._lost.reason = session.recovery.lost
+            self._pause("the store session did not open")
+
+    def _pause(self, reason: str) -> None:
+        """Wait, longer each time until a session opens."""
+        self.healthy = False
+        self._wait(self._retry.delay(self._failures), reason)
+        self._failures += 1
 
     def _admit_storage(self, storage: str) -> None:
         """Let ``storage`` take part if it is available, in a new session if necessary."""

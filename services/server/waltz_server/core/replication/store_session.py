@@ -19,7 +19,7 @@ from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.log_tail import LogTail, form_batch
-from waltz_server.core.replication.recovery_messages import report_answer, request_of
+from waltz_server.core.replication.recovery_messages import introduce, report_answer, request_of
 from waltz_server.core.replication.recovery_steps import Copy
 from waltz_server.core.replication.session_recovery import SessionRecovery
 from waltz_server.core.replication.session_state import (
@@ -215,20 +215,18 @@ class StoreSession:
         if not r.info_requested or r.stage is not ReplicaStage.CONNECTING:
             return True
         r.info_requested = False
-        if not isinstance(response, st.LastSessionInfoResponse):
+        if not introduce(self.recovery, r.storage, response):
             return False
         r.stage = ReplicaStage.RECOVERING
-        self.recovery.introduced(
-            r.storage,
-            response.last_session_id,
-            response.low_water_mark,
-            response.local_low_water_mark,
-        )
         self._recover()
         return True
 
     def _recover(self) -> None:
         """Request the next steps; once a quorum has recovered, have the metadata written."""
+        if self.recovery.lost is not None:
+            if self.phase is SessionPhase.RECOVERING:
+                self.close(self.recovery.lost)
+            return
         for storage, step in self.recovery.take_steps():
             request = request_of(step, self.session_id, self.partition)
             if isinstance(step, Copy):

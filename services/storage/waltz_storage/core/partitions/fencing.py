@@ -1,5 +1,7 @@
 """Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
+A log is not cut below its low-water mark: see `check_truncation`.
+
 The *fence* is the highest of these session ids: the id in the control file, and the ids of all
 requests since the partition was opened, except reads of committed records. Requests of a lower
 session are refused: two servers that both believe they own the partition must not both write to it.
@@ -112,6 +114,38 @@ def _check_persisted(info: PartitionInfo, session_id: int) -> None:
         raise RequestRefused(
             f"partition last session id has changed to {info.session_id}, "
             f"but request context contains {session_id}"
+        )
+
+
+def check_truncation(
+    request: storage.TruncateRequest | storage.TruncateBelowMarkRequest,
+    version: int,
+    info: PartitionInfo,
+    max_id: int,
+) -> None:
+    """Check that the log, which ends at ``max_id``, may be cut; raises RequestRefused.
+
+    Records up to the low-water mark are committed, unless a session that never opened wrote the
+    mark. Only a server can know that. With version 3 it sends such a cut as a
+    TruncateBelowMarkRequest, with the mark that it has read from this disk; any other cut below the
+    mark is refused. Versions 0 to 2 have one request for all cuts. Of these, the cut that empties
+    an intact log with a mark is refused: a server sends it if the metadata in ZooKeeper are lost. A
+    log is intact unless it ends below its local mark.
+    """
+    mark, last_id = info.low_water_mark, request.transaction_id
+    if isinstance(request, storage.TruncateBelowMarkRequest):
+        if request.low_water_mark != mark:
+            raise RequestRefused(
+                f"cannot truncate to {last_id}: the low-water mark is {mark}, but the server names "
+                f"{request.low_water_mark}"
+            )
+        return
+    empties = last_id < 0 and max_id >= max(0, info.local_low_water_mark)
+    if last_id < mark and (version >= storage.CUTS_BELOW_MARKS_SINCE or empties):
+        raise RequestRefused(
+            f"cannot truncate to {last_id}: transactions up to the low-water mark {mark} are "
+            "committed; the log is unchanged. If the metadata in ZooKeeper are lost, rebuild them "
+            "with: waltz cluster rescue"
         )
 
 

@@ -21,6 +21,7 @@ from waltz_storage.core.log.partition_log import PartitionLog, Scan
 from waltz_storage.core.partitions.fencing import (
     begin_session,
     check_request,
+    check_truncation,
     is_possible,
     raises_fence,
 )
@@ -40,6 +41,7 @@ _COUNTERS: dict[type, str] = {
     storage.LastSessionInfoRequest: "last-session-info-request",
     storage.SetLowWaterMarkRequest: "set-low-water-mark-request",
     storage.TruncateRequest: "truncate-request",
+    storage.TruncateBelowMarkRequest: "truncate-request",
     storage.RecordHeaderRequest: "record-header-request",
     storage.RecordRequest: "record-request",
     storage.MaxTransactionIdRequest: "max-transaction-request",
@@ -49,7 +51,7 @@ _COUNTERS: dict[type, str] = {
     storage.CommittedRecordListRequest: "committed-record-list-request",
     storage.StoredRecordListRequest: "stored-record-list-request",
 }
-COUNTER_NAMES = tuple(_COUNTERS.values())
+COUNTER_NAMES = tuple(dict.fromkeys(_COUNTERS.values()))
 """Names of the request counters (spec/behaviour.md section 13).
 
 Waltz 0.13.2 has no counters for bounded, committed and stored lists."""
@@ -109,7 +111,8 @@ class StoragePartition:
             case storage.SetLowWaterMarkRequest():
                 self._begin_session(request.session_id, request.low_water_mark)
                 return storage.SuccessResponse(*context)
-            case storage.TruncateRequest():
+            case storage.TruncateRequest() | storage.TruncateBelowMarkRequest():
+                check_truncation(request, version, self.info, self.log.max_id)
                 if request.transaction_id < self.log.max_id:
                     self.log.truncate(request.transaction_id)
                 return storage.MaxTransactionIdResponse(*context, self.log.max_id)

@@ -1,0 +1,132 @@
+"""Test that a server does not open a partition whose metadata in ZooKeeper were lost.
+
+The storages hold what earlier sessions wrote. The tests look at each request that changes a disk.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.scripted_storages import ScriptedStorage, World
+from tests.support.store_world import LIMITS, NAMES, everywhere, opened, put, start
+from waltz.metadata.core.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.net.core.backoff import Backoff
+from waltz.protocol import storage as st
+from waltz_server.core.effects import RetrySession
+
+_CHANGES = (
+    st.TruncateRequest,
+    st.TruncateBelowMarkRequest,
+    st.SetLowWaterMarkRequest,
+    st.AppendRequest,
+)
+_RESCUE = "waltz cluster rescue"
+
+
+def _world(*storages: ScriptedStorage, metadata: PartitionMetadata = NEW_PARTITION) -> World:
+    world = World.of_store(LIMITS, Backoff(0.1, 1.0), storages)
+    world.metadata = metadata
+    return start(world)
+
+
+def _changed(world: World) -> set[str]:
+    """Return the storages to which a request was sent that changes a disk."""
+    return {name for name, request, _ in world.calls if isinstance(request, _CHANGES)}
+
+
+def _attempt(world: World, times: int) -> None:
+    for _ in range(times):
+        world.wake(RetrySession)
+
+
+def test_server_does_not_open_partition_whose_metadata_vanished() -> None:
+    """Without this rule it resolves the mark -1 when its session ids have caught up."""
+    world = _world(*(ScriptedStorage(name, last=9, session=4, low=5) for name in NAMES))
+    world.connect()
+    _attempt(world, 20)
+    assert [storage.last for storage in world.storages.values()] == [9, 9, 9]
+    assert _changed(world) == set()
+    assert not world.core.is_open
+    assert not world.core.healthy
+    assert world.core.waiting_for is not None
+    assert "storage a has session 4" in world.core.waiting_for
+    assert _RESCUE in world.core.waiting_for
+    assert any(_RESCUE in note for note in world.notes), "the log names the remedy"
+    assert world.metadata.session_id == 0, "session ids do not catch up with the storages"
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        ScriptedStorage("a", last=3, session=2),
+        ScriptedStorage("a", last=-1, session=2, low=3),
+        ScriptedStorage("a", last=-1, session=9),
+    ],
+    ids=["records", "low-water mark", "session that is not older"],
+)
+def test_evidence_of_an_earlier_session_keeps_partition_closed(storage: ScriptedStorage) -> None:
+    world = _world(
+        ScriptedStorage("b"), ScriptedStorage("c"), storage, metadata=PartitionMetadata(0, 8, {})
+    )
+    world.connect("a", "b", "c")
+    assert not world.core.is_open
+    assert _changed(world) == set()
+    assert _RESCUE in (world.core.waiting_for or "")
+
+
+def test_first_session_that_failed_before_it_opened_is_no_evidence() -> None:
+    world = _world(
+        *(
+            ScriptedStorage(name, session=session)
+            for name, session in zip(NAMES, (0, 1, -1), strict=True)
+        ),
+        metadata=PartitionMetadata(1, 1, {}),
+    )
+    world.connect()
+    assert world.core.is_open
+    assert world.core.waiting_for is None
+
+
+def test_server_does_not_open_partition_with_metadata_of_an_older_backup() -> None:
+    """Replica c diverged in session 5, and has left since; the old metadata let it vote."""
+    old = {name: ReplicaState(5, UNRESOLVED) for name in NAMES}
+    world = _world(
+        ScriptedStorage("a", last=20, session=9, low=10),
+        ScriptedStorage("b", last=20, session=9, low=10),
+        ScriptedStorage("c", last=15, session=5, low=2),
+        metadata=PartitionMetadata(1, 5, old),
+    )
+    world.connect()
+    _attempt(world, 10)
+    assert not world.core.is_open
+    assert _changed(world) == set()
+    assert "has session 9, but ZooKeeper assigned session 6" in (world.core.waiting_for or "")
+
+
+def test_partition_opens_when_metadata_are_rebuilt() -> None:
+    world = _world(*(ScriptedStorage(name, last=9, session=4, low=5) for name in NAMES))
+    world.connect()
+    _attempt(world, 3)
+    world.metadata = PartitionMetadata(
+        -1, 1004, {name: ReplicaState(4, UNRESOLVED) for name in NAMES}
+    )
+    world.version += 1
+    _attempt(world, 1)
+    assert world.core.is_open
+    assert world.core.waiting_for is None
+    assert world.core.high_water_mark == 9
+    put(world, "x")
+    assert everywhere(world)[-1] == "x"
+
+
+def test_running_server_whose_metadata_vanish_begins_no_session_on_them() -> None:
+    world = opened()
+    put(world, "x", "y")
+    world.metadata, world.version = NEW_PARTITION, 0
+    world.cut("a")
+    world.cut("b")
+    _attempt(world, 3)
+    assert not world.core.is_open
+    assert "lost or restored from an older backup" in (world.core.waiting_for or "")
+    assert world.metadata == NEW_PARTITION
+    assert [storage.last for storage in world.storages.values()] == [1, 1, 1]

@@ -1,0 +1,297 @@
+"""Rebuild the metadata of a partition from what its replicas have on their disks. Pure.
+
+`rebuild` decides for one partition, from the reports of the storages that it is assigned to. The
+metadata say which session opened last, and which replicas took part. A disk does not have that: it
+has the newest session that *marked* it, its low-water mark, and its log.
+
+**Facts.** n replicas are assigned, q is a quorum of them. Session O is the last one that opened.
+
+1. A session that opens has marked q disks, with its resolved mark R. A disk whose session is older
+   than O took no part in O.
+2. A session resolves R only while q replicas hold the log up to R, and it marks no disk with more
+   than R. Marks and logs then never go below R. So a disk that took part in O and was marked by a
+   later session has the mark R of that session, which is not below any committed id.
+3. A log is right up to its disk's low-water mark. Above the mark it may differ: the records of an
+   older session, or copies of such records that a session made before it resolved its mark.
+4. Two logs that differ at one id differ at all higher ids.
+
+**The rule.** For a session X on a disk, let V(X) be the replicas whose session is at least X, m(X)
+their highest low-water mark, and W(X) the largest set of replicas of V(X) whose logs reach m(X) and
+have the same record at m(X). If X or a later session opened, W(X) has q replicas: those that held
+the log up to m(X) when m(X) was resolved (fact 2). So a session X with a smaller W(X) never opened.
+`rebuild` takes the newest X whose W(X) has q replicas: O is not newer. Then it groups the replicas
+of W(X) whose logs go on by their record after m(X), and keeps a group that may have been a quorum.
+The replicas of this group, and those that end at m(X), become participants of X whose position is
+not known, so that they vote. The others of W(X) are closed at m(X), all others at their own marks.
+
+**No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares one
+with those that took part in O. Its mark is not below T (fact 2), so m(X) is not below T, and each
+replica of W(X) holds T. The next vote can decide no position below m(X), because fewer than q
+replicas are outside W(X). If O is X, the same is true for T up to m(X). If T is above m(X), no
+session after O has marked a participant, so m(X) is the mark of O. Then all q replicas that hold T
+are in W(X), have the same record after m(X), and vote as with the metadata of O.
+
+**No record differs.** A set of q replicas has one that took part in O, which has the right record
+at m(X); so W(X) is right up to m(X) (fact 4). Above m(X) only one group votes, and a committed
+record there is in the group. All other replicas are cut to where they are right.
+
+**Replicas that are not known.** A storage that does not answer, an empty disk, and a log that ends
+below its local mark may have had any session and any record. Such a replica may complete W(X), so a
+session X that it could have opened is not passed over, and is taken only if W(X) has q replicas
+without it. Its state has a session that no disk has: the next session takes it for an emptied disk,
+which counts as absent until the others have decided.
+
+The rule relies on the promise that fewer than q disks are lost, and cannot see that a disk was
+restored from a copy, or that the last change of the assignment was not followed by a session.
+`test_operations_rescue` tests the rule with random histories of sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from waltz.admin.core.replicas import HeldPartition, quorum
+from waltz.metadata.core.formats import (
+    NEW_PARTITION,
+    UNRESOLVED,
+    PartitionMetadata,
+    ReplicaState,
+)
+
+Checksums = Mapping[tuple[str, int], int]
+"""The checksum of a record, by storage and transaction id."""
+
+SESSION_ROOM = 1000
+"""How far the rebuilt session id is above the highest one on a disk.
+
+Sessions that began on the lost metadata may have raised the fences of storages without reaching a
+disk. A session that began below such a fence would be refused.
+"""
+
+
+class Verdict(Enum):
+    """What `rebuild` decides for a partition."""
+
+    KEPT = "kept"
+    """The metadata name replicas, and no replica contradicts them."""
+    STALE = "too old"
+    """The metadata name replicas, but a replica has a newer session."""
+    NEW = "new"
+    """No replica holds anything: the partition was never used."""
+    REBUILT = "rebuilt"
+    """The metadata follow from the replicas."""
+    UNDECIDED = "undecided"
+    """What the replicas hold does not decide the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """What the storage of a replica reported: ``held`` is None if it holds no such replica.
+
+    ``problem`` is why the storage reported nothing, None if it did report. ``assigned`` is whether
+    ZooKeeper assigns the partition to the storage.
+    """
+
+    storage: str
+    held: HeldPartition | None
+    problem: str | None = None
+    assigned: bool = True
+
+    @property
+    def unknown(self) -> str | None:
+        """Why the replica may have held more than it shows, None if it shows everything."""
+        if self.problem is not None:
+            return f"does not answer: {self.problem}"
+        held = self.held
+        if held is None:
+            return "does not hold the partition"
+        if held.max_transaction_id is None:
+            return "does not report its last transaction"
+        if held.max_transaction_id < held.local_low_water_mark:
+            return f"ends below its local low-water mark {held.local_low_water_mark}"
+        if held.max_transaction_id < 0 and held.low_water_mark < 0:
+            return "is empty"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The session X of the rule, its mark m(X), and the replicas of W(X)."""
+
+    session: int
+    mark: int
+    voters: frozenset[str]
+    closed: frozenset[str]
+    """The replicas whose records after the mark were not acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The decision for one partition; ``metadata`` is what to write, None for nothing."""
+
+    verdict: Verdict
+    metadata: PartitionMetadata | None
+    reason: str
+
+
+def records_to_compare(reports: Sequence[ReplicaReport]) -> frozenset[tuple[str, int]]:
+    """Return storages and ids of the records whose checksums `rebuild` needs."""
+    known = _known(reports)
+    ids = {_mark(known, session) + after for session in _sessions(known) for after in (0, 1)}
+    return frozenset(
+        (storage, i) for storage, held in known.items() for i in ids if 0 <= i <= _end(held)
+    )
+
+
+def rebuild(
+    reports: Sequence[ReplicaReport],
+    present: PartitionMetadata | None,
+    checksums: Checksums,
+    opened: int = -1,
+) -> Rebuilt:
+    """Decide the metadata of a partition.
+
+    ``present`` are the metadata in ZooKeeper, if there are any. ``checksums`` are those of
+    `records_to_compare`, by storage and id. ``opened`` is a session that is known to have opened,
+    from a backup.
+    """
+    present = present or NEW_PARTITION
+    sessions = {r.storage: r.held.session_id for r in reports if r.held is not None}
+    newest = max(sessions, key=sessions.__getitem__, default=None)
+    top = -1 if newest is None else sessions[newest]
+    if present.replicas:
+        if top <= present.session_id:
+            return Rebuilt(Verdict.KEPT, None, "the metadata name its replicas")
+        return Rebuilt(
+            Verdict.STALE,
+            None,
+            f"the metadata end with session {present.session_id}, but storage {newest} has session "
+            f"{top}: they are of an older backup. To rebuild them, save the cluster with waltz "
+            "cluster backup-metadata, delete it with waltz cluster delete, and use --backup",
+        )
+    assigned = [r for r in reports if r.assigned]
+    if not assigned:
+        return Rebuilt(Verdict.UNDECIDED, None, "ZooKeeper assigns it to no storage")
+    session_id = max(top, present.session_id) + SESSION_ROOM
+    if all(_shows_nothing(report) for report in reports):
+        if top <= present.session_id:
+            return Rebuilt(Verdict.NEW, None, "no replica holds anything")
+        empty = PartitionMetadata(present.generation, session_id, {})
+        return Rebuilt(Verdict.NEW, empty, f"no replica holds anything; session {top} has begun")
+    found = _last_session(assigned, checksums)
+    if isinstance(found, str):
+        return Rebuilt(Verdict.UNDECIDED, None, found)
+    session = found.session
+    if session < opened:
+        return Rebuilt(
+            Verdict.UNDECIDED,
+            None,
+            f"session {opened} of the backup is on no quorum of disks; storages were emptied or "
+            "restored from older copies",
+        )
+    for report in reports:
+        if not report.assigned and sessions.get(report.storage, -1) >= session:
+            return Rebuilt(
+                Verdict.UNDECIDED,
+                None,
+                f"storage {report.storage} may have taken part in session {session}, but the "
+                "partition is not assigned to it; assign it with: waltz storage assign "
+                f"{report.storage} PARTITION --only zookeeper",
+            )
+    states = {r.storage: _state(r, found, session_id) for r in assigned}
+    written = PartitionMetadata(present.generation, session_id, states)
+    count = f"{len(found.voters)} of {len(assigned)} replicas vote"
+    return Rebuilt(Verdict.REBUILT, written, f"session {session}: {count}")
+
+
+def _shows_nothing(report: ReplicaReport) -> bool:
+    """Whether the storage answers, and has neither a record nor a mark of the partition."""
+    if report.problem is not None:
+        return False
+    held = report.held
+    return held is None or (
+        held.max_transaction_id == -1 and held.low_water_mark < 0 and held.local_low_water_mark < 0
+    )
+
+
+def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _Last | str:
+    """Return the session X of the rule and its replicas, or why they cannot be decided."""
+    needed = quorum(len(assigned))
+    known = _known(assigned)
+    unknown = [f"{r.storage} {r.unknown}" for r in assigned if r.unknown is not None]
+    for session in _sessions(known):
+        mark = _mark(known, session)
+        complete = _largest(_by_record(_newer(known, session), mark, checksums))
+        if len(complete) + len(unknown) < needed:
+            continue
+        if len(complete) < needed:
+            return (
+                f"session {session} may have opened: {', '.join(sorted(complete))} took part, and "
+                f"of the others {'; '.join(unknown)}"
+            )
+        going_on = _by_record({s: known[s] for s in complete}, mark + 1, checksums)
+        possible = [group for group in going_on if len(group) + len(unknown) >= needed]
+        if len(possible) > 1:
+            return (
+                f"the replicas differ at transaction {mark + 1}, and it is not known which of them "
+                f"was acknowledged: {'; '.join(unknown)}"
+            )
+        closed = frozenset[str]().union(*(group for group in going_on if group not in possible))
+        return _Last(session, mark, complete - closed, closed)
+    missing = f" ({'; '.join(unknown)})" if unknown else ""
+    return f"no session is complete on {needed} of {len(assigned)} replicas{missing}"
+
+
+def _known(reports: Sequence[ReplicaReport]) -> dict[str, HeldPartition]:
+    return {
+        r.storage: r.held
+        for r in reports
+        if r.assigned and r.held is not None and r.unknown is None
+    }
+
+
+def _sessions(known: Mapping[str, HeldPartition]) -> list[int]:
+    """Return the sessions on the disks, newest first."""
+    return sorted({held.session_id for held in known.values()}, reverse=True)
+
+
+def _newer(known: Mapping[str, HeldPartition], session: int) -> dict[str, HeldPartition]:
+    """Return V of ``session``: the replicas whose session is not older."""
+    return {storage: held for storage, held in known.items() if held.session_id >= session}
+
+
+def _mark(known: Mapping[str, HeldPartition], session: int) -> int:
+    """Return m of ``session``: the highest low-water mark of V."""
+    return max(held.low_water_mark for held in _newer(known, session).values())
+
+
+def _by_record(
+    known: Mapping[str, HeldPartition], transaction_id: int, checksums: Checksums
+) -> list[frozenset[str]]:
+    """Group the replicas that reach ``transaction_id`` by their record with this id."""
+    groups: dict[int, set[str]] = {}
+    for storage, held in known.items():
+        if _end(held) >= transaction_id:
+            record = checksums[storage, transaction_id] if transaction_id >= 0 else 0
+            groups.setdefault(record, set()).add(storage)
+    return [frozenset(group) for group in groups.values()]
+
+
+def _largest(groups: Sequence[frozenset[str]]) -> frozenset[str]:
+    return max(groups, key=len, default=frozenset())
+
+
+def _end(held: HeldPartition) -> int:
+    assert held.max_transaction_id is not None, "a replica without it is unknown"
+    return held.max_transaction_id
+
+
+def _state(report: ReplicaReport, last: _Last, session_id: int) -> ReplicaState:
+    if report.storage in last.voters:
+        return ReplicaState(last.session, UNRESOLVED)
+    if report.held is None or report.unknown is not None:
+        return ReplicaState(session_id, UNRESOLVED)
+    mark = last.mark if report.storage in last.closed else report.held.low_water_mark
+    return ReplicaState(report.held.session_id, mark)

@@ -1,0 +1,270 @@
+"""Rebuild the partition metadata of a cluster, and back it up. Touches ZooKeeper and the network.
+
+`core.rescue` decides what to write. A partition's metadata are written by compare-and-set with the
+version that was read, so metadata that a server has written meanwhile stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import StorageReplicas
+from waltz.admin.core.rescue import Rebuilt, ReplicaReport, Verdict, rebuild, records_to_compare
+from waltz.admin.inspection import read_partition, read_partitions
+from waltz.admin.replica_comparison import read_and_sum
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.cluster_backup import ClusterBackup
+from waltz.metadata.core.formats import StoreParams, decode_id
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.store import VersionConflict
+from waltz.net import (
+    ConnectionLost,
+    DialFailed,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+    split_address,
+)
+from waltz.protocol import UnsupportedByPeer
+from waltz.protocol import storage as messages
+
+ID_ROOM = 1_000_000
+"""How far new ids of clients and servers are above those of the backup, which may be old."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRescue:
+    """The reports on one partition, and the decision."""
+
+    partition: int
+    reports: tuple[ReplicaReport, ...]
+    decision: Rebuilt
+
+
+async def back_up(cluster: Cluster) -> ClusterBackup:
+    """Read what a rescue needs. Raises NoCluster, MalformedMetadata."""
+    params, store = await cluster.params(), await cluster.store_params()
+    servers = (await cluster.membership()).servers().values()
+    client_id, server_id = [
+        await _last_id(cluster, path) for path in (cluster.paths.client_id, cluster.paths.server_id)
+    ]
+    return ClusterBackup(
+        params.name,
+        cluster.paths.root,
+        store.key,
+        store.num_partitions,
+        client_id,
+        server_id,
+        await cluster.storage_maps(),
+        {f"{s.host}:{s.port}": s.preferred for s in servers if s.preferred},
+        await read_partitions(cluster, store.num_partitions),
+    )
+
+
+async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
+    """Create the znodes of a cluster from ``backup``, without metadata of partitions.
+
+    Raises ClusterExists, StoreError.
+    """
+    await create_cluster(
+        cluster.store,
+        cluster.paths.root,
+        backup.name,
+        backup.num_partitions,
+        key=backup.key,
+        storages=backup.maps,
+        last_client_id=backup.last_client_id + ID_ROOM,
+        last_server_id=backup.last_server_id + ID_ROOM,
+    )
+
+
+async def query_storages(
+    maps: StorageMaps, params: StoreParams, tls: TlsConfig, *, timeout_seconds: float
+) -> dict[str, StorageReplicas]:
+    """Query all replicas of all storages in ``maps``, concurrently."""
+
+    async def query(storage: str) -> StorageReplicas:
+        port = maps.connections.admin_ports.get(storage)
+        if port is None:
+            return StorageReplicas(problem="ZooKeeper has no admin port of this storage")
+        try:
+            async with (
+                asyncio.timeout(timeout_seconds),
+                await StorageAdmin.open(storage, port, tls, params) as admin,
+            ):
+                return StorageReplicas({held.partition: held for held in await admin.states()})
+        except TimeoutError:
+            return StorageReplicas(problem=f"no answer within {timeout_seconds:g} s")
+        except (ConnectionLost, DialFailed, RemoteFailure) as problem:
+            return StorageReplicas(problem=str(problem))
+
+    names = sorted({*maps.connections.admin_ports, *maps.assignments.partitions})
+    return dict(zip(names, await asyncio.gather(*map(query, names)), strict=True))
+
+
+async def plan_rescue(
+    cluster: Cluster | None,
+    maps: StorageMaps,
+    params: StoreParams,
+    tls: TlsConfig,
+    backup: ClusterBackup | None,
+    *,
+    timeout_seconds: float,
+) -> list[PartitionRescue]:
+    """Decide the metadata of all partitions; change nothing.
+
+    ``cluster`` None means that ZooKeeper has no metadata.
+    """
+    replicas = await query_storages(maps, params, tls, timeout_seconds=timeout_seconds)
+    plans = []
+    for partition in range(params.num_partitions):
+        present = None if cluster is None else await read_partition(cluster, partition)
+        reports = _reports(partition, maps, replicas)
+        reports, checksums = await _compare(
+            partition, reports, maps, params, tls, timeout_seconds=timeout_seconds
+        )
+        opened = -1 if backup is None else backup.opened(partition)
+        decision = rebuild(reports, present, checksums, opened)
+        plans.append(PartitionRescue(partition, reports, decision))
+    return plans
+
+
+async def fence_replicas(
+    plans: list[PartitionRescue], tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
+) -> None:
+    """Make the storages refuse all sessions below those that ``plans`` write.
+
+    A server may still have a session from before the metadata were lost. Until its storages refuse
+    its appends, it may commit transactions that a plan does not know: so plan again afterwards.
+    Raises DialFailed, ConnectionLost, RemoteFailure, TimeoutError.
+    """
+    cluster = params.key, params.num_partitions
+    for storage in sorted({r.storage for p in plans for r in p.reports if r.held is not None}):
+        fenced = [
+            (plan.partition, plan.decision.metadata.session_id)
+            for plan in plans
+            if plan.decision.metadata is not None
+            and any(r.storage == storage and r.held is not None for r in plan.reports)
+        ]
+        async with asyncio.timeout(timeout_seconds):
+            connection = await RpcConnection.open_storage(split_address(storage), tls, cluster)
+            try:
+                for partition, session_id in fenced:
+                    await _fence(connection, partition, session_id)
+            finally:
+                connection.close()
+
+
+async def _fence(connection: RpcConnection, partition: int, session_id: int) -> None:
+    # A storage raises its fence also if a switch of the partition is off, although it refuses then.
+    with contextlib.suppress(RemoteFailure):
+        await connection.call(
+            lambda seq: messages.LastSessionInfoRequest(session_id, seq, partition)
+        )
+
+
+async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[PartitionRescue]:
+    """Write the decided metadata; return the partitions whose metadata changed meanwhile.
+
+    Those partitions are not written.
+    """
+    changed = []
+    for plan in plans:
+        wanted = plan.decision.metadata
+        if wanted is None:
+            continue
+        found = await cluster.partition_metadata(plan.partition)
+        if found.value.replicas or found.value.session_id >= wanted.session_id:
+            changed.append(plan)
+            continue
+        try:
+            await cluster.write_partition_metadata(plan.partition, wanted, found.version)
+        except VersionConflict:
+            changed.append(plan)
+    return changed
+
+
+def held_assignments(replicas: Mapping[str, StorageReplicas]) -> dict[str, tuple[int, ...]]:
+    """Return the partitions that each storage holds, for a cluster without assignments."""
+    return {storage: tuple(sorted(found.held)) for storage, found in replicas.items() if found.held}
+
+
+def undecided(plans: list[PartitionRescue]) -> bool:
+    """Whether a partition stays closed after the rescue."""
+    return any(p.decision.verdict in (Verdict.UNDECIDED, Verdict.STALE) for p in plans)
+
+
+def _reports(
+    partition: int, maps: StorageMaps, replicas: Mapping[str, StorageReplicas]
+) -> tuple[ReplicaReport, ...]:
+    """Return the reports of assigned replicas, and of those that a storage holds nevertheless."""
+    assigned = set(maps.assignments.storages_of(partition))
+    return tuple(
+        ReplicaReport(s, found.held.get(partition), found.problem, assigned=s in assigned)
+        for s, found in replicas.items()
+        if s in assigned or partition in found.held
+    )
+
+
+async def _compare(
+    partition: int,
+    reports: tuple[ReplicaReport, ...],
+    maps: StorageMaps,
+    params: StoreParams,
+    tls: TlsConfig,
+    *,
+    timeout_seconds: float,
+) -> tuple[tuple[ReplicaReport, ...], dict[tuple[str, int], int]]:
+    """Read the checksums that the decision needs.
+
+    A storage that cannot read a record counts as one that does not answer.
+    """
+    while True:
+        checksums: dict[tuple[str, int], int] = {}
+        failed: dict[str, str] = {}
+        for storage, transaction_id in sorted(records_to_compare(reports)):
+            port = maps.connections.admin_ports[storage]
+            try:
+                async with (
+                    asyncio.timeout(timeout_seconds),
+                    await StorageAdmin.open(storage, port, tls, params) as admin,
+                ):
+                    checksums[storage, transaction_id] = await _checksum(
+                        admin, partition, transaction_id
+                    )
+            except TimeoutError:
+                failed[storage] = f"no answer within {timeout_seconds:g} s"
+            except (ConnectionLost, DialFailed, RemoteFailure) as problem:
+                failed[storage] = str(problem)
+        if not failed:
+            return reports, checksums
+        reports = tuple(
+            ReplicaReport(r.storage, None, failed[r.storage], r.assigned)
+            if r.storage in failed
+            else r
+            for r in reports
+        )
+
+
+async def _checksum(admin: StorageAdmin, partition: int, transaction_id: int) -> int:
+    """Return the checksum of one record; raises RemoteFailure if it cannot be read."""
+    try:
+        found = await admin.range_checksum(partition, transaction_id, transaction_id)
+    except UnsupportedByPeer:
+        read = await read_and_sum(admin, partition, transaction_id, transaction_id)
+        if isinstance(read, str):
+            raise RemoteFailure(read) from None
+        found = read
+    if found.last_id != transaction_id:
+        raise RemoteFailure(f"transaction {transaction_id} is missing")
+    return found.checksum
+
+
+async def _last_id(cluster: Cluster, path: str) -> int:
+    node = await cluster.store.get(path)
+    return 0 if node is None or node.data is None else decode_id(node.data)

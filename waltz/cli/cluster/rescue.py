@@ -1,0 +1,237 @@
+"""``waltz cluster``: back up and rebuild lost metadata. Touches ZooKeeper, the network, disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.admin import (
+    PartitionRescue,
+    back_up,
+    fence_replicas,
+    held_assignments,
+    plan_rescue,
+    query_storages,
+    restore_cluster,
+    undecided,
+    write_rescue,
+)
+from waltz.cli.cluster import rescue_rows
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.log.durable_files import rename_durably
+from waltz.cli.options import DryRun, Yes, confirm, examples
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.running import Failed, opened, run
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.cluster_backup import (
+    BadBackup,
+    ClusterBackup,
+    decode_backup,
+    encode_backup,
+)
+from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
+from waltz.metadata.core.storage_maps import StorageMaps
+
+app = typer.Typer()
+
+_RESCUE_SECONDS = 600.0
+_WITHOUT_CLUSTER = (
+    "there is no cluster at {root} in ZooKeeper; use --backup FILE, or make it with: waltz cluster "
+    "create NAME --partitions N --key UUID (the key is in the output of waltz disk control), and "
+    "waltz storage add for each storage"
+)
+
+
+@app.command(
+    "backup-metadata",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz cluster backup-metadata orders-metadata.json",
+        "waltz cluster backup-metadata orders-metadata.json -z zk-1:2181 -r /waltz/orders",
+    ),
+)
+def backup_command(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write or replace.")],
+) -> None:
+    """Write the contents of ZooKeeper to a file, for waltz cluster rescue.
+
+    The file has the key of the cluster, its storages and groups, the assignment of partitions, and
+    the metadata of partitions. Write it after each change of the storages.
+    """
+    where = target(context)
+
+    async def read() -> ClusterBackup:
+        async with opened(where) as found:
+            return await back_up(found)
+
+    backup = run(read())
+    partial = file.with_name(file.name + ".partial")
+    try:
+        partial.write_text(encode_backup(backup))
+        rename_durably(partial, file)
+    except OSError as problem:
+        typer.echo(f"{file} cannot be written: {problem.strerror}", err=True)
+        raise typer.Exit(1) from problem
+    say(f"{file} has the metadata of {backup.num_partitions} partitions")
+
+
+@app.command(
+    "rescue",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz cluster rescue --dry-run",
+        "waltz cluster rescue --backup orders-metadata.json",
+        "waltz cluster rescue --yes",
+    ),
+)
+def rescue_command(
+    context: typer.Context,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup",
+            "-b",
+            metavar="FILE",
+            help="Create the cluster from this file of waltz cluster backup-metadata, if it is not "
+            "in ZooKeeper.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each storage has to answer.")
+    ] = 10.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Rebuild the metadata of partitions from their storages, if ZooKeeper's data were lost.
+
+    Start all storages first. The storages report the sessions, marks and last transactions of
+    their replicas; the metadata follow from these if enough storages answer. Metadata that are not
+    empty stay as they are. Servers open the partitions afterwards. The exit status is 1 if a
+    partition stays closed.
+    """
+    where = target(context)
+    saved = None if backup is None else _read_backup(backup)
+
+    async def plan() -> tuple[list[PartitionRescue], ClusterBackup | None, StorageMaps | None]:
+        async with opened(where) as found:
+            creating = await _to_create(found, where, saved)
+            params, maps = await _identity(found, creating)
+            assigned = await _assigned(maps, params, where, timeout)
+            plans = await plan_rescue(
+                None if creating else found,
+                assigned or maps,
+                params,
+                where.tls,
+                saved,
+                timeout_seconds=timeout,
+            )
+            return plans, creating, assigned
+
+    plans, creating, assigned = run(plan(), seconds=_RESCUE_SECONDS)
+    show(output, rescue_rows.rescued(plans))
+    count = sum(p.decision.metadata is not None for p in plans)
+    if not (count or creating or assigned):
+        say("no partition needs other metadata")
+    elif dry_run:
+        say(f"the metadata of {count} partitions would be written")
+    else:
+        confirm(f"the metadata of {count} partitions will be written to {where.zookeeper}", yes=yes)
+
+        async def write() -> None:
+            async with opened(where) as found:
+                if creating is not None:
+                    await restore_cluster(found, creating)
+                for storage, held in (assigned.assignments.partitions if assigned else {}).items():
+                    if held:
+                        await found.assign_partitions(storage, held)
+                await _write(found, where, plans, saved, timeout)
+
+        run(write(), seconds=_RESCUE_SECONDS)
+        say(f"the metadata of {count} partitions are written")
+    if undecided(plans):
+        raise typer.Exit(1)
+
+
+async def _write(
+    cluster: Cluster,
+    where: Target,
+    shown: list[PartitionRescue],
+    backup: ClusterBackup | None,
+    seconds: float,
+) -> None:
+    """Write ``shown``, unless replicas or metadata have changed since."""
+    params, maps = await cluster.store_params(), await cluster.storage_maps()
+    try:
+        await fence_replicas(shown, where.tls, params, timeout_seconds=seconds)
+    except TimeoutError:
+        raise Failed("a storage did not answer; nothing was written, type the command again") from (
+            None
+        )
+    plans = await plan_rescue(cluster, maps, params, where.tls, backup, timeout_seconds=seconds)
+    changed = [
+        str(now.partition)
+        for now, before in zip(plans, shown, strict=True)
+        if now.decision != before.decision
+    ]
+    if not changed:
+        changed = [str(plan.partition) for plan in await write_rescue(cluster, plans)]
+    if changed:
+        raise Failed(
+            f"partitions {', '.join(changed)} changed during the rescue, and their metadata are "
+            "not written; type the command again"
+        )
+
+
+def _read_backup(file: Path) -> ClusterBackup:
+    try:
+        return decode_backup(file.read_text())
+    except (OSError, UnicodeDecodeError, BadBackup) as problem:
+        raise typer.BadParameter(f"{file} cannot be used as a backup: {problem}") from problem
+
+
+async def _to_create(
+    cluster: Cluster, where: Target, backup: ClusterBackup | None
+) -> ClusterBackup | None:
+    """Return the backup to create the cluster from, None if the cluster is in ZooKeeper."""
+    if await cluster.store.get(where.root) is None:
+        if backup is None:
+            raise Failed(_WITHOUT_CLUSTER.format(root=where.root))
+        return backup
+    params = await cluster.store_params()
+    if backup is not None and (params.key, params.num_partitions) != (
+        backup.key,
+        backup.num_partitions,
+    ):
+        raise Failed(
+            f"the cluster at {where.root} has key {params.key} and {params.num_partitions} "
+            f"partitions, the backup {backup.key} and {backup.num_partitions}; nothing was changed"
+        )
+    return None
+
+
+async def _identity(
+    cluster: Cluster, creating: ClusterBackup | None
+) -> tuple[StoreParams, StorageMaps]:
+    if creating is not None:
+        return StoreParams(creating.key, creating.num_partitions), creating.maps
+    return await cluster.store_params(), await cluster.storage_maps()
+
+
+async def _assigned(
+    maps: StorageMaps, params: StoreParams, where: Target, seconds: float
+) -> StorageMaps | None:
+    """Return the maps with the assignments to write if ZooKeeper has none, else None.
+
+    A storage is then assigned the partitions that it holds.
+    """
+    if any(maps.assignments.partitions.values()):
+        return None
+    held = held_assignments(await query_storages(maps, params, where.tls, timeout_seconds=seconds))
+    if not held:
+        return None
+    return replace(maps, assignments=ReplicaAssignments({**maps.assignments.partitions, **held}))

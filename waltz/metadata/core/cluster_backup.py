@@ -1,0 +1,151 @@
+"""A backup of a cluster's znodes, as readable JSON. Pure.
+
+It has what `waltz cluster rescue` needs to make the znodes again: the identity of the cluster, its
+storages, the assignment of partitions, and the metadata of each partition. The metadata change with
+each store session, so a rescue only compares them with what the storages have.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from waltz.metadata.core.formats import (
+    UNRESOLVED,
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaState,
+)
+from waltz.metadata.core.storage_maps import StorageMaps
+
+FORMAT = "waltz-cluster-metadata"
+VERSION = 1
+
+
+class BadBackup(ValueError):
+    """The file is no backup of a cluster's metadata, or of a version that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBackup:
+    """The contents of a cluster's znodes at one moment.
+
+    ``preferred`` are the preferred partitions of the running servers, by endpoint.
+    """
+
+    name: str
+    root: str
+    key: uuid.UUID
+    num_partitions: int
+    last_client_id: int
+    last_server_id: int
+    maps: StorageMaps
+    preferred: Mapping[str, tuple[int, ...]]
+    partitions: Mapping[int, PartitionMetadata]
+
+    def opened(self, partition: int) -> int:
+        """Return the last session of ``partition`` that is known to have opened, -1 if none is."""
+        metadata = self.partitions.get(partition)
+        states = metadata.replicas.values() if metadata is not None else ()
+        return max((state.session_id for state in states), default=-1)
+
+
+def encode_backup(backup: ClusterBackup) -> str:
+    """Return the text of the backup's file."""
+    maps = backup.maps
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": backup.name,
+        "root": backup.root,
+        "key": str(backup.key),
+        "partitions": backup.num_partitions,
+        "last_client_id": backup.last_client_id,
+        "last_server_id": backup.last_server_id,
+        "storages": [
+            {
+                "storage": storage,
+                "group": group,
+                "admin_port": maps.connections.admin_ports[storage],
+                "partitions": list(maps.assignments.partitions.get(storage, ())),
+            }
+            for storage, group in maps.groups.groups.items()
+        ],
+        "preferred": {server: list(wanted) for server, wanted in backup.preferred.items()},
+        "metadata": [
+            _partition(partition, metadata)
+            for partition, metadata in sorted(backup.partitions.items())
+        ],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def decode_backup(text: str) -> ClusterBackup:
+    """Return the backup in the text of a file; raises BadBackup."""
+    try:
+        content = json.loads(text)
+    except ValueError as problem:
+        raise BadBackup(f"it is not JSON: {problem}") from problem
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise BadBackup("it is not written by waltz cluster backup-metadata")
+    if content.get("version") != VERSION:
+        raise BadBackup(
+            f"it has version {content.get('version')}, and this program reads version {VERSION}; "
+            "use the program that wrote it"
+        )
+    try:
+        return _decoded(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise BadBackup(f"a field is missing or malformed: {problem!r}") from problem
+
+
+def _partition(partition: int, metadata: PartitionMetadata) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "generation": metadata.generation,
+        "session": metadata.session_id,
+        "replicas": [
+            {
+                "storage": storage,
+                "session": state.session_id,
+                "closing_mark": None if state.closing_mark == UNRESOLVED else state.closing_mark,
+            }
+            for storage, state in metadata.replicas.items()
+        ],
+    }
+
+
+def _decoded(content: Mapping[str, Any]) -> ClusterBackup:
+    storages = {str(entry["storage"]): entry for entry in content["storages"]}
+    maps = StorageMaps(
+        GroupDescriptor({s: int(entry["group"]) for s, entry in storages.items()}),
+        ConnectionMetadata({s: int(entry["admin_port"]) for s, entry in storages.items()}),
+        ReplicaAssignments({s: tuple(map(int, e["partitions"])) for s, e in storages.items()}),
+    )
+    return ClusterBackup(
+        str(content["name"]),
+        str(content["root"]),
+        uuid.UUID(content["key"]),
+        int(content["partitions"]),
+        int(content["last_client_id"]),
+        int(content["last_server_id"]),
+        maps,
+        {server: tuple(map(int, wanted)) for server, wanted in content["preferred"].items()},
+        {int(entry["partition"]): _metadata(entry) for entry in content["metadata"]},
+    )
+
+
+def _metadata(entry: Mapping[str, Any]) -> PartitionMetadata:
+    states = {
+        str(replica["storage"]): ReplicaState(
+            int(replica["session"]),
+            UNRESOLVED if replica["closing_mark"] is None else int(replica["closing_mark"]),
+        )
+        for replica in entry["replicas"]
+    }
+    return PartitionMetadata(int(entry["generation"]), int(entry["session"]), states)
