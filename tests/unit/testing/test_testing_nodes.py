@@ -144,6 +144,27 @@ def test_cut_client_finds_its_appends_in_the_log() -> None:
     play(scenario)
 
 
+def test_appends_continue_while_a_replica_returns_and_zookeeper_does_not_answer() -> None:
+    """The server may begin the session that readmits the replica only when ZooKeeper answers."""
+
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        assert await client.append(0, b"before") == 0
+        cluster.zookeeper.stop_answering()
+        cluster.network.cut("server-0", "storage-2")
+        for number in range(1, 7):
+            begun = loop.time()
+            assert await client.append(0, b"meanwhile") == number
+            assert loop.time() - begun < 1
+            await asyncio.sleep(5)
+        cluster.zookeeper.resume_answering()
+        await asyncio.sleep(60)
+        await cluster.kill_storage(1)
+        assert await client.append(0, b"with the replica") == 7
+
+    play(scenario)
+
+
 def test_appends_continue_while_zookeeper_does_not_answer() -> None:
     async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
         assert await client.append(0, b"x") == 0
