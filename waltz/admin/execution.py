@@ -186,6 +186,7 @@ class OrderExecutor:
                     port.close()
 
     async def _admin(self, storage: str) -> StorageAdmin:
+        """Connect to the admin port of ``storage``."""
         maps, params = await self._cluster.storage_maps(), await self._cluster.store_params()
         port = maps.connections.admin_ports.get(storage)
         if port is None:
@@ -219,7 +220,7 @@ async def carry_out(
     taken = 0
     reported = ""  # The reason of the last Wait that was passed to ``on_step``.
     succeeded: Step | None = None  # The last step that succeeded.
-    failed: Step | None = None  # The last step, if it failed.
+    failed: Step | None = None  # The last step that failed, None after a success.
     while True:
         match order.next_step(observation):
             case Done():

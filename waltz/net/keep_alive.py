@@ -14,10 +14,13 @@ from typing import Protocol
 DEAD_PEER_SECONDS = 120
 """A connection ends if its peer acknowledges nothing for this time.
 
-TCP_USER_TIMEOUT has the same effect if a peer is alive and its process does not read for this time:
-it must be longer than usual pauses of a process. The peer connects again and loses nothing."""
+Because of TCP_USER_TIMEOUT, a connection also ends if the process of the peer is alive and does not
+read for this time. So this time must be longer than usual pauses of a process. Such a peer connects
+again and loses nothing."""
+
 IDLE_SECONDS = 60
 """TCP probes a connection on which nothing has arrived for this time."""
+
 PROBE_SECONDS = 15
 """The interval of the probes."""
 

@@ -154,6 +154,7 @@ class AppendInterceptor:
         return self._batch_sent(message, frame)
 
     def _append_sent(self, append: cs.AppendRequest, frame: Frame) -> bytes:
+        """Return what the server gets for a frame with one append."""
         checked = bool(append.write_locks or append.read_locks)
         delivery = self._faults.delivery(append.req_id, checked=checked)
         if delivery is Delivery.CONFLICT:
@@ -164,6 +165,7 @@ class AppendInterceptor:
         return self._delivered(delivery, (append.req_id,), frame)
 
     def _batch_sent(self, batch: cs.AppendBatchRequest, frame: Frame) -> bytes:
+        """Return what the server gets for a frame with a batch."""
         checked = [n for n, a in enumerate(batch.appends) if a.write_locks or a.read_locks]
         delivery = self._faults.delivery(batch.req_id, checked=bool(checked))
         if delivery is Delivery.CONFLICT:
