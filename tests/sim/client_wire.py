@@ -15,7 +15,7 @@ from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.frames import frame_head
-from waltz.testing.network import DialedConnection
+from waltz.testing.interceptors import DialedConnection
 from waltz_server.core.reads.range_reads import NOT_HERE, NOT_OPEN
 
 _REASONS = {NOT_HERE: "not here", NOT_OPEN: "not open"}
@@ -58,7 +58,7 @@ class _Frames:
 
 
 class ClientWire:
-    """One connection of a client; implements `waltz.testing.network.Interceptor`."""
+    """One connection of a client; implements `waltz.testing.interceptors.Interceptor`."""
 
     def __init__(self, sight: ClientSight, connection: DialedConnection, alarm: Alarm) -> None:
         self.is_closed = connection.is_closed

@@ -32,7 +32,8 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything
 from waltz.metadata.lifecycle import create_cluster
 from waltz.testing.clock import VirtualTimeLoop
-from waltz.testing.network import DialedConnection, MemoryNetwork
+from waltz.testing.interceptors import DialedConnection
+from waltz.testing.network import MemoryNetwork
 from waltz.testing.nodes import ADMIN_PORT, ROOT, SERVER_PORT, SESSION_MS, World
 from waltz.testing.zookeeper import MemoryZooKeeper
 

@@ -20,7 +20,7 @@ from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.records import wrapped
 from waltz.testing.faults import Delivery, Draws, Faults
 from waltz.testing.frames import Frame, split_frames
-from waltz.testing.network import DialedConnection
+from waltz.testing.interceptors import DialedConnection
 
 GiveUp = Callable[[ReqId], None]
 """Lets the client of an append raise AppendUncertain; called on the client's event loop."""
@@ -111,7 +111,7 @@ class AppendFaults:
 
 
 class AppendInterceptor:
-    """The faults of one connection; implements `waltz.testing.network.Interceptor`."""
+    """The faults of one connection; implements `waltz.testing.interceptors.Interceptor`."""
 
     def __init__(self, faults: AppendFaults, connection: DialedConnection) -> None:
         self.is_closed = connection.is_closed

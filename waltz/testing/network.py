@@ -13,7 +13,6 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from waltz.net import (
     AcceptedConnections,
@@ -26,43 +25,18 @@ from waltz.net import (
 from waltz.net.network import ListeningPort, NewHandler
 from waltz.protocol import ProtocolSpec
 from waltz.testing.frames import FrameRule, FrameRules
+from waltz.testing.interceptors import (
+    DialedConnection,
+    Interceptor,
+    NewInterceptor,
+    Unchanged,
+)
 from waltz.testing.transport import MemoryTransport
 
 _DIAL_SECONDS = 10.0
 _DIAL_POLL_SECONDS = 0.05
 _FIRST_FREE_PORT = 40_000
 _ALL_BYTES = 1 << 62
-
-
-class Interceptor(Protocol):
-    """Changes the chunks of one connection to a listener.
-
-    Each chunk has whole frames, except the last chunk of a connection that is cut. The methods are
-    called on the event loop of the dialing side.
-    """
-
-    def to_listener(self, data: bytes) -> bytes:
-        """Return what is sent for ``data``."""
-
-    def to_dialer(self, data: bytes) -> bytes:
-        """Return what arrives for ``data``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DialedConnection:
-    """A connection as an `Interceptor` sees it."""
-
-    dialer: str
-    """The dialing host."""
-
-    inject: Callable[[bytes], None]
-    """Lets bytes arrive at the dialing side, as if the listening side had written them."""
-
-    is_closed: Callable[[], bool]
-    """Returns whether the dialing side has closed or lost the connection."""
-
-
-NewInterceptor = Callable[[DialedConnection], Interceptor]
 
 
 class MemoryNetwork:
@@ -212,7 +186,7 @@ class MemoryNetwork:
     def interceptor(self, connection: DialedConnection, address: tuple[str, int]) -> Interceptor:
         """Return the interceptor of a new connection to ``address``."""
         new_interceptor = self._interceptors.get(address)
-        return _Unchanged() if new_interceptor is None else new_interceptor(connection)
+        return Unchanged() if new_interceptor is None else new_interceptor(connection)
 
     @property
     def lock(self) -> threading.RLock:
@@ -398,16 +372,6 @@ class _Wire:
 
     def tear(self, size: int) -> tuple[int, float]:
         return self.network.draw_tear(size), self.network.torn_seconds
-
-
-class _Unchanged:
-    """An interceptor that changes nothing."""
-
-    def to_listener(self, data: bytes) -> bytes:
-        return data
-
-    def to_dialer(self, data: bytes) -> bytes:
-        return data
 
 
 def _same(data: bytes) -> bytes:
