@@ -1,4 +1,4 @@
-"""The flushed marks: lost and damaged records are told from interrupted writes."""
+"""The flushed marks: lost and damaged records are distinguished from interrupted writes."""
 
 from __future__ import annotations
 
