@@ -253,4 +253,14 @@ SESSION_BUGS = (
             "unit/server/test_server_session_renewal.py::test_generation_of_another_server_ends_the_session"
         ),
     ),
+    Planted(
+        "a replica below its local mark is counted",
+        Package.SERVER,
+        "if max_id < r.floor:\n",
+        "if False:\n",
+        "A replica that has lost records supports a mark below acknowledged transactions.",
+        nodes(
+            "unit/server/test_server_recovery_marks.py::test_replica_below_its_local_mark_is_not_counted"
+        ),
+    ),
 )

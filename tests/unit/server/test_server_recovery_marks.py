@@ -154,3 +154,21 @@ def _recovery(suspect: ReplicaState) -> SessionRecovery:
     voter = ReplicaState(8, UNRESOLVED)
     last = {_OTHER: voter, _VOTER: voter, _SUSPECT: suspect}
     return SessionRecovery(9, 1, tuple(last), last, 8)
+
+
+def test_replica_below_its_local_mark_is_not_counted() -> None:
+    """Its disk lost records that it had when it got its mark: it does not lag."""
+    recovery = _recovery(ReplicaState(8, UNRESOLVED))
+    recovery.introduced(_SUSPECT, 8, 20, 20)
+    recovery.introduced(_VOTER, 8, 20, 15)
+    recovery.steps()
+    recovery.measured(_SUSPECT, 12)
+    recovery.measured(_VOTER, 15)
+    assert recovery.mark is None
+    assert recovery.steps() == []
+    assert f"lost records below its own mark: {_SUSPECT}" in recovery.waiting_for()
+    assert f"{_SUSPECT} has lost records" in recovery.summary()
+    recovery.introduced(_OTHER, 8, 20, 20)
+    recovery.steps()
+    recovery.measured(_OTHER, 25)
+    assert recovery.steps() == [(_VOTER, Copy(_OTHER, 16, 8))]

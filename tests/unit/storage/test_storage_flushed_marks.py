@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from tests.support.inline_engine import InlineEngine
-from waltz.protocol import storage
+from waltz.protocol import admin, storage
+from waltz.protocol.admin import Switch
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import open_control
@@ -102,6 +103,18 @@ def test_lost_partition_directory_is_damage(lose: Callable[[MemoryDisk], None], 
     directory.assign(P)
     assert directory.partition(P).log.max_id == -1
     assert directory.info(P).session_id == -1
+
+
+def test_damaged_partition_cannot_be_switched_on() -> None:
+    disk = used()
+    remove_directory(disk)
+    directory = open_on(disk)
+    answer = InlineEngine(directory).administer(admin.PartitionAvailableRequest(1, (P,), True))
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert "its directory is missing" in (answer.failure.message or "")
+    directory.set_available(P, False)
+    with pytest.raises(PartitionDamaged):
+        directory.set_switch(P, Switch.READ, True)
 
 
 @pytest.mark.parametrize("record", range(6))

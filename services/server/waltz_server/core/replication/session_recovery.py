@@ -121,6 +121,8 @@ class SessionRecovery:
         """The last session's replicas that have the new session on their disks."""
         self._unreadable: set[str] = set()
         """Replicas that could not be copied from: they vote, but are no copy source."""
+        self._lost_records: list[str] = []
+        """Replicas whose log ends below its own local low-water mark."""
         self._failed: list[str] = []
         """Replicas that failed in this session."""
 
@@ -153,6 +155,14 @@ class SessionRecovery:
         if not self._last and max_id >= 0:
             self.lost = names_no_replica(replica, max_id)
         r = self._step_done(replica)
+        if max_id < r.floor:
+            # Its log ended higher when it got its mark: records are lost, and it is unknown which.
+            # The storage of this implementation refuses such a partition, that of 0.13.2 does not.
+            # It is neither counted nor changed (test_replica_below_its_local_mark_is_not_counted).
+            self._lost_records.append(replica)
+            self._replicas.pop(replica)
+            self._vote()
+            return
         if max_id < r.low_water_mark:
             # The replica never reached the mark of its last session, and its disk is intact: it
             # has acknowledged no record beyond its log (lagging_replica.txt).
@@ -244,7 +254,7 @@ class SessionRecovery:
 
     def waiting_for(self) -> str:
         """Describe why the recovery waits, for log lines and the health report."""
-        seen = {*self._replicas, *self._failed}
+        seen = {*self._replicas, *self._failed, *self._lost_records}
         absent = [name for name in self.assigned if name not in seen]
         unknown = [n for n, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
         gone = [name for name in self._last if name not in self.assigned]
@@ -253,6 +263,7 @@ class SessionRecovery:
             for what, names in (
                 ("absent:", absent),
                 ("failed:", self._failed),
+                ("lost records below its own mark:", self._lost_records),
                 ("older than its metadata:", unknown),
                 ("no longer assigned:", gone),
                 ("cannot be read:", sorted(self._unreadable)),
@@ -268,6 +279,7 @@ class SessionRecovery:
         """Describe which rule applied to each replica, for log lines."""
         parts = [f"{name} {r.case.value}" for name, r in self._replicas.items()]
         parts += [f"{name} failed" for name in self._failed]
+        parts += [f"{name} has lost records" for name in self._lost_records]
         if self._was_undecidable:
             parts.append("the vote was undecidable for a while")
         return "; ".join(parts)

@@ -14,7 +14,12 @@ from waltz.protocol.records import NO_TRANSACTION
 from waltz_storage.core.control.control_file import ControlFile, open_control
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.disk import Disk
-from waltz_storage.core.errors import NotAssigned, RequestRefused, UnknownPartition
+from waltz_storage.core.errors import (
+    NotAssigned,
+    PartitionDamaged,
+    RequestRefused,
+    UnknownPartition,
+)
 from waltz_storage.core.log.log_opening import open_log, remove_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
@@ -182,11 +187,22 @@ class StorageDirectory:
 
     def set_available(self, partition: int, available: bool) -> None:
         """Set both switches of a partition; raises UnknownPartition, RequestRefused."""
+        self._check_switch(partition, available)
         self._control.update(partition, self.info(partition).as_available(available))
 
     def set_switch(self, partition: int, switch: Switch, on: bool) -> None:
         """Set one switch of a partition; raises UnknownPartition, RequestRefused."""
+        self._check_switch(partition, on)
         self._control.update(partition, self.info(partition).with_switch(switch, on))
+
+    def _check_switch(self, partition: int, on: bool) -> None:
+        """Refuse to switch a damaged partition on: it stays off until it is replaced.
+
+        An administrator who tries that needs the reason (`waltz storage recover` shows it).
+        """
+        refused = self._refused.get(partition)
+        if on and isinstance(refused, PartitionDamaged):
+            raise refused
 
     def check_known(self, partitions: Sequence[int]) -> None:
         """Check that the cluster has all ``partitions``; raises UnknownPartition."""
