@@ -161,14 +161,14 @@ def test_replica_below_its_local_mark_is_not_counted() -> None:
     recovery = _recovery(ReplicaState(8, UNRESOLVED))
     recovery.introduced(_SUSPECT, 8, 20, 20)
     recovery.introduced(_VOTER, 8, 20, 15)
-    recovery.steps()
+    recovery.take_steps()
     recovery.measured(_SUSPECT, 12)
     recovery.measured(_VOTER, 15)
     assert recovery.mark is None
-    assert recovery.steps() == []
+    assert recovery.take_steps() == []
     assert f"lost records below its own mark: {_SUSPECT}" in recovery.waiting_for()
     assert f"{_SUSPECT} has lost records" in recovery.summary()
     recovery.introduced(_OTHER, 8, 20, 20)
-    recovery.steps()
+    recovery.take_steps()
     recovery.measured(_OTHER, 25)
-    assert recovery.steps() == [(_VOTER, Copy(_OTHER, 16, 8))]
+    assert recovery.take_steps() == [(_VOTER, Copy(_OTHER, 16, 8))]
