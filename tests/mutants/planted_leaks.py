@@ -127,7 +127,7 @@ LEAK_BUGS = (
         Package.CLIENT,
         "requests.cancel(on_answer)\nraise\n",
         "raise\n",
-        "A client repeats it as long as it lives.",
+        "A client repeats it until the client is closed.",
         nodes("unit/client/test_client_streams.py::test_read_and_high_water_mark_time_out"),
     ),
     Planted(

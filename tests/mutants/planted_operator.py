@@ -378,7 +378,7 @@ OPERATOR_BUGS = (
         Package.OPERATOR,
         "since = before.last_transition_time if before and before.status == status else now\n",
         "since = now\n",
-        "The status is written each second, and nobody sees since when it is so.",
+        "The status is written each second, and does not show since when the condition holds.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_condition_keeps_the_time_of_its_last_change"
         ),
