@@ -4,9 +4,9 @@ With words, only those bugs are planted whose names or packages contain one of t
 a bug survives, if its text is no longer found in the product, or if a test or a seed that must find
 bugs fails without any.
 
-`--record` writes for each bug the seed that has caught it and the time of the hunt to
-`recorded.json`. The next hunt tries this seed first and fewer seeds after it, and begins with the
-bugs that take longest. Record again when the simulator or the bugs have changed.
+`--record` tries up to 1000 seeds, and writes for each bug the seed that has caught it and the time
+of the hunt to `recorded.json`. The next hunt tries this seed first and fewer seeds after it, and
+begins with the bugs that take longest. Record again when the simulator or the bugs have changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.mutants.hunters import Hunt, Hunters
 from tests.mutants.planted import PLANTED
-from tests.mutants.planting import Planted
 from tests.mutants.recorded import Record, read_records, write_records
 
 _TEXT_COLUMNS = 100
@@ -39,14 +38,9 @@ def main() -> int:
         b for b in PLANTED if not words or any(w in f"{b.name} {b.package.value}" for w in words)
     ]
     begun, records = time.monotonic(), read_records()
-    known = {} if arguments.record else records
-    with Hunters(arguments.count, bugs, known) as hunters:
-        hunts = _hunt_all(hunters, bugs)
+    with Hunters(arguments.count, bugs, records, all_seeds=arguments.record) as hunters:
+        hunts = _hunt_all(hunters, len(bugs), records if arguments.record else None)
         false_alarms = hunters.find_without_bug()
-    if arguments.record:
-        new = {done.planted.name: record_of(done) for done in hunts if done.caught is not None}
-        planted = {bug.name for bug in PLANTED}
-        write_records({n: r for n, r in (records | new).items() if n in planted})
     print(summary(hunts, time.monotonic() - begun))
     bad = [done for done in hunts if done.caught is None]
     for text in (*map(problem, bad), *false_alarms):
@@ -54,16 +48,23 @@ def main() -> int:
     return 1 if bad or false_alarms else 0
 
 
-def _hunt_all(hunters: Hunters, bugs: Sequence[Planted]) -> list[Hunt]:
-    """Hunt all ``bugs``, and print a row when a hunt ends; return the hunts."""
+def _hunt_all(hunters: Hunters, count: int, records: dict[str, Record] | None) -> list[Hunt]:
+    """Hunt ``count`` bugs, and print a row when a hunt ends; return the hunts.
+
+    Each hunt that catches its bug is added to ``records``, which are written to their file, unless
+    they are None. So an interrupted search need not be repeated from its beginning.
+    """
     columns = (TextColumn("planted bugs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hunts = []
+    planted, hunts = {bug.name for bug in PLANTED}, []
     with Progress(*columns) as progress:
-        task = progress.add_task("planted bugs", total=len(bugs))
+        task = progress.add_task("planted bugs", total=count)
         for done in hunters.hunt_all():
             hunts.append(done)
             progress.console.print(row(done), markup=False, highlight=False, soft_wrap=True)
             progress.advance(task)
+            if records is not None and done.caught is not None:
+                records[done.planted.name] = record_of(done)
+                write_records({n: r for n, r in records.items() if n in planted})
     return hunts
 
 

@@ -12,6 +12,7 @@ import queue
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -22,6 +23,9 @@ from tests.mutants.recorded import Record
 from tests.mutants.warm import Found, NotReplaceable, Task, Unchanged, serve
 
 SECONDS_OF_A_HUNT = 300.0
+SECONDS_OF_A_SEARCH = 3600.0
+"""The time limit of a hunt that may try all seeds."""
+
 _PRELOADED = [
     "aiohttp.web",
     "cryptography.x509",
@@ -58,13 +62,21 @@ class Hunt:
 class Hunters:
     """Runs hunts for ``bugs``, at most ``count`` at a time; a context manager.
 
-    ``records`` says for bugs, by name, which seed caught them and how long the hunt took.
+    ``records`` says for bugs, by name, which seed caught them and how long the hunt took. With
+    ``all_seeds``, a hunt does not give up soon after the seed that is known has caught nothing.
     """
 
     def __init__(
-        self, count: int, bugs: Sequence[Planted], records: Mapping[str, Record] | None = None
+        self,
+        count: int,
+        bugs: Sequence[Planted],
+        records: Mapping[str, Record] | None = None,
+        *,
+        all_seeds: bool = False,
     ) -> None:
         self._bugs = bugs
+        self._all_seeds = all_seeds
+        self._seconds = SECONDS_OF_A_SEARCH if all_seeds else SECONDS_OF_A_HUNT
         self._records = records or {}
         # Forking this process would copy its threads' locks.
         self._context = multiprocessing.get_context("forkserver")
@@ -74,7 +86,7 @@ class Hunters:
         files = sorted({name.partition("::")[0] for name in names})
         self._pool = ThreadPoolExecutor(count)
         self._idle: queue.SimpleQueue[_WarmProcess] = queue.SimpleQueue()
-        self._warm = [_WarmProcess(self._context, files) for _ in range(count)]
+        self._warm = [_WarmProcess(self._context, files, self._seconds) for _ in range(count)]
         for process in self._warm:
             self._idle.put(process)
 
@@ -100,12 +112,13 @@ class Hunters:
 
     def hunt(self, planted: Planted) -> Hunt:
         """Hunt for one bug."""
-        begun = time.monotonic()
         task = self._with_known_seed(planted)
-        found = self._ask(task)
-        if found is None or isinstance(found, NotReplaceable):
-            found = self._hunt_in_new_process(task)
-        seconds = time.monotonic() - begun
+        with self._idle_process() as process:
+            begun = time.monotonic()
+            found = process.ask(task)
+            if found is None or isinstance(found, NotReplaceable):
+                found = self._hunt_in_new_process(task)
+            seconds = time.monotonic() - begun
         if isinstance(found, str):
             return Hunt(planted, seconds, failed=found)
         return Hunt(planted, seconds, caught=found)
@@ -134,13 +147,21 @@ class Hunters:
         record = self._records.get(planted.name)
         if not isinstance(planted.caught_by, Seeds) or record is None or record.seed is None:
             return planted
+        if self._all_seeds:
+            return replace(planted, caught_by=replace(planted.caught_by, known=record.seed))
         return replace(planted, caught_by=planted.caught_by.known_to_catch(record.seed))
 
     def _ask(self, task: Task) -> Found | NotReplaceable:
-        """Pass ``task`` to a warm process that is idle, and return its answer."""
+        with self._idle_process() as process:
+            return process.ask(task)
+
+    @contextmanager
+    def _idle_process(self) -> Iterator[_WarmProcess]:
+        """Wait for a warm process that is idle and has imported everything."""
         process = self._idle.get()
         try:
-            return process.ask(task)
+            process.wait_until_ready()
+            yield process
         finally:
             self._idle.put(process)
 
@@ -150,8 +171,8 @@ class Hunters:
         process.start()
         answer.close()
         try:
-            if not answers.poll(SECONDS_OF_A_HUNT):
-                return f"no result within {SECONDS_OF_A_HUNT:g} s"
+            if not answers.poll(self._seconds):
+                return f"no result within {self._seconds:g} s"
             found: Found = answers.recv()
         except EOFError:
             process.join()
@@ -168,12 +189,23 @@ class _WarmProcess:
     """A process of `serve`, which imports while this process continues."""
 
     def __init__(
-        self, context: multiprocessing.context.ForkServerContext, files: Sequence[str]
+        self,
+        context: multiprocessing.context.ForkServerContext,
+        files: Sequence[str],
+        seconds: float,
     ) -> None:
+        self._ready = False
         self._tasks, tasks = context.Pipe()
-        self._process = context.Process(target=serve, args=(tasks, files, SECONDS_OF_A_HUNT))
+        self._process = context.Process(target=serve, args=(tasks, files, seconds))
         self._process.start()
         tasks.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the process has imported everything, or has ended."""
+        if not self._ready:
+            with suppress(EOFError, OSError):
+                self._tasks.recv()
+            self._ready = True
 
     def ask(self, task: Task) -> Found | NotReplaceable:
         """Let the process hunt ``task``; return its answer."""

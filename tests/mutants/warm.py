@@ -40,12 +40,14 @@ Task = Planted | Unchanged
 def serve(tasks: Connection, files: Sequence[str], seconds: float) -> None:
     """Import the product, the simulator and the test ``files``; hunt each task that arrives.
 
-    The answer to a task is a `Found` or NotReplaceable. A hunt ends after ``seconds``.
+    The first message, None, says that everything is imported. The answer to a task is a `Found` or
+    NotReplaceable. A hunt ends after ``seconds``.
     """
     functions = _import_all(files)
     context = multiprocessing.get_context("fork")
     # Without this, a collection of garbage in a fork would copy the memory of all objects.
     gc.freeze()
+    tasks.send(None)
     with contextlib.suppress(EOFError):
         while True:
             task: Task = tasks.recv()
