@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from e2e import installing
 from e2e.kubectl import CommandFailed, Kubectl
 
-_LEASE = "waltz-operator"
 _PODS = "app.kubernetes.io/name=waltz-operator"
 
 
@@ -18,7 +18,7 @@ class Operator:
 
     def leader(self) -> str | None:
         """Return the name of the pod that holds the Lease, None if no pod does."""
-        lease = self.kubectl.get("lease", _LEASE)
+        lease = self.kubectl.get("lease", installing.RELEASE)
         return None if lease is None else lease["spec"].get("holderIdentity") or None
 
     def pods(self) -> list[str]:

@@ -70,6 +70,7 @@ def killed_operator_pod(first: int, then: int) -> dict[str, Any]:
                     "env": [
                         {"name": "WALTZ_OPERATOR_NAMESPACE", "value": "waltz-system"},
                         {"name": "WALTZ_OPERATOR_POD", "value": _POD},
+                        {"name": "WALTZ_OPERATOR_LEASE", "value": installing.RELEASE},
                     ],
                     "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
                 }

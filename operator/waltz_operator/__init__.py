@@ -7,5 +7,5 @@ the statuses.
 
 ``shell`` acts. ``observer`` reads the actual state, ``executor`` performs steps. ``reconciler``
 calls both once for one cluster, and ``controller`` decides when. ``leader_election`` selects the
-one active operator. ``main`` runs the process.
+one active operator, and ``fencing`` refuses the writes of any other one. ``main`` runs the process.
 """

@@ -26,16 +26,17 @@ from waltz.runtime.process import run_loop, run_until_done, set_up_logging, stop
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.event_recorder import KubeEventRecorder
+from waltz_operator.shell.fencing import LeaderEnvironment, LeaderKube
 from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.shell.http import serve_http
 from waltz_operator.shell.kube_api import ApiServer
 from waltz_operator.shell.leader_election import LeaderElection
+from waltz_operator.shell.liveness import Liveness
 from waltz_operator.shell.metrics import OperatorMetrics
 from waltz_operator.shell.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
-_LEASE = "waltz-operator"
 _EXIT_LEASE_LOST = 1
 
 
@@ -44,8 +45,9 @@ class Settings:
     """The operator's settings.
 
     ``namespace`` is the namespace of the operator and of its Lease. The operator manages the
-    clusters of ``watched_namespace``, or of all namespaces if it is empty. ``identity`` names this
-    process in the Lease. The chart sets ``identity`` to the name of the pod, so that a restarted
+    clusters of ``watched_namespace``, or of all namespaces if it is empty. ``lease`` is the name of
+    the Lease: operators with the same Lease elect one leader. ``identity`` names this process in
+    the Lease. The chart sets ``identity`` to the name of the pod, so that a restarted
     container becomes the leader again at once.
     """
 
@@ -53,6 +55,7 @@ class Settings:
     watched_namespace: str
     identity: str
     http_port: int
+    lease: str = "waltz-operator"
 
 
 def read_settings(variables: Mapping[str, str]) -> Settings:
@@ -63,6 +66,7 @@ def read_settings(variables: Mapping[str, str]) -> Settings:
         identity=variables.get("WALTZ_OPERATOR_POD")
         or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         http_port=int(variables.get("WALTZ_OPERATOR_HTTP_PORT", "8080")),
+        lease=variables.get("WALTZ_OPERATOR_LEASE") or "waltz-operator",
     )
 
 
@@ -87,19 +91,26 @@ async def _run(settings: Settings) -> None:
 
 
 async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
-    environment = NetworkEnvironment(kube, folder)
-    recorder = KubeEventRecorder(kube)
-    reconciler = Reconciler(kube, environment, recorder, operator_namespace=settings.namespace)
-    controller = Controller(reconciler.reconcile)
     election = LeaderElection(
-        kube, settings.namespace, _LEASE, settings.identity, clock=time.monotonic
+        kube, settings.namespace, settings.lease, settings.identity, clock=time.monotonic
     )
+    leading = LeaderKube(kube, election.may_write)
+    environment = NetworkEnvironment(leading, folder)
+    recorder = KubeEventRecorder(leading)
+    reconciler = Reconciler(
+        leading,
+        LeaderEnvironment(environment, election.may_write),
+        recorder,
+        operator_namespace=settings.namespace,
+    )
+    controller = Controller(reconciler.reconcile)
+    liveness = Liveness(controller)
     stop = stop_signal()
 
     async with serve_http(
         None,
         settings.http_port,
-        lambda: None,
+        liveness.problem,
         OperatorMetrics(controller, recorder, lambda: election.is_leader),
     ):
         # An error of `acquire` ends the process, so that it never leads without the Lease.
@@ -109,7 +120,9 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
             tasks += [
                 watched(asyncio.ensure_future(watch))
                 for watch in (
-                    watch_owned(kube, kind, settings.watched_namespace, controller)
+                    watch_owned(
+                        kube, kind, settings.watched_namespace, controller, liveness.progress
+                    )
                     for kind in WATCHED_KINDS
                 )
             ]

@@ -61,6 +61,9 @@ class _Worker:
 
     enqueued: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    since: float | None = None
+    """The time at which the running reconcile began, None between two reconciles."""
+
     result: ReconcileResult | None = None
     unchanged: int = 0
     """The number of consecutive reconciles that returned the state of the reconcile before."""
@@ -98,6 +101,14 @@ class Controller:
             if worker.result is not None
         }
 
+    def stuck(self, seconds: float) -> tuple[str, str] | None:
+        """Return a cluster whose reconcile has been running for longer, None without one."""
+        now = asyncio.get_running_loop().time()
+        for cluster, worker in self._workers.items():
+            if worker.since is not None and now - worker.since > seconds:
+                return cluster
+        return None
+
     def enqueue(self, namespace: str, name: str) -> None:
         """Reconcile a cluster soon, because its state may have changed."""
         cluster = (namespace, name)
@@ -121,7 +132,7 @@ class Controller:
             # Cleared before the state is read, so that an event during this reconcile causes
             # another reconcile.
             worker.enqueued.clear()
-            started = clock()
+            started = worker.since = clock()
             try:
                 requeue, failures = worker.finished(await self._reconcile(*cluster)), 0
             except Exception as problem:
@@ -131,6 +142,7 @@ class Controller:
                 _log_failure(cluster, problem, requeue)
                 self.metrics.failures += 1
                 failures += 1
+            worker.since = None
             self.metrics.reconciles += 1
             self.metrics.seconds += clock() - started
             if requeue is not None:

@@ -1,12 +1,12 @@
 """Perform the steps of a plan. Touches the API server, ZooKeeper and storages' admin ports.
 
-An operator that has lost the Lease may still perform a step that it planned earlier. So a write
-that a later plan could not correct is conditional: clusters and pools are patched by
-compare-and-set of their versions, objects are deleted by the uid that was observed, the storage
-maps are changed by compare-and-set, and znodes are deleted only if the cluster's name, its key and
-whether it is complete are still as observed. An object is applied without a condition, because the
-next plan applies it again if it is outdated. Shown by
-test_unreliable_api_server_delays_start_and_deletion_only.
+`waltz_operator.shell.fencing` refuses the writes of an operator that may have lost the Lease. A
+write that this operator sent before may still arrive later. So a write that a later plan could not
+correct is conditional: clusters and pools are patched by compare-and-set of their versions, objects
+are deleted by the uid that was observed, the storage maps are changed by compare-and-set, and
+znodes are deleted only if the cluster's name, its key and whether it is complete are still as
+observed. An object is applied without a condition, because the next plan applies it again if it is
+outdated. Shown by test_unreliable_api_server_delays_start_and_deletion_only.
 """
 
 from __future__ import annotations

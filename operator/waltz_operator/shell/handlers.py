@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 import kopf
@@ -31,6 +31,8 @@ The periodic reconcile finds the changes of other objects.
 """
 
 _PAUSE_SECONDS = 2.0
+_KOPF_WATCH_SECONDS = 300
+_KOPF_ANSWER_SECONDS = 30.0
 _RELEASE_BACKOFF = Backoff(_PAUSE_SECONDS, 30.0)
 
 
@@ -73,7 +75,10 @@ def make_registry(
     @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
-        settings.watching.server_timeout = 300
+        settings.watching.server_timeout = _KOPF_WATCH_SECONDS
+        # Without these timeouts a watch whose connection was silently lost would never end.
+        settings.watching.client_timeout = _KOPF_WATCH_SECONDS + _KOPF_ANSWER_SECONDS
+        settings.watching.connect_timeout = _KOPF_ANSWER_SECONDS
         # An operator of one namespace has no right to list namespaces and kinds.
         settings.scanning.disabled = bool(watched_namespace)
 
@@ -121,16 +126,21 @@ async def watch_owned(
     kind: str,
     namespace: str,
     queue: ReconcileQueue,
+    progress: Callable[[str], None],
     *,
     pause: float = _PAUSE_SECONDS,
 ) -> None:
     """Enqueue the cluster of every object of ``kind`` that changes, until the task is cancelled.
+
+    ``progress`` is called with the kind when a watch begins. The API server ends every watch after
+    some minutes, so a watch that makes no progress for longer is stuck.
 
     A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
     existing objects first, so it misses only objects that were deleted between two watches. The
     periodic reconcile finds those deletions.
     """
     while True:
+        progress(kind)
         try:
             async for live in kube.changes(kind, namespace, {MANAGER_LABEL: MANAGER}):
                 metadata = live.get("metadata") or {}

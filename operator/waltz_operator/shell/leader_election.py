@@ -42,8 +42,6 @@ assert RENEW_SECONDS < RENEW_DEADLINE_SECONDS < LEASE_SECONDS
 # the deadline.
 assert _ATTEMPT_SECONDS <= RENEW_SECONDS
 assert 2 * RENEW_SECONDS + _ATTEMPT_SECONDS <= RENEW_DEADLINE_SECONDS
-# The first deadline of a leader counts from the answer to its first request.
-assert _ATTEMPT_SECONDS + RENEW_DEADLINE_SECONDS < LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,16 @@ class LeaderElection:
         self._renew_seconds = renew_seconds
         self._sighting: LeaseSighting | None = None
         self._replaced = False
+        self._deadline = 0.0
         self.is_leader = False
+
+    def may_write(self) -> bool:
+        """Whether this candidate certainly holds the Lease: its deadline has not passed.
+
+        `waltz_operator.shell.fencing` asks before each write. ``is_leader`` alone is not enough: a
+        process that was paused continues with ``is_leader`` true until its renewals run again.
+        """
+        return self.is_leader and self._clock() < self._deadline
 
     async def acquire(self) -> None:
         """Wait until this candidate is the leader."""
@@ -100,21 +107,17 @@ class LeaderElection:
 
     async def renew_until_lost(self) -> None:
         """Renew the Lease periodically; return when this candidate is no longer the leader."""
-        requested = self._clock()
-        deadline = requested + RENEW_DEADLINE_SECONDS
-        while (now := self._clock()) < deadline:
+        requested = self._deadline - RENEW_DEADLINE_SECONDS
+        while (now := self._clock()) < self._deadline:
             # The pause counts from the request of the last attempt. Otherwise an attempt without an
             # answer would leave no time for a second one.
-            await asyncio.sleep(min(requested + self._renew_seconds, deadline) - now)
+            await asyncio.sleep(min(requested + self._renew_seconds, self._deadline) - now)
             requested = self._clock()
             # An attempt never lasts beyond the deadline. Otherwise a leader whose request hangs
             # would continue after another candidate may take the Lease. Shown by
             # test_leader_whose_request_hangs_stops_at_the_deadline.
-            if await self._try_lease(min(_ATTEMPT_SECONDS, deadline - requested)):
-                # The deadline counts from the request, not from its answer. The Lease was renewed
-                # at some moment in between, and other candidates count from that moment.
-                deadline = requested + RENEW_DEADLINE_SECONDS
-            elif self._replaced:
+            renewed = await self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested))
+            if not renewed and self._replaced:
                 break
         self.is_leader = False
         log.error("lease %s: lost by %s, stopping", self._name, self._identity)
@@ -137,12 +140,18 @@ class LeaderElection:
             )
 
     async def _try_lease(self, seconds: float = _ATTEMPT_SECONDS) -> bool:
-        """Take or renew the Lease within ``seconds``; return True if this certainly succeeded."""
+        """Take or renew the Lease within ``seconds``; return True if this certainly succeeded.
+
+        The deadline counts from the request, not from its answer. The Lease was renewed at some
+        moment in between, and other candidates count from that moment.
+        """
+        requested = self._clock()
         try:
             async with asyncio.timeout(seconds):
                 found = await self._kube.get("Lease", self._namespace, self._name)
                 if found is None:
                     await self._kube.create(self._new())
+                    self._deadline = requested + RENEW_DEADLINE_SECONDS
                     return True
                 version, now = found["metadata"].get("resourceVersion", ""), self._clock()
                 if self._sighting is None or self._sighting.version != version:
@@ -154,6 +163,7 @@ class LeaderElection:
                 if self._replaced or not may_take(found, self._identity, self._sighting, now):
                     return False
                 await self._write(found, holder=self._identity)
+                self._deadline = requested + RENEW_DEADLINE_SECONDS
                 return True
         except Conflict:
             return False

@@ -229,6 +229,33 @@ async def test_leader_counts_its_deadline_from_the_request_of_a_renewal() -> Non
     assert not leader.is_leader
 
 
+async def test_leader_may_not_write_after_its_deadline_although_no_renewal_has_run() -> None:
+    """A process that was paused continues with its writes before its renewals run again."""
+    world, clock = World(cluster_resource(), []), Clock()
+    kube = UnreliableKube(world, Faults())
+    leader = candidate(kube, "leader", clock)
+    assert not leader.may_write()
+    await leader.acquire()
+    clock.now = RENEW_DEADLINE_SECONDS - 0.1
+    assert leader.may_write()
+    clock.now = RENEW_DEADLINE_SECONDS
+    assert leader.is_leader
+    assert not leader.may_write()
+
+
+async def test_deadline_of_a_new_leader_counts_from_the_request_of_its_lease() -> None:
+    clock = Clock()
+    kube = SlowKube(World(cluster_resource(), []), clock, seconds=3.0)
+    first = candidate(UnreliableKube(kube._world, Faults()), "first", clock)
+    await first.acquire()
+    await first.release()
+    second = candidate(kube, "second", clock)
+    await second.acquire()
+    assert clock.now == 3.0
+    clock.now = RENEW_DEADLINE_SECONDS
+    assert not second.may_write()
+
+
 class RacingKube(UnreliableKube):
     """An API server that, while ``race`` is set, answers no read before all candidates read."""
 

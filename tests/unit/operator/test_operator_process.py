@@ -99,15 +99,20 @@ class DroppedWatches:
 
 async def test_watch_that_ends_or_fails_is_restarted() -> None:
     enqueued: list[str] = []
+    begun: list[str] = []
 
     class Queue:
         def enqueue(self, namespace: str, name: str) -> None:
             enqueued.append(name)
 
-    watching = asyncio.create_task(watch_owned(DroppedWatches(), "Pod", "", Queue(), pause=0.0))
+    watching = asyncio.create_task(
+        watch_owned(DroppedWatches(), "Pod", "", Queue(), begun.append, pause=0.0)
+    )
     await eventually(lambda: len(enqueued) >= 4)
     watching.cancel()
     assert enqueued[:4] == ["log-2", "log-3", "log-5", "log-6"]
+    assert len(begun) >= 6
+    assert set(begun) == {"Pod"}
 
 
 async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> None:
@@ -257,6 +262,8 @@ def test_settings_are_read_from_environment_variables() -> None:
     assert (one.namespace, one.watched_namespace, one.http_port) == ("ops", "logs", 8080)
     assert read_settings({}).identity != read_settings({}).identity
     assert read_settings({"WALTZ_OPERATOR_POD": "waltz-1"}).identity == "waltz-1"
+    assert read_settings({"WALTZ_OPERATOR_LEASE": "orders"}).lease == "orders"
+    assert read_settings({"WALTZ_OPERATOR_LEASE": ""}).lease == "waltz-operator"
 
 
 def test_killed_operator_of_two_steps_ends_after_the_second() -> None:

@@ -1,0 +1,47 @@
+"""Decide whether the operator makes progress; the answer of ``/healthz``.
+
+Kubernetes restarts the operator while ``/healthz`` fails. An API server that does not answer is no
+reason for a restart: each failed attempt is progress of a watch, too. Touches the event loop's
+clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from waltz_operator.shell.controller import Controller
+
+_WATCH_SECONDS = 600.0
+"""The time after which a watch without progress is stuck; a watch ends after 240 seconds."""
+
+_RECONCILE_SECONDS = 1800.0
+"""The time after which a reconcile that has not ended is stuck.
+
+Every step has a timeout of 30 seconds, and a plan has many steps.
+"""
+
+
+class Liveness:
+    """Remembers when each watch began last."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._begun: dict[str, float] = {}
+
+    def progress(self, watch: str) -> None:
+        """Note that a watch begins."""
+        self._begun[watch] = asyncio.get_running_loop().time()
+
+    def problem(self) -> str | None:
+        """Return why the operator is unhealthy, None if it is healthy or waits for the Lease."""
+        now = asyncio.get_running_loop().time()
+        for watch, begun in self._begun.items():
+            if now - begun > _WATCH_SECONDS:
+                return f"the watch of {watch} made no progress for {now - begun:.0f} s\n"
+        stuck = self._controller.stuck(_RECONCILE_SECONDS)
+        if stuck is not None:
+            return (
+                f"the reconcile of cluster {'/'.join(stuck)} has not ended for "
+                f"{_RECONCILE_SECONDS:.0f} s\n"
+            )
+        return None
