@@ -97,7 +97,7 @@ async def wire() -> Wire:
 
 @pytest.fixture
 async def undecided(wire: Wire) -> Wire:
-    """The same; its server decides no append before it is told to."""
+    """The same; its server decides appends only when the test resolves them."""
     wire.partition.auto = False
     return wire
 
