@@ -120,7 +120,9 @@ def test_lost_cluster_is_created_from_its_backup(running: LocalCluster, tmp_path
     backup = tmp_path / "orders.json"
     assert _invoke(running, "cluster", "backup-metadata", str(backup)).exit_code == 0
     saved = json.loads(backup.read_text())
-    deleted = _invoke(running, "cluster", "delete", saved["name"], "--force", "--yes")
+    for server in SERVERS:
+        asyncio.run(running.stop_one(server))
+    deleted = _invoke(running, "cluster", "delete", saved["name"], "--yes")
     assert deleted.exit_code == 0, deleted.output
     without = _invoke(running, "cluster", "rescue", "--yes")
     assert without.exit_code == 1
@@ -128,7 +130,8 @@ def test_lost_cluster_is_created_from_its_backup(running: LocalCluster, tmp_path
     rescued = _invoke(running, "cluster", "rescue", "--backup", str(backup), "--yes")
     assert rescued.exit_code == 0, rescued.output
     assert f"{PARTITIONS} partitions are written" in rescued.output
-    asyncio.run(_restart_servers(running))
+    for server in SERVERS:
+        asyncio.run(running.start_one(server))
     _opens_with_all_transactions(running, "after the backup")
 
 

@@ -337,4 +337,24 @@ ADMIN_BUGS = (
             "unit/admin/test_operations_execution.py::test_copy_may_last_as_long_as_it_makes_progress"
         ),
     ),
+    Planted(
+        "a rescue passes over sessions of absent replicas",
+        Package.ADMIN,
+        "if len(complete) + len(unknown) < needed:\n",
+        "if len(complete) < needed:\n",
+        "Transactions of a session that opened with an absent replica are cut off.",
+        nodes(
+            "unit/admin/test_operations_rescue.py::test_session_that_an_unknown_replica_may_have_opened_is_undecided"
+        ),
+    ),
+    Planted(
+        "copies of an older session vote after a rescue",
+        Package.ADMIN,
+        "return _Last(session, mark, complete - closed, closed)\n",
+        "return _Last(session, mark, complete, frozenset())\n",
+        "Replicas differ at one id.",
+        nodes(
+            "unit/admin/test_operations_rescue.py::test_replica_that_kept_copies_of_an_older_session_is_closed_at_the_mark"
+        ),
+    ),
 )

@@ -86,8 +86,8 @@ SESSION_BUGS = (
     Planted(
         "the unresolved tail is not truncated",
         Package.SERVER,
-        "r.trimmed = True\nreturn Truncate(mark)\n",
-        "r.trimmed = True\nreturn Truncate(mark + 1000)\n",
+        "return cut_log(mark, r.low_water_mark if self._last else -1)\n",
+        "return cut_log(mark + 1000, -1)\n",
         "Records above the resolved mark stay in the log.",
     ),
     Planted(
@@ -261,6 +261,36 @@ SESSION_BUGS = (
         "A replica that has lost records supports a mark below acknowledged transactions.",
         nodes(
             "unit/server/test_server_recovery_marks.py::test_replica_below_its_local_mark_is_not_counted"
+        ),
+    ),
+    Planted(
+        "metadata without replicas are always those of a new partition",
+        Package.SERVER,
+        "if not self._last and max_id >= 0:\n",
+        "if False:\n",
+        "When the metadata are lost, all replicas are cut to nothing.",
+        nodes(
+            "unit/server/test_server_lost_metadata.py::test_evidence_of_an_earlier_session_keeps_partition_closed"
+        ),
+    ),
+    Planted(
+        "a low-water mark is no evidence of lost metadata",
+        Package.SERVER,
+        "elif not self._last and low_water_mark >= 0:\n",
+        "elif False:\n",
+        "A replica that lost its log opens the partition anew, although its mark shows the loss.",
+        nodes(
+            "unit/server/test_server_lost_metadata.py::test_evidence_of_an_earlier_session_keeps_partition_closed"
+        ),
+    ),
+    Planted(
+        "session ids of lost metadata catch up",
+        Package.SERVER,
+        "if fenced is not None and int(fenced[1]) > recovery.session_id:\n",
+        "if False:\n",
+        "After as many attempts as sessions are missing, nothing shows that the metadata are old.",
+        nodes(
+            "unit/server/test_server_lost_metadata.py::test_server_does_not_open_partition_whose_metadata_vanished"
         ),
     ),
 )

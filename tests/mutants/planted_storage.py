@@ -204,4 +204,24 @@ STORAGE_BUGS = (
             "unit/storage/test_storage_directory_pair.py::test_volume_of_an_earlier_start_is_refused"
         ),
     ),
+    Planted(
+        "log cut below its mark",
+        Package.STORAGE,
+        "if last_id < mark and (version >= storage.CUTS_BELOW_MARKS_SINCE or empties):\n",
+        "if False:\n",
+        "A server with lost metadata removes all transactions.",
+        nodes(
+            "unit/storage/test_storage_truncation.py::test_truncation_below_low_water_mark_depends_on_version"
+        ),
+    ),
+    Planted(
+        "log cut below another mark than the server names",
+        Package.STORAGE,
+        "if request.low_water_mark != mark:\n",
+        "if False:\n",
+        "A server cuts a log whose mark it does not know.",
+        nodes(
+            "unit/storage/test_storage_truncation.py::test_truncation_below_another_mark_is_refused"
+        ),
+    ),
 )

@@ -220,3 +220,11 @@ def test_replica_that_is_no_longer_assigned_but_has_the_session_is_named() -> No
 
 def test_partition_without_assigned_storage_is_undecided() -> None:
     assert rebuild([], None, {}).verdict is Verdict.UNDECIDED
+
+
+def test_backup_with_a_session_that_no_quorum_has_is_undecided() -> None:
+    """The disks are older than the backup: they were emptied or restored."""
+    reports = [ReplicaReport(name, _held(5, 26, 28)) for name in "abc"]
+    found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0), opened=7)
+    assert found.verdict is Verdict.UNDECIDED
+    assert found.reason.startswith("session 7 of the backup is on no quorum of disks")

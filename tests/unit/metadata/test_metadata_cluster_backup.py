@@ -1,0 +1,80 @@
+"""A backup of a cluster's znodes is readable JSON, and gives the same values when it is read."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from waltz.metadata.core.cluster_backup import (
+    BadBackup,
+    ClusterBackup,
+    decode_backup,
+    encode_backup,
+)
+from waltz.metadata.core.formats import (
+    UNRESOLVED,
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaState,
+)
+from waltz.metadata.core.storage_maps import StorageMaps
+
+_BACKUP = ClusterBackup(
+    "orders",
+    "/waltz/orders",
+    uuid.UUID(int=7),
+    2,
+    12,
+    3,
+    StorageMaps(
+        GroupDescriptor({"a:1": 0, "b:1": 1}),
+        ConnectionMetadata({"a:1": 2, "b:1": 2}),
+        ReplicaAssignments({"a:1": (0, 1), "b:1": (0, 1)}),
+    ),
+    {"server-0:55180": (0, 1)},
+    {0: PartitionMetadata(4, 9, {"a:1": ReplicaState(9, UNRESOLVED), "b:1": ReplicaState(7, 40)})},
+)
+
+
+def test_backup_is_read_as_it_was_written() -> None:
+    assert decode_backup(encode_backup(_BACKUP)) == _BACKUP
+
+
+def test_backup_names_what_an_administrator_looks_for() -> None:
+    content = json.loads(encode_backup(_BACKUP))
+    assert content["key"] == str(_BACKUP.key)
+    assert content["storages"][1] == {
+        "storage": "b:1",
+        "group": 1,
+        "admin_port": 2,
+        "partitions": [0, 1],
+    }
+    assert content["metadata"][0]["replicas"][0]["closing_mark"] is None
+
+
+def test_last_opened_session_is_the_highest_of_the_replicas() -> None:
+    assert [_BACKUP.opened(partition) for partition in (0, 1)] == [9, -1]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"format": "other"}, "not written by waltz cluster backup-metadata"),
+        ({"version": 2}, "has version 2"),
+        ({"key": "no key"}, "missing or malformed"),
+        ({"storages": [{}]}, "missing or malformed"),
+    ],
+)
+def test_file_that_is_no_backup_is_refused(change: dict[str, object], problem: str) -> None:
+    content = json.loads(encode_backup(_BACKUP)) | change
+    with pytest.raises(BadBackup, match=problem):
+        decode_backup(json.dumps(content))
+
+
+def test_file_that_is_no_json_is_refused() -> None:
+    with pytest.raises(BadBackup, match="not JSON"):
+        decode_backup("orders")
