@@ -41,39 +41,13 @@ The rules, and the failure that each prevents:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz_server.core.replication.lost_metadata import names_no_replica, older_than_replica
 from waltz_server.core.replication.mark_vote import decided_position
+from waltz_server.core.replication.recovering_replica import RecoveringReplica
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, cut_log
 from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, VoteRole, classify
-
-
-@dataclass(slots=True)
-class _Replica:
-    """What the recovery knows about a replica that has connected."""
-
-    role: VoteRole
-    case: RecoveryCase
-    low_water_mark: int
-    """The mark on the disk, without the resolved mark."""
-    floor: int
-    """Where the log ended when the disk got that mark. A storage refuses marks for shorter logs."""
-    first_step: Step | None
-    """The step whose report has the first position of the replica; None afterwards."""
-    interim_mark: int | None
-    """The mark to write to the disk with the session id before copies count; None afterwards."""
-    position: int | None = None
-    """The replica's last transaction id, None until ``first_step`` is reported."""
-    busy: bool = False
-    """Whether a step of the replica is not reported yet."""
-    trimmed: bool = False
-    """Whether the replica was sent the command to cut its log to the resolved mark."""
-    marked: bool = False
-    """Whether the new session is on the replica's disk, with the resolved mark."""
-    recovered: bool = False
-    """Whether the replica is marked and holds exactly the log up to the resolved mark."""
 
 
 class SessionRecovery:
@@ -109,7 +83,7 @@ class SessionRecovery:
         """The replica states in the metadata now."""
         self._last_quorum = len(last) // 2 + 1
         self._copy_records = copy_records
-        self._replicas: dict[str, _Replica] = {}
+        self._replicas: dict[str, RecoveringReplica] = {}
         self._known_committed = -1
         """The highest mark on a disk that recovery treats as committed: R is not below it."""
         self._voted_below: int | None = None
@@ -144,7 +118,7 @@ class SessionRecovery:
             self.lost = names_no_replica(replica, low_water_mark)
         found = classify(replica, self._entries, last_session, low_water_mark)
         first_step = Measure() if found.cut_at is None else cut_log(found.cut_at, low_water_mark)
-        self._replicas[replica] = _Replica(
+        self._replicas[replica] = RecoveringReplica(
             found.role, found.case, low_water_mark, local_mark, first_step, found.interim_mark
         )
         if found.mark_counts:
@@ -156,11 +130,11 @@ class SessionRecovery:
             self.lost = names_no_replica(replica, max_id)
         r = self._step_done(replica)
         if max_id < r.floor:
-            # Its log ended higher when it got its mark: records are lost, and it is unknown which.
-            # The storage of this implementation refuses such a partition, that of 0.13.2 does not.
-            # It is neither counted nor changed (test_replica_below_its_local_mark_is_not_counted).
+            # The log ended higher when the replica got its mark: records are lost. It is unknown
+            # which, so the replica is neither counted nor changed. A storage of 0.13.2 serves such
+            # a log (test_replica_below_its_local_mark_is_not_counted).
             self._lost_records.append(replica)
-            self._replicas.pop(replica)
+            del self._replicas[replica]
             self._vote()
             return
         if max_id < r.low_water_mark:
@@ -334,7 +308,7 @@ class SessionRecovery:
 
     # ---- steps
 
-    def _step_done(self, replica: str) -> _Replica:
+    def _step_done(self, replica: str) -> RecoveringReplica:
         """Note that the step of ``replica`` is reported; return the state of the replica."""
         r = self._replicas[replica]
         assert r.busy, "a report without a step"
@@ -342,10 +316,10 @@ class SessionRecovery:
         r.first_step = None
         return r
 
-    def _update_recovered(self, r: _Replica) -> None:
+    def _update_recovered(self, r: RecoveringReplica) -> None:
         r.recovered = r.marked and r.position == self.mark
 
-    def _next_step(self, r: _Replica) -> Step | None:
+    def _next_step(self, r: RecoveringReplica) -> Step | None:
         """Return the next step of ``r``, None if it must wait for other replicas."""
         if r.first_step is not None:
             return r.first_step
@@ -357,7 +331,7 @@ class SessionRecovery:
             return Mark(r.interim_mark)
         return self._copy(r.position, r.interim_mark)
 
-    def _step_to(self, mark: int, r: _Replica, position: int) -> Step | None:
+    def _step_to(self, mark: int, r: RecoveringReplica, position: int) -> Step | None:
         """Return the next step of ``r`` towards the resolved mark."""
         r.interim_mark = None  # the resolved mark replaces it
         # A storage accepts no mark while its log ends below the floor: then copies come first. They

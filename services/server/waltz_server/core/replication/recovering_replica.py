@@ -1,0 +1,34 @@
+"""Hold what a recovery knows about one replica. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz_server.core.replication.recovery_steps import Step
+from waltz_server.core.replication.replica_roles import RecoveryCase, VoteRole
+
+
+@dataclass(slots=True)
+class RecoveringReplica:
+    """What the recovery knows about a replica that has connected."""
+
+    role: VoteRole
+    case: RecoveryCase
+    low_water_mark: int
+    """The mark on the disk, without the resolved mark."""
+    floor: int
+    """Where the log ended when the disk got that mark. A storage refuses marks for shorter logs."""
+    first_step: Step | None
+    """The step whose report has the first position of the replica; None afterwards."""
+    interim_mark: int | None
+    """The mark to write to the disk with the session id before copies count; None afterwards."""
+    position: int | None = None
+    """The replica's last transaction id, None until ``first_step`` is reported."""
+    busy: bool = False
+    """Whether a step of the replica is not reported yet."""
+    trimmed: bool = False
+    """Whether the replica was sent the command to cut its log to the resolved mark."""
+    marked: bool = False
+    """Whether the new session is on the replica's disk, with the resolved mark."""
+    recovered: bool = False
+    """Whether the replica is marked and holds exactly the log up to the resolved mark."""
