@@ -274,12 +274,13 @@ OPERATOR_BUGS = (
     Planted(
         "a lease is renewed from the time of the answer",
         Package.OPERATOR,
-        "# at some moment in between, and other candidates count from that moment.\n"
-        "deadline = requested + RENEW_DEADLINE_SECONDS\n",
-        "deadline = self._clock() + RENEW_DEADLINE_SECONDS\n",
+        "await self._write(found, holder=self._identity)\n"
+        "self._deadline = requested + RENEW_DEADLINE_SECONDS\n",
+        "await self._write(found, holder=self._identity)\n"
+        "self._deadline = self._clock() + RENEW_DEADLINE_SECONDS\n",
         "A leader acts after another operator has taken the Lease.",
         nodes(
-            "unit/operator/test_operator_election.py::test_leader_counts_its_deadline_from_the_request_of_a_renewal"
+            "unit/operator/test_operator_election.py::test_deadline_of_a_new_leader_counts_from_the_request_of_its_lease"
         ),
     ),
     Planted(
@@ -305,7 +306,7 @@ OPERATOR_BUGS = (
     Planted(
         "a renewal lasts beyond the deadline",
         Package.OPERATOR,
-        "self._try_lease(min(_ATTEMPT_SECONDS, deadline - requested))",
+        "self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested))",
         "self._try_lease(_ATTEMPT_SECONDS)",
         "A leader whose request hangs acts after the Lease has expired.",
         nodes(
