@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,41 @@ def test_resource_with_required_fields_only_gets_defaults() -> None:
         }
     )
     assert pool.spec.to_json()["volumes"]["data"]["size"] == "1Gi"
+
+
+def _rules(path: str) -> list[str]:
+    schema = dict(_all_schemas())[path]
+    return [each["rule"] for each in schema["x-kubernetes-validations"]]
+
+
+@pytest.mark.parametrize("kind", ["WaltzCluster", "StoragePool"])
+def test_name_that_no_service_can_have_is_refused(kind: str) -> None:
+    (pattern,) = (
+        found.group(1)
+        for each in _rules(kind)
+        if (found := re.fullmatch(r"self\.metadata\.name\.matches\('(.*)'\)", each))
+    )
+    for name in ("log", "a", "log-2"):
+        assert re.search(pattern, name), name
+    for name in ("2log", "-log", "log-", "a.b", "Log"):
+        assert not re.search(pattern, name), name
+
+
+def test_connect_string_may_have_addresses_of_ipv6() -> None:
+    path = "WaltzCluster.spec.zookeeper.external.connectString"
+    (pattern,) = (
+        found.group(1)
+        for each in _rules(path)
+        if (found := re.fullmatch(r"self\.matches\(r'(.*)'\)", each))
+    )
+    for good in ("zk:2181", "[::1]:2181", "a.b:1,[2001:db8::1]:2181,10.0.0.1:3"):
+        assert re.search(pattern, good), good
+    for bad in ("::1:2181", "[::1]", "[zk]:2181", "zk", "zk:2181/waltz", "zk:2181,", "a b:1"):
+        assert not re.search(pattern, bad), bad
+
+
+@pytest.mark.parametrize("path", ["StoragePool.spec", "WaltzCluster.spec.zookeeper.managed"])
+def test_zone_of_existing_volumes_cannot_change(path: str) -> None:
+    assert "self.scheduling.zone == oldSelf.scheduling.zone" in _rules(path)
+    zone = dict(_all_schemas())[f"{path}.scheduling.zone"]
+    assert zone["default"] == "", "a rule on a missing field is an error"

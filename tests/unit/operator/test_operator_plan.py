@@ -14,7 +14,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.planning import plan
-from waltz_operator.core.steps import ApplyObject, ClusterPlan, Step
+from waltz_operator.core.steps import ApplyObject, ClusterPlan, DeleteObject, Step
 
 MAX_ROUNDS = 20
 
@@ -337,3 +337,33 @@ def test_deletion_before_the_first_step_ends() -> None:
     world.cluster["metadata"]["finalizers"] = [FINALIZER]
     run(world)
     assert world.cluster is None
+
+
+def names_of(world: World, kind: str) -> list[str]:
+    return sorted(key.name for key in world.objects if key.kind == kind)
+
+
+def test_policies_and_budgets_that_the_spec_no_longer_wants_are_deleted_by_uid() -> None:
+    world = started()
+    assert world.cluster is not None
+    assert len(names_of(world, "NetworkPolicy")) == 4
+    foreign = {"metadata": {"name": "theirs", "uid": "x", "labels": {}}}
+    world.objects[ObjectKey("NetworkPolicy", "theirs")] = foreign
+    others = {key for key in world.objects if key.kind not in ("NetworkPolicy",)}
+    world.cluster["spec"] |= {"networkPolicies": False, "servers": {"replicas": 1}}
+    uid = world.objects[ObjectKey("NetworkPolicy", "a-storage")]["metadata"]["uid"]
+    assert DeleteObject(ObjectKey("NetworkPolicy", "a-storage"), uid) in next_plan(world).steps
+    run(world)
+    assert names_of(world, "NetworkPolicy") == ["theirs"]
+    assert "log-server" not in names_of(world, "PodDisruptionBudget")
+    assert others - {*world.objects} == {ObjectKey("PodDisruptionBudget", "log-server")}
+    world.cluster["spec"] |= {"networkPolicies": True, "servers": {"replicas": 2}}
+    run(world)
+    assert len(names_of(world, "NetworkPolicy")) == 5
+    assert "log-server" in names_of(world, "PodDisruptionBudget")
+
+
+def test_policy_of_a_pool_that_is_not_seen_at_this_moment_is_kept() -> None:
+    world = started()
+    del world.pools["a"]
+    assert not [step for step in next_plan(world).steps if isinstance(step, DeleteObject)]

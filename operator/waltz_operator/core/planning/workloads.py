@@ -1,8 +1,8 @@
-"""Plan a cluster's Kubernetes objects: create missing objects, repair changed objects. Pure."""
+"""Plan the Kubernetes objects of a cluster: create, repair and delete them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from waltz_operator.core import names
@@ -31,6 +31,7 @@ from waltz_operator.core.steps import (
     EMPTY_PLAN,
     ApplyObject,
     ClusterPlan,
+    DeleteObject,
     IssueCertificates,
     problem,
     wait,
@@ -38,6 +39,13 @@ from waltz_operator.core.steps import (
 
 _RENEWED_DAYS_BEFORE = 30.0
 """A certificate is renewed when it is valid for less than this number of days."""
+
+_PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
+"""The kinds of objects that are deleted when the spec no longer wants them.
+
+Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services), so
+only the deletion of the cluster deletes them.
+"""
 
 _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 
@@ -61,7 +69,9 @@ def plan_workloads(
     tls = _plan_tls(desired, observed)
     # A process without its certificates would restart in a loop, so TLS comes first.
     secured = tls == EMPTY_PLAN
-    result = _apply(desired, observed, _unconditional_objects(desired, observed)) + tls
+    wanted_objects = tuple(_unconditional_objects(desired, observed))
+    result = _apply(desired, observed, wanted_objects) + tls
+    result += _prune(desired, observed, {each.key for each in wanted_objects})
     for pool in desired.own_pools:
         found = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
         if found is not None or (permissions.storages and secured):
@@ -181,6 +191,25 @@ def _apply(
         elif live is None or not matches(manifest, live):
             result += ClusterPlan((ApplyObject(manifest, new=live is None),))
     return result
+
+
+def _prune(
+    desired: DesiredCluster, observed: ObservedCluster, wanted: Set[ObjectKey]
+) -> ClusterPlan:
+    """Return the deletion of the cluster's own objects that its spec no longer wants."""
+    # The policy of a pool that the operator does not see at this moment protects running storages.
+    kept_pools = {*desired.cluster.spec.pools} if desired.cluster.spec.network_policies else set()
+    return ClusterPlan(
+        tuple(
+            DeleteObject(ObjectKey(kind, live["metadata"]["name"]), live["metadata"]["uid"])
+            for kind in _PRUNED_KINDS
+            for live in observed.of_kind(kind)
+            if is_ours(live, desired.name)
+            and not live["metadata"].get("deletionTimestamp")
+            and ObjectKey(kind, live["metadata"]["name"]) not in wanted
+            and live["metadata"]["labels"].get(names.POOL_LABEL) not in kept_pools
+        )
+    )
 
 
 def _foreign(key: ObjectKey) -> str:

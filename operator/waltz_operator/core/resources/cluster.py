@@ -22,7 +22,8 @@ from waltz_operator.core.resources.parts import (
 )
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_ADDRESSES = r"^[^\s,/:]+:[0-9]{1,5}(,[^\s,/:]+:[0-9]{1,5})*$"
+_ADDRESS = r"([^\s,/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}"
+_ADDRESSES = rf"^{_ADDRESS}(,{_ADDRESS})*$"
 _ZNODE = r"^(/[^/\s]+)+$"
 _MEBIBYTE = 1 << 20
 
@@ -126,6 +127,10 @@ class ManagedZooKeeper(Model):
             "zookeeper.managed.heap must be less than resources.limits.memory: raise the limit, or "
             "lower the heap",
         ),
+        rule(
+            "self.scheduling.zone == oldSelf.scheduling.zone",
+            "zookeeper.managed.scheduling.zone cannot change, because the volumes belong to a zone",
+        ),
     )
 
 
@@ -141,7 +146,7 @@ class ExternalZooKeeper(Model):
                 shape(
                     _ADDRESSES,
                     "zookeeper.external.connectString is host:port of each member, separated by "
-                    "commas: zk-0.zk:2181,zk-1.zk:2181; a path goes into zookeeper.root",
+                    "commas: zk-0.zk:2181,[2001:db8::1]:2181; a path goes into zookeeper.root",
                 )
             ),
         ),
@@ -362,9 +367,9 @@ class WaltzCluster(Model):
             "the cluster's name becomes part of its pods' names: at most 40 characters",
         ),
         rule(
-            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "the cluster's name becomes part of its pods' host names: lower-case letters, digits "
-            "and hyphens only",
+            "and hyphens only, and a letter first",
         ),
         rule(
             "!has(self.spec.clusterKey) || has(oldSelf.spec.clusterKey) || !has(self.status) || "

@@ -110,6 +110,11 @@ class StoragePoolSpec(Model):
             "volumes.data.size is less than one segment of the log: raise the size, or lower "
             "segmentBytes",
         ),
+        rule(
+            "self.scheduling.zone == oldSelf.scheduling.zone",
+            "scheduling.zone cannot change, because the volumes belong to a zone: create a new "
+            "StoragePool instead",
+        ),
     )
 
 
@@ -143,8 +148,8 @@ class StoragePool(Model):
             "the pool's name becomes part of its pods' host names: at most 40 characters",
         ),
         rule(
-            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "the pool's name becomes part of its pods' host names: lower-case letters, digits and "
-            "hyphens only",
+            "hyphens only, and a letter first",
         ),
     )
