@@ -141,8 +141,10 @@ class Trio:
                 case Measure():
                     request = storage.MaxTransactionIdRequest(session, 0, P)
                     recovery.measured(name, self._ask(name, request).transaction_id)
-                case Truncate(to):
-                    cut = storage.TruncateRequest(session, 0, P, to)
+                case Truncate(to, below):
+                    cut: storage.Request = storage.TruncateRequest(session, 0, P, to)
+                    if below is not None:
+                        cut = storage.TruncateBelowMarkRequest(session, 0, P, to, below)
                     recovery.cut(name, self._ask(name, cut).transaction_id)
                 case Mark(mark):
                     self._ask(name, storage.SetLowWaterMarkRequest(session, 0, P, mark))
