@@ -130,3 +130,23 @@ def test_running_server_whose_metadata_vanish_begins_no_session_on_them() -> Non
     assert "lost or restored from an older backup" in (world.core.waiting_for or "")
     assert world.metadata == NEW_PARTITION
     assert [storage.last for storage in world.storages.values()] == [1, 1, 1]
+
+
+def test_replica_with_an_unconfirmed_mark_is_cut_below_it() -> None:
+    """Replica c left session 5 at 10; session 6, which never opened, marked it at 20."""
+    states = {
+        "a": ReplicaState(7, UNRESOLVED),
+        "b": ReplicaState(7, UNRESOLVED),
+        "c": ReplicaState(5, 10),
+    }
+    world = _world(
+        ScriptedStorage("a", last=30, session=7, low=15),
+        ScriptedStorage("b", last=30, session=7, low=15),
+        ScriptedStorage("c", last=20, session=6, low=20, local=10),
+        metadata=PartitionMetadata(1, 7, states),
+    )
+    world.connect()
+    cuts = [r for name, r, _ in world.calls if isinstance(r, st.TruncateBelowMarkRequest)]
+    assert [(cut.transaction_id, cut.low_water_mark) for cut in cuts] == [(10, 20)]
+    assert world.core.is_open
+    assert world.core.active_replicas == {"a", "b", "c"}

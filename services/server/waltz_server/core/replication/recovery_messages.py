@@ -39,8 +39,10 @@ def request_of(step: Step, session: int, partition: int) -> st.Request:
     match step:
         case Measure():
             return st.MaxTransactionIdRequest(session, st.NO_SEQ, partition)
-        case Truncate(to):
-            return st.TruncateRequest(session, st.NO_SEQ, partition, to)
+        case Truncate(to, mark):
+            if mark is None:
+                return st.TruncateRequest(session, st.NO_SEQ, partition, to)
+            return st.TruncateBelowMarkRequest(session, st.NO_SEQ, partition, to, mark)
         case Mark(mark):
             return st.SetLowWaterMarkRequest(session, st.NO_SEQ, partition, mark)
         case Copy(_, first, count):
@@ -61,7 +63,10 @@ def report_answer(
     match request, response:
         case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
             recovery.measured(replica, max_id)
-        case st.TruncateRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
+        case (
+            st.TruncateRequest() | st.TruncateBelowMarkRequest(),
+            st.MaxTransactionIdResponse(transaction_id=max_id),
+        ):
             recovery.cut(replica, max_id)
         case st.SetLowWaterMarkRequest(), st.SuccessResponse():
             recovery.marked(replica)
