@@ -7,7 +7,7 @@ before or after a write, returns an outdated list, or kills the operator during 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -259,9 +259,9 @@ class RecordedEvents:
         self.done: list[str] = []
         self.failures: list[str] = []
 
-    def record_step(self, cluster: WaltzCluster, step: Step) -> None:
+    def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
         """See EventRecorder."""
-        self.done.append(str(step))
+        self.done.extend(map(str, steps))
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """See EventRecorder."""

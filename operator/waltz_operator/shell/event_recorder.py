@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from waltz.runtime.process import watched
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_QUEUED_EVENTS = 200
+_SHOWN_STEPS = 3
+"""How many steps of a kind the message of an event names."""
+
 _MAX_LAST_FAILURES = 1000
 """Of how many clusters the last failure is remembered.
 
@@ -45,11 +49,24 @@ class KubeEventRecorder:
         """Start to post events; the returned task runs until it is cancelled."""
         return watched(asyncio.ensure_future(self._post()))
 
-    def record_step(self, cluster: WaltzCluster, step: Step) -> None:
-        """See EventRecorder."""
-        self.steps += 1
+    def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
+        """See EventRecorder.
+
+        One event describes all steps of a kind: a plan may have a step per partition and storage,
+        and the API server limits the rate of events.
+        """
+        if not steps:
+            return
+        self.steps += len(steps)
         self._last_failure.pop(cluster.metadata.uid, None)
-        self._enqueue(cluster.metadata, "Normal", EVENT_REASONS[type(step)], str(step))
+        by_reason: dict[str, list[str]] = {}
+        for step in steps:
+            by_reason.setdefault(EVENT_REASONS[type(step)], []).append(str(step))
+        for reason, texts in by_reason.items():
+            message = "; ".join(texts[:_SHOWN_STEPS])
+            if len(texts) > _SHOWN_STEPS:
+                message = f"{len(texts)} steps, the first {_SHOWN_STEPS}: {message}"
+            self._enqueue(cluster.metadata, "Normal", reason, message)
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """See EventRecorder. A failure with the same reason as the failure before is not posted."""

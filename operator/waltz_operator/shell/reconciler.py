@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -54,8 +54,8 @@ class InvalidResource(Exception):
 class EventRecorder(Protocol):
     """Records the operator's steps for the users of a cluster."""
 
-    def record_step(self, cluster: WaltzCluster, step: Step) -> None:
-        """Record that a step succeeded."""
+    def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
+        """Record the steps of one reconcile that succeeded."""
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """Record that a step failed; the operator retries it."""
@@ -165,6 +165,24 @@ class Reconciler:
     async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> str | None:
         """Perform the steps until one fails; return the reason for the failure, None without it."""
         executor = Executor(desired, self._kube, self._environment)
+        succeeded: list[Step] = []
+        try:
+            failure = await self._perform_until_failure(desired, executor, decided, succeeded)
+        finally:
+            # Recorded before the failure: a step that succeeds ends the failures before it.
+            self._recorder.record_steps(desired.cluster, succeeded)
+        if failure is not None:
+            self._recorder.record_failure(desired.cluster, failure)
+        return failure
+
+    async def _perform_until_failure(
+        self,
+        desired: DesiredCluster,
+        executor: Executor,
+        decided: ClusterPlan,
+        succeeded: list[Step],
+    ) -> str | None:
+        """Perform the steps until one fails, and append those that succeed to ``succeeded``."""
         for step in decided.steps:
             try:
                 await executor.perform(step)
@@ -175,10 +193,9 @@ class Reconciler:
                     desired.name,
                     failed,
                 )
-                self._recorder.record_failure(desired.cluster, str(failed))
                 return str(failed)
             log.info("cluster %s/%s: %s", desired.namespace, desired.name, step)
-            self._recorder.record_step(desired.cluster, step)
+            succeeded.append(step)
         return None
 
     async def _write_statuses(

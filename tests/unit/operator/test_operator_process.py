@@ -21,7 +21,7 @@ from waltz.testing import run
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import WaltzCluster
-from waltz_operator.core.steps import AddFinalizer
+from waltz_operator.core.steps import AddFinalizer, ReleasePool
 from waltz_operator.main import Settings, _operate, read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
@@ -120,7 +120,8 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     recorder = KubeEventRecorder(FaultyKube(world, Faults()))
     posting = recorder.start()
     cluster = WaltzCluster.model_validate(world.cluster)
-    recorder.record_step(cluster, AddFinalizer())
+    recorder.record_steps(cluster, [AddFinalizer()])
+    recorder.record_steps(cluster, [])
     for _ in range(3):
         recorder.record_failure(cluster, "ZooKeeper does not answer")
     await eventually(lambda: len(world.objects) == 2)
@@ -129,6 +130,24 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     assert {each["reason"] for each in events} == {"AddFinalizer", "StepFailed"}
     assert all(each["involvedObject"]["name"] == "log" for each in events)
     assert (recorder.steps, recorder.failed_steps) == (1, 3)
+
+
+async def test_steps_of_one_kind_become_one_event_with_their_number_and_the_first_names() -> None:
+    world = World(cluster_resource(), [])
+    recorder = KubeEventRecorder(FaultyKube(world, Faults()))
+    posting = recorder.start()
+    cluster = WaltzCluster.model_validate(world.cluster)
+    claims = [ReleasePool(str(number)) for number in range(64)]
+    recorder.record_steps(cluster, [*claims[:32], AddFinalizer(), *claims[32:]])
+    await eventually(lambda: len(world.objects) == 2)
+    posting.cancel()
+    messages = {each["reason"]: each["message"] for each in world.objects.values()}
+    assert messages == {
+        "ReleasePool": "64 steps, the first 3: StoragePool 0 is released; "
+        "StoragePool 1 is released; StoragePool 2 is released",
+        "AddFinalizer": "finalizer added",
+    }
+    assert recorder.steps == 65
 
 
 async def test_event_recorder_remembers_the_failures_of_the_last_clusters_only() -> None:
