@@ -34,6 +34,7 @@ _ODD_NAMES = (
     "٣.seg", "0000000000000000000.seg.new", ".seg", "x.idx", "0000000000000000000",
 )  # fmt: skip
 _LIMIT = 1 << 30
+_LARGEST_SESSION = (1 << 63) - 1
 
 Refusals = dict[int, str]
 Contents = dict[int, list[bytes | None]]
@@ -214,8 +215,8 @@ def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
     for partition, held in contents.items():
         if not engine.directory.info(partition).available:
             continue
-        session = 1 << 40
-        if engine.directory.info(partition).session_id >= session:
+        session = engine.directory.info(partition).session_id + 1
+        if session > _LARGEST_SESSION:
             continue
         mark = engine.directory.info(partition).local_low_water_mark
         keep = max(-1, min(mark, len(held) - 1), len(held) - 1 - len(held) // 3)

@@ -337,8 +337,8 @@ OPERATOR_BUGS = (
     Planted(
         "steps after a failed one are performed",
         Package.OPERATOR,
-        "self._recorder.record_failure(desired.cluster, str(failed))\nreturn str(failed)\n",
-        "self._recorder.record_failure(desired.cluster, str(failed))\ncontinue\n",
+        ")\nreturn str(failed)\n",
+        ")\ncontinue\n",
         "An assignment is written for replicas that do not exist.",
         nodes(
             "unit/operator/test_operator_reconcile.py::test_operator_killed_after_any_call_reaches_ready"

@@ -59,6 +59,9 @@ class History:
     requested: list[Requested] = field(default_factory=list)
     generation: int = 1
     changed: bool = False
+    mark: int = -1
+    """The last mark that the partition has reported: it reports none at the beginning of a
+    generation."""
 
     def __post_init__(self) -> None:
         self.world = opened()
@@ -139,7 +142,9 @@ class History:
         single: bool,
     ) -> Requested:
         number = len(self.requested)
-        mark = max(-1, self.world.core.high_water_mark - behind)
+        reported = self.world.core.high_water_mark
+        self.mark = self.mark if reported is None else reported
+        mark = max(-1, self.mark - behind)
         appends = [
             append(
                 f"{number}.{i}",
