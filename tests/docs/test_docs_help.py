@@ -149,7 +149,7 @@ waltz storage switch storage-3:55280 0-6 --read on --write on
 waltz storage availability storage-3:55280 0-6 off
 waltz storage availability storage-3:55280 0-6 on
 + WAIT
-waltz storage recover storage-3:55280 4
+waltz storage recover storage-3:55280
 waltz storage recover storage-3:55280 4 --source storage-1:55280
 waltz storage availability storage-3:55280 4 off
 waltz storage recover-partition storage-1:55280 storage-3:55280 4

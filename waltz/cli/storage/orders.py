@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -54,6 +56,31 @@ async def perform(where: Target, order: Order, *, max_stall: float, dry_run: boo
                 cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
             )
             return await finish(executor, order, max_stall=max_stall, hint="")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The number of steps of all recoveries, and for each partition that failed the reason."""
+
+    steps: int
+    failures: Mapping[int, str]
+
+
+async def recover_each(
+    partitions: Iterable[int], recover: Callable[[int], Awaitable[int]]
+) -> Recovered:
+    """Call ``recover`` for each partition; it returns the number of its steps, or raises Failed.
+
+    A partition that fails does not keep the others from being recovered: each replica that is
+    rebuilt early shortens the time in which the loss of another one would be fatal.
+    """
+    steps, failures = 0, {}
+    for partition in partitions:
+        try:
+            steps += await recover(partition)
+        except Failed as problem:
+            failures[partition] = str(problem)
+    return Recovered(steps, failures)
 
 
 def direct_executor(

@@ -66,8 +66,8 @@ def assign_command(
     """Assign partitions to a running storage.
 
     The storage creates empty replicas, they are assigned in ZooKeeper, and servers fill them. To
-    keep that load off the servers, run waltz storage recover first: it copies one partition from
-    another storage.
+    keep that load off the servers, run waltz storage recover first: it copies the partitions from
+    other storages.
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
     order = Assignment(storage, wanted, only)

@@ -31,7 +31,7 @@ from waltz.cli.options import (
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import Failed, opened, run
-from waltz.cli.storage.orders import perform
+from waltz.cli.storage.orders import Recovered, perform, recover_each
 from waltz.cli.storage.rows import compared
 from waltz.metadata.cluster import Cluster
 
@@ -43,6 +43,13 @@ Destination = Annotated[
 ]
 DeleteFiles = Annotated[
     bool, typer.Option("--delete-files", "-d", help="Delete the files of dropped replicas, too.")
+]
+AssignedPartitions = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RANGES]",
+        help="Such as 0-6,7. Default: all that ZooKeeper assigns to the storage.",
+    ),
 ]
 StallTimeout = Annotated[
     float,
@@ -118,14 +125,14 @@ def retire_group_command(
     "recover",
     cls=ClusterCommand,
     epilog=examples(
-        "waltz storage recover storage-3:55280 4",
+        "waltz storage recover storage-3:55280",
         "waltz storage recover storage-3:55280 4 --source storage-1:55280",
     ),
 )
 def recover_command(
     context: typer.Context,
     destination: Destination,
-    partition: Partition,
+    partitions: AssignedPartitions = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -137,14 +144,50 @@ def recover_command(
     timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
 ) -> None:
-    """Rebuild a replica from its peers without loading a server, after its disk was lost.
+    """Rebuild replicas from their peers without loading a server, after a disk was lost.
 
-    The replica is created, switched off, filled, and switched on; then servers take it into a
-    session. A replica with an intact disk is never cut: servers bring it up to date. An interrupted
-    recovery continues when the same command is run again.
+    Each replica is created, switched off, filled, and switched on; then servers take it into a
+    session. A replica with an intact disk is never cut: servers bring it up to date. The partitions
+    are recovered one after the other. If the recovery of one partition fails, the command continues
+    with the next one, and its exit status is 1. An interrupted recovery continues when the same
+    command is run again.
     """
-    order = ReplicaRecovery(partition, destination, source)
-    _carry_out(target(context), order, timeout, dry_run=dry_run)
+    where, wanted = target(context), partitions_of(partitions)
+
+    async def recover() -> Recovered:
+        chosen = wanted if wanted is not None else await _assigned(where, destination)
+        return await recover_each(
+            chosen,
+            lambda partition: perform(
+                where,
+                ReplicaRecovery(partition, destination, source),
+                max_stall=timeout,
+                dry_run=dry_run,
+            ),
+        )
+
+    recovered = run(recover(), seconds=None)
+    for partition, reason in recovered.failures.items():
+        say(f"waltz: partition {partition} is not recovered: {reason}")
+    if recovered.failures:
+        raise typer.Exit(1)
+    if not dry_run:
+        say("done" if recovered.steps else "nothing to do")
+
+
+async def _assigned(where: Target, storage: str) -> tuple[int, ...]:
+    """Return the partitions that ZooKeeper assigns to a storage; raises Failed if there are none.
+
+    An empty list would make the command report success for a misspelt address.
+    """
+    async with opened(where) as cluster:
+        assigned = (await cluster.replica_assignments()).value.partitions.get(storage, ())
+    if not assigned:
+        raise Failed(
+            f"ZooKeeper assigns no partition to storage {storage}; check the address, or name the "
+            "partitions to recover, such as 0-6,7"
+        )
+    return tuple(sorted(assigned))
 
 
 @app.command(
