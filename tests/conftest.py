@@ -52,6 +52,17 @@ _LONGEST = ("spark/test_spark_kills", "sim/test_runs", "spark/", "docs/", "sim/"
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Use one worker more than cores: many tests wait for processes, and the cores would be idle.
+
+    None lets pytest-xdist decide, by the variable that users know.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
     """Run the tests in groups if ``--dist loadgroup`` is given."""
     # pytest-xdist 3.8 has a scheduler for that option. It groups by node ids that it changes, and

@@ -160,7 +160,7 @@ def test_flipped_bit_of_any_byte_loses_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("bit", [0, 7])
 def test_any_flipped_bit_loses_nothing(bit: int) -> None:
     assert flips(range(bit, bit + 1), two_volumes=True) > 1300
 
