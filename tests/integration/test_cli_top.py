@@ -36,7 +36,7 @@ def test_top_prints_samples_until_interrupted(cluster: LocalCluster) -> None:
         assert process.stderr is not None
         samples = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert samples[0]["transactions_per_second"] is None
     assert samples[2]["transactions_per_second"] is not None
     assert (process.returncode, errors) == (0, b"")

@@ -28,7 +28,7 @@ from waltz.sync import SyncClient
 
 ACCOUNTS = 6
 BRANCHES = 2
-GOES_ON_WITHIN_S = 30.0
+GOES_ON_WITHIN_S = 60.0
 SOME = 5
 PAUSE_S = 0.02
 

@@ -22,7 +22,7 @@ def fetch(port: int, accept: str) -> tuple[str, str]:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept} if accept else {}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 

@@ -19,7 +19,7 @@ from waltz.local import LocalCluster, Shape
 PARTITIONS = 2
 RECORDS = 40
 SERVERS = ("server/0", "server/1")
-CLOSED_WITHIN_S = 30
+CLOSED_WITHIN_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from waltz.admin.execution import OrderExecutor, carry_out
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 
-RESUMES_WITHIN_S = 15.0
+RESUMES_WITHIN_S = 60.0
 PARTITIONS = 2
 OLDER = ("server/0", "storage/0", "storage/1")
 NEWER = ("server/1", "storage/2", "storage/3")

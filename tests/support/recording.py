@@ -11,7 +11,7 @@ import waltz
 from waltz.sync.callbacks import Application, TransactionBuilder, TransactionContext
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Return as soon as ``condition()`` is true, on a thread; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():

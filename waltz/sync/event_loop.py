@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -62,22 +63,36 @@ class EventLoopThread:
         An interruption of the caller, such as KeyboardInterrupt, cancels ``work``. Raises the
         errors of ``work``, ClientClosed after `stop`, WrongProcess or WrongThread.
         """
-        return self.result(self.start(work))
+        try:
+            return self.result(self.start(work))
+        except Exception:
+            raise
+        except BaseException:
+            # The interruption can come before `start` has returned the future to cancel.
+            self.cancel(work)
+            raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start ``work`` on the thread. Raises ClientClosed, WrongProcess or WrongThread."""
         try:
             self.check()
-            # With the lock, `work` is started either before `stop`, and `stop` cancels it, or not
-            # at all. Without the lock, a stopped loop could get `work`, and its caller would wait
-            # forever.
-            with self._starting:
-                if self._stopped:
-                    raise ClientClosed
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except BaseException:
+        except WaltzError:
             work.close()
             raise
+        # With the lock, `work` is started either before `stop`, and `stop` cancels it, or not at
+        # all. Without the lock, a stopped loop could get `work`, and its caller would wait forever.
+        with self._starting:
+            if self._stopped:
+                work.close()
+                raise ClientClosed
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def cancel(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Cancel ``work`` if it runs. If the loop never got it, close it."""
+        if os.getpid() != self._pid:
+            return
+        with contextlib.suppress(RuntimeError):  # The loop is closed: `stop` has cancelled `work`.
+            self._loop.call_soon_threadsafe(self._cancel, work)
 
     def check(self) -> None:
         """Raise the WrongProcess, WrongThread or ClientClosed that `call` would raise now."""
@@ -125,6 +140,13 @@ class EventLoopThread:
             self._cancel_all()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+
+    def _cancel(self, work: Coroutine[Any, Any, Any]) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            if task.get_coro() is work:
+                task.cancel()
+                return
+        work.close()
 
     def _cancel_all(self) -> None:
         tasks = asyncio.all_tasks(self._loop)

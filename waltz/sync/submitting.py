@@ -46,9 +46,10 @@ def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT
     ``call`` gets an asynchronous function, which lets the calling thread call ``build``.
     """
     attempts: _AttemptQueue[DataT] = _AttemptQueue()
-    result = thread.start(call(attempts.build))
-    result.add_done_callback(lambda _: attempts.waiting.put(None))
+    work = call(attempts.build)
     try:
+        result = thread.start(work)
+        result.add_done_callback(lambda _: attempts.waiting.put(None))
         while (item := attempts.waiting.get()) is not None:
             attempt, built = item
             try:
@@ -58,7 +59,7 @@ def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT
             else:
                 _set_outcome(built, draft)
     except BaseException:
-        result.cancel()
+        thread.cancel(work)
         raise
     return thread.result(result)
 

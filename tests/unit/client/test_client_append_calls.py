@@ -405,7 +405,7 @@ async def test_partition_without_server_does_not_delay_other_partitions() -> Non
         waiting = asyncio.ensure_future(client.append(1, b"a"))
         also_waiting = asyncio.ensure_future(client.mount(1))
         await asyncio.sleep(0)
-        assert await client.append(0, b"b", timeout=10) == 0
+        assert await client.append(0, b"b", timeout=60) == 0
         assert not waiting.done()
         await cluster.place(1, 0)
         assert await waiting == 0

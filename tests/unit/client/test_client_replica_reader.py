@@ -151,6 +151,6 @@ async def _order(scene: Scene) -> list[str]:
 
 
 async def test_reader_closes_its_connections(scene: Scene) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await scene.replicas.close()
     assert all(storage.closed for storage in scene.storages.values())

@@ -202,7 +202,7 @@ async def test_concurrent_preferences_both_succeed(world: World) -> None:
     """Two servers prefer the same partition: both calls return, the lower id owns it."""
     first, second = await world.server(), await world.server()
     await world.await_settled(2, 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.gather(first.membership.prefer([3]), second.membership.prefer([3]))
     await eventually(lambda: 3 in first.partitions)
     await world.await_settled(2, 2)

@@ -229,7 +229,7 @@ async def test_garbage_closes_the_connection(
         writer.write(sent)
         await eventually(lambda: port.handlers and port.handlers[0].reasons)
         with suppress(ConnectionError):
-            await asyncio.wait_for(reader.read(), 10)
+            await asyncio.wait_for(reader.read(), 60)
         assert reason in caplog.text
         assert caplog.text.count("closing client/server connection of 127.0.0.1:") == 1
         writer.close()

@@ -237,7 +237,7 @@ async def test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once() -> N
 
     server = await asyncio.start_server(send_hello_and_garbage, "127.0.0.1", 0)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(DialFailed):
                 await RpcConnection.open_storage(
                     server.sockets[0].getsockname(), PLAINTEXT, CLUSTER

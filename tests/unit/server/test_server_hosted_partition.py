@@ -148,7 +148,7 @@ async def test_close_ends_a_pending_metadata_operation(scene: Scene) -> None:
     scene.perform(ReadMetadata())
     await eventually(lambda: scene.metadata.calls)
     scene.core.store = Partition(0, PartitionSettings(), DataCache(1000)).store
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await scene.hosted.close()
     assert scene.hosted._tasks == set()
 

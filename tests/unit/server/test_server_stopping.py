@@ -157,5 +157,5 @@ async def test_server_can_be_stopped_while_it_starts() -> None:
     running = asyncio.ensure_future(run_node(cast(ServerNode, node), stop))
     await asyncio.sleep(0)
     stop.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60)
     assert node.stopped

@@ -17,7 +17,7 @@ from waltz.spark.writer import WriterSession, fingerprints
 
 @on_virtual_time
 async def test_fingerprints_of_a_log_that_ends_too_early_raise_log_ends_before() -> None:
-    async with asyncio.timeout(10), ClientCluster() as cluster:
+    async with asyncio.timeout(60), ClientCluster() as cluster:
         await cluster.fill(0, 3)
         client = await cluster.client()
         assert len(await fingerprints(client, 0, 0, 3)) == 3

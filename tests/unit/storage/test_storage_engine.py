@@ -303,7 +303,7 @@ def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
     running.start()
     for n in range(200):
         running.submit([arrival(append(p, n), reply) for p in range(3)])
-    assert complete.wait(20)
+    assert complete.wait(60)
     asyncio.run(running.stop())
     assert answered == {p: list(range(200)) for p in range(3)}
     assert not failures
@@ -326,7 +326,7 @@ def test_engine_thread_after_failed_flush_answers_nothing() -> None:
     running.start()
     disk.failing_flush = 1
     running.submit([Arrival(0, arrival(append(0, 0), answers.append).job)])
-    assert failed.wait(20)
+    assert failed.wait(60)
     running.submit([arrival(append(1, 0), answers.append)])
     asyncio.run(running.stop())
     assert [type(error) for error in failures] == [DiskFailed]
@@ -349,9 +349,9 @@ def test_engine_thread_after_failed_session_answers_nothing() -> None:
     running.start()
     disk.failing_flush = 1
     running.submit([arrival(storage.SetLowWaterMarkRequest(4, 1, 0, -1), answers.append)])
-    assert failed.wait(20)
+    assert failed.wait(60)
     running.submit([arrival(append(1, 0), answers.append)])
-    running._thread.join(20)
+    running._thread.join(60)
     assert not running._thread.is_alive(), "the engine continues after a failure"
     asyncio.run(running.stop())
     assert [type(error) for error in failures] == [DiskFailed]
@@ -444,7 +444,7 @@ async def test_failed_task_ends_the_engine_thread() -> None:
 
     running = running_engine(failures.append)
     running.submit([Arrival(0, task)])
-    running._thread.join(20)
+    running._thread.join(60)
     assert not running._thread.is_alive()
     assert [type(failure) for failure in failures] == [DiskFailed]
     await running.stop()
@@ -455,12 +455,12 @@ async def test_engine_reports_the_first_of_two_failures_only() -> None:
     both = threading.Barrier(2)
 
     def task() -> list[Any]:
-        both.wait(20)
+        both.wait(60)
         raise DiskFailed("as configured by the test")
 
     running = running_engine(failures.append)
     running.submit([Arrival(0, task), Arrival(1, task)])
-    running._thread.join(20)
+    running._thread.join(60)
     await running.stop()
     assert len(failures) == 1
 

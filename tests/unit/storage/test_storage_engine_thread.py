@@ -25,13 +25,13 @@ async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -
     answers: list[Any] = []
 
     def failing() -> list[Any]:
-        begun.wait(20)
-        assert may_fail.wait(20)
+        begun.wait(60)
+        assert may_fail.wait(60)
         raise DiskFailed("as configured by the test")
 
     def slow() -> list[Any]:
-        begun.wait(20)
-        assert failed.wait(20)
+        begun.wait(60)
+        assert failed.wait(60)
         return [(answers.append, "answer of a task that has begun before the failure")]
 
     def waiting() -> list[Any]:
@@ -45,7 +45,7 @@ async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -
     )
     running.start()
     running.submit([Arrival(partition, task) for partition, task in enumerate(tasks)])
-    begun.wait(20)
+    begun.wait(60)
     may_fail.set()
     await running.stop()
     assert failed.is_set()
@@ -72,6 +72,6 @@ async def test_engine_thread_that_stops_first_does_the_jobs_that_were_submitted(
     running = EngineThread(directory, Mailbox(lambda run: run()), failures.append, lambda: 0.0)
     running.start()
     running.submit([Arrival(0, slow), Arrival(0, waiting)])
-    begun.wait(20)
+    begun.wait(60)
     await running.stop()
     assert (answers, failures) == (["first", "second"], [])

@@ -137,7 +137,7 @@ async def test_admin_requests_are_answered(
 async def read_to_end(port: int, *frames: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"".join(frames))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         received = await reader.read()
     writer.close()
     return received
@@ -227,7 +227,7 @@ async def test_partition_with_one_switch_on_is_closed_to_version_0(
     writer.write(OLD_STORAGE.hello(dialer=True) + storage.encode(request, 0))
     decoder = FrameDecoder(OLD_STORAGE)
     bodies: list[bytes] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not bodies:
             bodies += decoder.feed(await reader.read(1 << 16))
     writer.close()

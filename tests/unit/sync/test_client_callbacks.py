@@ -297,7 +297,7 @@ def test_callback_may_submit_and_may_not_wait(open_client: Open) -> None:
             client.submit(second)
 
     client.submit(First(app.record, "first"))
-    assert second.ended.wait(10)
+    assert second.ended.wait(60)
     assert refused == ["InCallback", "InCallback", "ValueError"]
 
 
@@ -340,12 +340,12 @@ def test_deactivated_partition_applies_no_further_transaction(
     def wait_at_three(transaction: waltz.Transaction[bytes]) -> None:
         if transaction.id == 3:
             applying.set()
-            assert deactivated.wait(10)
+            assert deactivated.wait(60)
 
     app = Recording(before=wait_at_three)
     client = open_client(app, auto_mount=False)
     client.set_partitions([0])
-    assert applying.wait(10)
+    assert applying.wait(60)
     deactivating = threading.Thread(target=client.set_partitions, args=([],))
     deactivating.start()
     until(lambda: not client.active_partitions)
@@ -384,7 +384,7 @@ def test_retry_in_a_deactivated_partition_ends(
     client = open_client(app, auto_mount=False)
     client.set_partitions([0])
     other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
-    assert stuck.wait(10)
+    assert stuck.wait(60)
     client.submit(Say(app.record, "refused", lock="row"))
     until(lambda: app.record.of("refused") == [("lock failure",)])
     client.set_partitions([])
@@ -421,7 +421,7 @@ def test_close_wakes_submits_that_wait_for_room(cluster: SyncCluster, open_clien
     waiting = threading.Thread(target=submit)
     waiting.start()
     client.close()
-    waiting.join(10)
+    waiting.join(60)
     assert len(ended) == 1
 
 
