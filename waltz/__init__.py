@@ -64,6 +64,7 @@ from waltz.client import (
     connect,
     connect_as_configured,
 )
+from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.protocol import Lock, ReqId
 
@@ -105,6 +106,7 @@ __all__ = [
     "Transaction",
     "TransactionNotFound",
     "WaltzError",
+    "ZooKeeperAccess",
     "connect",
     "connect_as_configured",
 ]

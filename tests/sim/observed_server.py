@@ -18,6 +18,7 @@ from tests.sim.range_checks import OpenReads
 from tests.sim.unreliable_store import Trouble, UnreliableStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import MetadataStore, SessionState
+from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import FrameConnection
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
@@ -249,8 +250,10 @@ class _Process(InProcessServer):
         return ObservedNode(server.name, server.surveillance, config, environment, self.versions)
 
     @override
-    async def _open_store(self, address: str, timeout_ms: int) -> MetadataStore:
-        await super()._open_store(address, timeout_ms)
+    async def _open_store(
+        self, address: str, timeout_ms: int, access: ZooKeeperAccess
+    ) -> MetadataStore:
+        await super()._open_store(address, timeout_ms, access)
         assert self.store is not None
         return self._server.unreliable(self.store)
 

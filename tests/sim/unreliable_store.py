@@ -68,11 +68,23 @@ class UnreliableStore:
         return await self._ask(lambda: self.inner.children(path, self._later(on_change)))
 
     async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
         return await self._ask(
-            lambda: self.inner.create(path, data, ephemeral=ephemeral, sequence=sequence),
+            lambda: self.inner.create(
+                path,
+                data,
+                ephemeral=ephemeral,
+                sequence=sequence,
+                anyone_may_write=anyone_may_write,
+            ),
             path,
             data,
         )

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from waltz.cli.settings import TlsFile, read_cli_settings
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
 from waltz.runtime.configuration import ConfigError, read
@@ -84,11 +85,12 @@ class ClusterNotNamed(typer.BadParameter):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that a verb works on: its ZooKeeper, its znode, and its TLS settings."""
+    """The cluster that a verb works on: its ZooKeeper, its znode, and the ways to connect."""
 
     zookeeper: str
     root: str
     tls: TlsConfig
+    zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
 
 
 def named(
@@ -106,7 +108,12 @@ def named(
         except ConfigError as problem:
             raise ClusterNotNamed(str(problem)) from problem
         secured = tls_named(tls, default=settings.tls_settings.config())
-        return Target(zookeeper or settings.zookeeper, root or settings.root, secured)
+        return Target(
+            zookeeper or settings.zookeeper,
+            root or settings.root,
+            secured,
+            settings.zookeeper_access,
+        )
     if cluster is not None:
         try:
             described = read_cluster_file(cluster)

@@ -108,7 +108,7 @@ def failing_clearly() -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def opened(target: Target) -> AsyncIterator[Cluster]:
     """Open the metadata of ``target`` in ZooKeeper for the length of the context."""
-    store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS)
+    store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS, target.zookeeper_access)
     try:
         yield Cluster(store, target.root)
     finally:

@@ -15,6 +15,7 @@ from waltz.runtime.configuration import (
     Settings,
     Text,
     TlsSettings,
+    ZooKeeperSettings,
     group,
     read,
     setting,
@@ -32,8 +33,8 @@ _WITHOUT_EFFECT = {
 }
 
 
-class CliSettings(Settings):
-    """The address of a cluster, and the TLS settings for connections to its processes."""
+class CliSettings(ZooKeeperSettings):
+    """The address of a cluster, and the settings for connections to its processes."""
 
     process = "cli"
     without_effect = _WITHOUT_EFFECT
@@ -44,6 +45,7 @@ class CliSettings(Settings):
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used."""
+        yield from super().problems(ignored)
         yield from self.tls_settings.tls_problems("", ignored)
 
 

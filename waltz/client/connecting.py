@@ -12,6 +12,7 @@ from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
+from waltz.metadata.zookeeper_access import BadCredentials
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def connect(
     The client is opened, and these errors are raised, when the result is awaited or entered.
 
     Raises:
-        ClusterUnreachable: ZooKeeper does not answer.
+        ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read.
         ClusterNotFound: There is no cluster at ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
         waltz.net.TlsConfigError: A certificate or key file cannot be used.
@@ -87,9 +88,12 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
     options.tls.dialing_context()
     try:
         store = await KazooStore.connect(
-            zookeeper, options.session_timeout_ms, connect_timeout_s=options.connect_timeout
+            zookeeper,
+            options.session_timeout_ms,
+            options.zookeeper_access,
+            connect_timeout_s=options.connect_timeout,
         )
-    except ConnectFailed as error:
+    except (BadCredentials, ConnectFailed) as error:
         raise ClusterUnreachable(str(error)) from error
     try:
         return await Client.over(Cluster(store, root), options, owns_store=True)

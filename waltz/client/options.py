@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from waltz.client.core.values import Serializer
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 
 
@@ -16,6 +17,8 @@ class ClientOptions:
     Attributes:
         tls: The TLS settings of connections to servers. By default TLS is on, and any server
             certificate is accepted, as in Waltz 0.13.2.
+        zookeeper_access: TLS and authentication of the connection to ZooKeeper. By default the
+            connection is plaintext, and the client is not authenticated.
         serializer: Converts the application's values to bytes and back. None: data are bytes.
         session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
             milliseconds.
@@ -33,6 +36,7 @@ class ClientOptions:
     """
 
     tls: TlsConfig = field(default_factory=TlsConfig)
+    zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     serializer: Serializer[Any] | None = None
     session_timeout_ms: int = 30_000
     connect_timeout: float = 10.0
@@ -58,13 +62,15 @@ class ConnectOptions(_PlainOptions, total=False):
     """The options that `waltz.connect` accepts. `ClientOptions` has their meaning and defaults."""
 
     tls: TlsConfig | None
+    zookeeper_access: ZooKeeperAccess
 
 
 def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) -> ClientOptions:
     """Return the options of a client that is opened with these arguments.
 
-    This removes ``tls`` from ``options``.
+    This removes ``tls`` and ``zookeeper_access`` from ``options``.
     """
     tls = options.pop("tls", None) or TlsConfig()
+    access = options.pop("zookeeper_access", OPEN_ACCESS)
     others: _PlainOptions = options
-    return ClientOptions(serializer=serializer, tls=tls, **others)
+    return ClientOptions(serializer=serializer, tls=tls, zookeeper_access=access, **others)

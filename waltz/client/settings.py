@@ -50,6 +50,7 @@ class ClientSettings(ClusterSettings):
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used."""
+        yield from super().problems(ignored)
         yield from self.tls_settings.tls_problems("client.", ignored)
 
 
@@ -64,6 +65,7 @@ def read_client_settings(
     settings = read(ClientSettings, path, environment)
     options = ClientOptions(
         tls=settings.tls_settings.config(),
+        zookeeper_access=settings.zookeeper_access,
         session_timeout_ms=settings.session_timeout_ms,
         max_in_flight=settings.max_in_flight,
         long_wait_seconds=settings.long_wait_ms / 1000,

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from waltz.net.tls import PLAINTEXT, TlsConfig
+
 MINIMUM_JAVA = 17
 """The oldest version of Java that works: pyspark 4, which has the jars, needs this version."""
 
@@ -36,6 +38,19 @@ _JARS = (
     "log4j-core-2*.jar",
 )
 
+_TLS_JARS = (
+    "netty-buffer-4*.jar",
+    "netty-codec-4*.jar",
+    "netty-codec-base-4*.jar",
+    "netty-common-4*.jar",
+    "netty-handler-4*.jar",
+    "netty-resolver-4*.jar",
+    "netty-transport-4*.jar",
+    "netty-transport-classes-epoll-4*.jar",
+    "netty-transport-native-unix-common-4*.jar",
+)
+"""The jars that ZooKeeper needs for TLS in addition."""
+
 _JVM_OPTIONS = (
     "-Xmx128m",
     "-XX:+UseSerialGC",
@@ -46,8 +61,6 @@ _JVM_OPTIONS = (
 
 _CONFIG = """\
 dataDir={data}
-clientPortAddress={host}
-clientPort={port}
 admin.enableServer=false
 4lw.commands.whitelist=
 tickTime=500
@@ -55,6 +68,22 @@ minSessionTimeout=1000
 maxSessionTimeout=60000
 maxClientCnxns=0
 autopurge.purgeInterval=1
+"""
+
+_PLAINTEXT_PORT = """\
+clientPortAddress={host}
+clientPort={port}
+"""
+
+_TLS_PORT = """\
+secureClientPortAddress={host}
+secureClientPort={port}
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+ssl.keyStore.location={identity}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={ca}
+ssl.trustStore.type=PEM
+ssl.clientAuth=need
 """
 
 _LOGGING = """\
@@ -67,7 +96,7 @@ rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 """
 
-_BOUND = re.compile(rb"bound to port /[0-9.]+:([0-9]+)")
+_BOUND = re.compile(rb"bound to port (?:/[0-9.]+:)?([0-9]+)")
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 
 
@@ -79,11 +108,16 @@ class ZooKeeperProcess:
     """One ZooKeeper server, whose files are all below ``directory``.
 
     If ``port`` is None, the system chooses a free port at the first start; later starts keep it.
+    With ``tls``, which must have a certificate and a CA, the server accepts only processes with a
+    certificate of that CA.
     """
 
-    def __init__(self, directory: Path, port: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, port: int | None = None, tls: TlsConfig = PLAINTEXT
+    ) -> None:
         self._directory = directory
         self._port = port
+        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,7 +150,7 @@ class ZooKeeperProcess:
         if self._port:
             _check_free(self._port)
         java = find_java()
-        class_path = os.pathsep.join(map(str, find_jars()))
+        class_path = os.pathsep.join(map(str, find_jars(tls=self._tls.enabled)))
         try:
             config, logging = self._write_config()
         except OSError as problem:
@@ -163,9 +197,22 @@ class ZooKeeperProcess:
         data = self._directory.resolve() / "data"
         data.mkdir(parents=True, exist_ok=True)
         config, logging = data.with_name("zoo.cfg"), data.with_name("log4j2.properties")
-        config.write_text(_CONFIG.format(data=data, host=HOST, port=self._port or 0))
+        config.write_text(_CONFIG.format(data=data) + self._port_config())
         logging.write_text(_LOGGING)
         return config, logging
+
+    def _port_config(self) -> str:
+        """Return the lines about the port for clients; with TLS, write the file that they name."""
+        tls, port = self._tls, self._port or 0
+        if not tls.enabled:
+            return _PLAINTEXT_PORT.format(host=HOST, port=port)
+        assert tls.certificate is not None, "ZooKeeper needs a certificate"
+        assert tls.key is not None, "ZooKeeper needs the key of its certificate"
+        # ZooKeeper reads the key and the certificate from one file.
+        identity = self._directory.resolve() / "identity.pem"
+        identity.touch(mode=0o600)
+        identity.write_bytes(tls.key.read_bytes() + tls.certificate.read_bytes())
+        return _TLS_PORT.format(host=HOST, port=port, identity=identity, ca=tls.ca)
 
     def _await_answer(self, process: subprocess.Popen[bytes], log_start: int) -> None:
         """Wait until the server opens sessions. Raises ZooKeeperNotStarted.
@@ -204,11 +251,20 @@ class ZooKeeperProcess:
         # whether a read-only server suffices.
         request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, b"", False)
         try:
-            with socket.create_connection((HOST, self._port or 0), timeout=1) as connection:
+            with self._connect() as connection:
                 connection.sendall(struct.pack(">i", len(request)) + request)
                 return bool(connection.recv(1))
         except OSError:
             return False
+
+    def _connect(self) -> socket.socket:
+        plain = socket.create_connection((HOST, self._port or 0), timeout=1)
+        context = self._tls.dialing_context()
+        if context is None:
+            return plain
+        # This closes `plain` only if the handshake fails: otherwise the result has its descriptor.
+        with plain:
+            return context.wrap_socket(plain, server_hostname=self._tls.server_name or HOST)
 
     def _not_started(self, reason: str) -> ZooKeeperNotStarted:
         lines = self.log_path.read_text(errors="replace").splitlines()
@@ -257,8 +313,8 @@ def find_java() -> str:
     return java
 
 
-def find_jars() -> list[Path]:
-    """Return the jars of the installed pyspark that ZooKeeper needs.
+def find_jars(*, tls: bool = False) -> list[Path]:
+    """Return the jars of the installed pyspark that ZooKeeper needs, with ``tls`` also for TLS.
 
     Raises ZooKeeperNotStarted.
     """
@@ -270,7 +326,7 @@ def find_jars() -> list[Path]:
         )
     folder = Path(spec.origin).parent / "jars"
     found: list[Path] = []
-    for pattern in _JARS:
+    for pattern in (*_JARS, *(_TLS_JARS if tls else ())):
         jars = sorted(folder.glob(pattern))
         if not jars:
             raise ZooKeeperNotStarted(

@@ -5,6 +5,7 @@ assigns partitions to servers, and the steps by which servers and clients follow
 modules beside `core` touch ZooKeeper and the event loop:
 
 * `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
+* `zookeeper_access`, `kazoo_security`: TLS, authentication and ACLs
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster
 * `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions)
@@ -26,10 +27,13 @@ from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
 from waltz.metadata.store import MetadataStore, StoreError, StoreUnavailable, VersionConflict
+from waltz.metadata.zookeeper_access import AccessDenied, BadCredentials, ZooKeeperAccess
 
 __all__ = [
     "NEW_PARTITION",
     "UNRESOLVED",
+    "AccessDenied",
+    "BadCredentials",
     "ChangeRefused",
     "ClientMembership",
     "Cluster",
@@ -47,6 +51,7 @@ __all__ = [
     "StoreUnavailable",
     "VersionConflict",
     "Versioned",
+    "ZooKeeperAccess",
     "create_cluster",
     "delete_cluster",
 ]

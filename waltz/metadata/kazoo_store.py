@@ -1,7 +1,7 @@
 """The compare-and-set store over ZooKeeper. Touches the network and kazoo's threads.
 
 kazoo runs on its own threads. This module passes kazoo's answers, watch events and state changes to
-the event loop, and never blocks the event loop. No other module uses kazoo.
+the event loop, and never blocks the event loop. Only this module and `kazoo_security` use kazoo.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, ZnodeStat
 
+from waltz.metadata.kazoo_security import Protection, TlsHandler, protection
 from waltz.metadata.store import (
     ANY_VERSION,
     Children,
@@ -36,6 +37,7 @@ from waltz.metadata.store import (
     StoreError,
     VersionConflict,
 )
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, AccessDenied, ZooKeeperAccess
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +57,12 @@ class KazooStore:
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
         operation_timeout_s: float,
+        access: ZooKeeperAccess,
+        acls: Protection,
     ) -> None:
         self._client = client
+        self._access = access
+        self._acls = acls
         self._loop = loop
         self._operation_timeout_s = operation_timeout_s
         self._health = SessionHealth(clock)
@@ -66,6 +72,7 @@ class KazooStore:
         cls,
         connect_string: str,
         session_timeout_ms: int,
+        access: ZooKeeperAccess = OPEN_ACCESS,
         *,
         connect_timeout_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
@@ -73,21 +80,31 @@ class KazooStore:
         """Open a session.
 
         Raises ConnectFailed if ``connect_string`` is malformed, or if there is no session after
-        ``connect_timeout_s``.
+        ``connect_timeout_s``; BadCredentials and TlsConfigError if a file of ``access`` cannot be
+        used.
 
         Every later operation that has no answer within the session timeout raises
         OperationTimedOut.
         """
+        # An unusable PEM file is an error here; kazoo's thread could only log it.
+        access.tls.dialing_context()
+        acls = protection(access)
+        handler = TlsHandler(access.tls) if access.tls.enabled else None
         try:
             client = KazooClient(
-                connect_string, timeout=session_timeout_ms / 1000, connection_retry=_RECONNECT
+                connect_string,
+                timeout=session_timeout_ms / 1000,
+                connection_retry=_RECONNECT,
+                handler=handler,
+                auth_data=acls.auth_data,
             )
         except ValueError as problem:
             raise ConnectFailed(
                 f"{connect_string!r} is not a ZooKeeper address ({problem}); it must be "
                 "host:port, or several with commas between"
             ) from problem
-        store = cls(client, asyncio.get_running_loop(), clock, session_timeout_ms / 1000)
+        loop, timeout_s = asyncio.get_running_loop(), session_timeout_ms / 1000
+        store = cls(client, loop, clock, timeout_s, access, acls)
         connected = asyncio.Event()
 
         def changed(connection: SessionState) -> None:
@@ -103,8 +120,8 @@ class KazooStore:
         except TimeoutError as problem:
             await store.close()
             raise ConnectFailed(
-                f"ZooKeeper at {connect_string} gave no session within {connect_timeout_s:g} s; "
-                "check that it is running and that the address is right"
+                f"ZooKeeper at {connect_string} gave no session within {connect_timeout_s:g} s"
+                f"{_why_no_session(handler)}"
             ) from problem
         except BaseException:
             await store.close()
@@ -143,11 +160,22 @@ class KazooStore:
         return Children(tuple(sorted(names)), stat.version, stat.cversion)
 
     async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
         begin = partial(
-            self._client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
+            self._client.create_async,
+            path,
+            data,
+            acl=self._acls.shared if anyone_may_write else self._acls.private,
+            ephemeral=ephemeral,
+            sequence=sequence,
         )
         created: str = await self._call(path, begin)
         return created
@@ -204,6 +232,15 @@ class KazooStore:
                 return NodeNotEmpty(path)
             case kazoo_errors.BadVersionError():
                 return VersionConflict(path, version)
+            case kazoo_errors.NoAuthError():
+                return AccessDenied(
+                    f"ZooKeeper denied the access to {path}: {self._access.remedy()}"
+                )
+            case kazoo_errors.AuthFailedError() | kazoo_errors.SessionClosedRequireSaslError():
+                return AccessDenied(
+                    f"ZooKeeper ended the session during an operation on {path}, because it did "
+                    f"not authenticate this process: {self._access.remedy()}"
+                )
             case kazoo_errors.ConnectionClosedError() if self._closed():
                 return StoreClosed("the connection to ZooKeeper was closed")
             case kazoo_errors.ConnectionClosedError():
@@ -258,6 +295,21 @@ class _Watch:
 
     def __call__(self, event: object) -> None:
         self.to_loop(self.on_change)
+
+
+def _why_no_session(handler: TlsHandler | None) -> str:
+    """Return the end of the text of ConnectFailed: the reason if it is known, and the remedy."""
+    if handler is None:
+        return (
+            "; check that it is running and that the address is right, and set zookeeper.tls.* if "
+            "its port uses TLS"
+        )
+    if handler.problem:
+        return f": the TLS handshake failed: {handler.problem}"
+    return (
+        " over TLS; check that it is running, that the address is right, that its port uses TLS, "
+        "and that it accepts the certificate of zookeeper.tls.certificate"
+    )
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:

@@ -58,7 +58,8 @@ async def create_cluster(
     await store.set(root, ClusterParams(name, num_partitions).encode(), 0)
     await store.create(paths.server_descriptors, UNASSIGNED.encode())
     await store.create(paths.ids, None)
-    await store.create(paths.client_id, encode_id(last_client_id))
+    # Each client takes an id here, also a client without ZooKeeper credentials.
+    await store.create(paths.client_id, encode_id(last_client_id), anyone_may_write=True)
     await store.create(paths.server_id, encode_id(last_server_id))
     lock = AdminLock(store, paths.admin_lock)
     await store.create(paths.store, None)

@@ -7,7 +7,7 @@ touches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -189,13 +189,21 @@ class MetadataStore(Protocol):
         """Return the children. ``on_change`` reports changes of their list. Raises NodeMissing."""
 
     async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        anyone_may_write: bool = False,
     ) -> str:
         """Create a node and return its path.
 
         With ``sequence``, the store appends a number of ten digits to the path; the number grows
         with each node that is created below the same parent. An ephemeral node is deleted when the
-        session ends. Raises NodeExists, or NodeMissing if the parent does not exist.
+        session ends. With ``anyone_may_write``, processes without credentials may write the data of
+        the node even if the store protects its nodes. Raises NodeExists, or NodeMissing if the
+        parent does not exist.
         """
 
     async def set(self, path: str, data: bytes, version: int) -> int:
@@ -212,10 +220,6 @@ class MetadataStore(Protocol):
 
     async def close(self) -> None:
         """End the session. Its ephemeral nodes are deleted. Further calls do nothing."""
-
-
-OpenStore = Callable[[str, int], Awaitable[MetadataStore]]
-"""Opens a session with a store: takes the store's address and the session timeout in ms."""
 
 
 async def create_ancestors(store: MetadataStore, path: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from waltz.metadata.store import MetadataStore
+from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import PLAINTEXT, RpcConnection
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, admin
 from waltz.runtime.configuration import ListeningTlsSettings, TlsSettings
@@ -116,7 +117,9 @@ class InProcessServer:
         await asyncio.wait([self._watching])
         await node.stop()
 
-    async def _open_store(self, address: str, timeout_ms: int) -> MetadataStore:
+    async def _open_store(
+        self, address: str, timeout_ms: int, access: ZooKeeperAccess
+    ) -> MetadataStore:
         self.store = await self._world.open_store(timeout_ms)
         return self.store
 
@@ -212,7 +215,9 @@ class InProcessStorage:
             await node.stop()
             self.disk = self.disk.restarted()
 
-    async def _open_store(self, address: str, timeout_ms: int) -> MetadataStore:
+    async def _open_store(
+        self, address: str, timeout_ms: int, access: ZooKeeperAccess
+    ) -> MetadataStore:
         return await self._world.open_store(timeout_ms)
 
     def _new_engine(

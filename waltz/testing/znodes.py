@@ -47,6 +47,14 @@ class Znode:
         return 2 * self.children_ever - len(self.children)
 
 
+@dataclass(slots=True)
+class Lag:
+    """A follower that is behind: the nodes as it has them, and the changes that it has not seen."""
+
+    nodes: dict[str, Znode]
+    missed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+
 class ZnodeTree:
     """The nodes by path. Each change calls ``on_change``."""
 

@@ -12,7 +12,6 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from waltz.metadata.store import (
@@ -28,17 +27,9 @@ from waltz.metadata.store import (
     StoreClosed,
     StoreConnectionLost,
 )
-from waltz.testing.znodes import Znode, ZnodeTree
+from waltz.testing.znodes import Lag, Znode, ZnodeTree
 
 Pause = Callable[[], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class _Lag:
-    """A follower that is behind: the nodes as it has them, and the changes that it has not seen."""
-
-    nodes: dict[str, Znode]
-    missed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
 
 class MemoryZooKeeper:
@@ -129,7 +120,7 @@ class MemoryZooKeeper:
         As in ZooKeeper, a write of the client brings its follower up to date.
         """
         with self._lock:
-            client._lag = _Lag(self._tree.copied_nodes())
+            client._lag = Lag(self._tree.copied_nodes())
 
     def catch_up(self, client: MemoryStore) -> None:
         """Bring the client's follower up to date; call the watches of the changes it has missed."""
@@ -187,7 +178,7 @@ class MemoryStore:
         self._answers_to_lose = 0
         self._writes_to_lose: deque[bool] = deque()
         """The next writes that get no answer; True for a write that is executed."""
-        self._lag: _Lag | None = None
+        self._lag: Lag | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._loop = _running_loop()
 
@@ -229,7 +220,13 @@ class MemoryStore:
         return read
 
     async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
         await self._begin(path)

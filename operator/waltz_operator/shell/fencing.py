@@ -114,11 +114,23 @@ class _LeaderStore:
         return await self._store.children(path, on_change)
 
     async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
         _check(self._may_write)
-        return await self._store.create(path, data, ephemeral=ephemeral, sequence=sequence)
+        return await self._store.create(
+            path,
+            data,
+            ephemeral=ephemeral,
+            sequence=sequence,
+            anyone_may_write=anyone_may_write,
+        )
 
     async def set(self, path: str, data: bytes, version: int) -> int:
         """See MetadataStore."""

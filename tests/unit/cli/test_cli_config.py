@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from waltz.cli.cluster_options import Target, named
 from waltz.cli.config.commands import Process, _model, app
 from waltz.cli.settings import read_cli_settings
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 from waltz.runtime.configuration import ConfigError, keys
 
@@ -117,6 +118,17 @@ def test_cluster_option_accepts_the_settings_file_of_0_13_2(
     path.write_text("zookeeper.connectString: zk:2181\nssl.trustStore.location: /x.jks\n")
     with pytest.raises(ConfigError, match=r"openssl pkcs12 .*; then set tls\.ca$"):
         read_cli_settings(path, {})
+
+
+def test_cluster_option_has_the_access_to_zookeeper_of_the_settings_file(tmp_path: Path) -> None:
+    path = tmp_path / "cli.yml"
+    path.write_text(
+        "zookeeper: {connectString: zk:2281, tls: {enabled: true, ca: /zk.pem}}\n"
+        "zookeeper.authentication.file: /user\n"
+    )
+    expected = ZooKeeperAccess(TlsConfig(ca=Path("/zk.pem")), Path("/user"))
+    assert named(None, None, path, None).zookeeper_access == expected
+    assert named("zk:2181", None, None, None).zookeeper_access == OPEN_ACCESS
 
 
 def test_variables_of_cli_options_are_no_unknown_settings(

@@ -20,6 +20,7 @@ from waltz.client.settings import read_client_settings
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.store import MetadataStore, OnChange, StoreClosed
+from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import (
     PLAINTEXT,
     TCP,
@@ -68,7 +69,9 @@ async def tcp_cluster(tls: TlsConfig) -> AsyncIterator[ClientCluster]:
     async with ClientCluster() as cluster:
         await cluster.kill_server()
 
-        async def open_store(address: str, timeout_ms: int) -> MetadataStore:
+        async def open_store(
+            address: str, timeout_ms: int, access: ZooKeeperAccess
+        ) -> MetadataStore:
             return cluster.zookeeper.connect()
 
         config = ServerConfig(

@@ -174,7 +174,12 @@ async def test_join_whose_answer_was_lost_creates_one_node(world: World) -> None
     create = server.store.create
 
     async def create_and_lose(
-        path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        anyone_may_write: bool = False,
     ) -> str:
         if not created.is_set():
             server.store.lose_next_answer()

@@ -17,6 +17,7 @@ import pytest
 from waltz.admin import StorageAdmin
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.store import MetadataStore, SessionState
+from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
@@ -94,7 +95,9 @@ async def test_identity_of_the_cluster_is_read_and_the_session_closed(tmp_path: 
     key, opened = uuid.uuid4(), zookeeper.connect()
     await create_cluster(zookeeper.connect(), "/unused", "flights", 3, key=key)
 
-    async def open_store(_address: str, _session_timeout_ms: int) -> MetadataStore:
+    async def open_store(
+        _address: str, _session_timeout_ms: int, _access: ZooKeeperAccess
+    ) -> MetadataStore:
         return opened
 
     environment = StorageEnvironment(open_store=open_store)

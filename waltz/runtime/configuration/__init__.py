@@ -1,7 +1,7 @@
 """Settings: typed models that are filled from a YAML file and environment variables.
 
 * `settings`: the base class of all models, built on pydantic-settings; the list of a model's keys
-* `cluster`, `tls`: settings that several models have
+* `cluster`, `tls`, `zookeeper`: settings that several models have
 * `yaml_file`: reads the YAML file to dotted names and values
 * `sources`: reads environment variables, and warns about variables that have no effect
 * `reading`: finds the value and origin of every setting, and the problems of the settings
@@ -28,6 +28,7 @@ from waltz.runtime.configuration.settings import (
 )
 from waltz.runtime.configuration.tls import KEY_STORES, ListeningTlsSettings, TlsSettings
 from waltz.runtime.configuration.yaml_file import ConfigError
+from waltz.runtime.configuration.zookeeper import ZooKeeperSettings
 
 __all__ = [
     "DEFAULT",
@@ -49,6 +50,7 @@ __all__ = [
     "Switch",
     "Text",
     "TlsSettings",
+    "ZooKeeperSettings",
     "group",
     "keys",
     "look_up",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from waltz.runtime.configuration.settings import Positive, Settings, Text, setting
+from waltz.runtime.configuration.settings import Positive, Text, setting
+from waltz.runtime.configuration.zookeeper import ZooKeeperSettings
 
 ZOOKEEPER = "host:port of the ZooKeeper servers, separated by commas"
 CLUSTER_ROOT = "the cluster's znode"
 
 
-class ClusterSettings(Settings):
+class ClusterSettings(ZooKeeperSettings):
     """The settings that name a cluster, and the timeout of its sessions. All are required."""
 
     zookeeper: Text = setting("zookeeper.connectString", ZOOKEEPER)

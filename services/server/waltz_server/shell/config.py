@@ -110,6 +110,7 @@ class ServerConfig(ClusterSettings):
 
         ``ignored`` has the settings in use that have no effect, with their values.
         """
+        yield from super().problems(ignored)
         if self.min_fetch >= self.realtime_threshold:
             yield "server.realtimeThreshold must exceed server.minFetchSize"
         if self.port and self.port == self.http_port:

@@ -16,7 +16,8 @@ from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.policy import Shuffle
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.membership import ServerMembership
-from waltz.metadata.store import MetadataStore, OpenStore
+from waltz.metadata.store import MetadataStore
+from waltz.metadata.zookeeper_access import OpenStore
 from waltz.net import TCP, AcceptedConnections, FrameConnection, Network
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz_server.core.partition import Partition
@@ -142,7 +143,7 @@ class ServerNode:
         """
         config = self.config
         self._store = await self._environment.open_store(
-            config.zookeeper, config.session_timeout_ms
+            config.zookeeper, config.session_timeout_ms, config.zookeeper_access
         )
         self._cluster = cluster = Cluster(self._store, config.cluster_root)
         params, store_params = await cluster.params(), await cluster.store_params()

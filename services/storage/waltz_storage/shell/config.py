@@ -79,6 +79,7 @@ class StorageConfig(ClusterSettings):
 
         ``ignored`` has the settings in use that have no effect, with their values.
         """
+        yield from super().problems(ignored)
         chosen = [port for port in (self.port, self.admin_port, self.http_port) if port]
         if len(set(chosen)) < len(chosen):
             yield "storage.port, storage.admin.port, storage.jetty.port must all differ"

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from waltz.metadata.cluster import Cluster as ClusterMetadata
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.metadata.store import OpenStore
+from waltz.metadata.zookeeper_access import OpenStore
 from waltz.net import TCP, AcceptedConnections, ListeningPort, Network
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
@@ -222,7 +222,9 @@ async def learn_cluster(
     config: StorageConfig, environment: StorageEnvironment = PROCESS
 ) -> ClusterIdentity:
     """Read the cluster's identity from ZooKeeper; raises the errors of `ClusterMetadata`."""
-    store = await environment.open_store(config.zookeeper, config.session_timeout_ms)
+    store = await environment.open_store(
+        config.zookeeper, config.session_timeout_ms, config.zookeeper_access
+    )
     try:
         params = await ClusterMetadata(store, config.cluster_root).store_params()
     finally:

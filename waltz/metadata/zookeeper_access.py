@@ -1,0 +1,94 @@
+"""How a process connects to ZooKeeper: TLS and credentials. Touches the file of the credentials.
+
+ZooKeeper's scheme `digest` authenticates a user. The session sends the user's name and password to
+ZooKeeper as they are, so the settings require TLS with a CA for it. ZooKeeper needs no list of
+users: an ACL contains a hash of the name and the password. SASL DIGEST-MD5 is not used. It hides
+the password only from a connection without TLS, MD5 no longer does so reliably (RFC 6331), and
+kazoo needs pure-sasl for it, whose last release is of 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from waltz.metadata.store import MetadataStore, StoreError
+from waltz.net.tls import PLAINTEXT, TlsConfig
+
+
+class BadCredentials(StoreError):
+    """The file of ZooKeeper's credentials cannot be used. The text names the file."""
+
+
+class AccessDenied(StoreError):
+    """ZooKeeper refused an operation because of the ACL of a znode. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The name and the password of a ZooKeeper user."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAccess:
+    """How a process connects to ZooKeeper.
+
+    ``tls`` are the TLS settings of the connection. ``credentials`` is a file with the line
+    ``user:password``. With ``by_certificate``, ZooKeeper authenticates the process by the subject
+    of its TLS certificate instead. Without both, the process is not authenticated, and the znodes
+    that it creates are open to everyone.
+    """
+
+    tls: TlsConfig = PLAINTEXT
+    credentials: Path | None = None
+    by_certificate: bool = False
+
+    def __post_init__(self) -> None:
+        # The znodes would be protected for two identities, and the second one is unintended.
+        assert self.credentials is None or not self.by_certificate, "choose one identity"
+
+    def remedy(self) -> str:
+        """Return as whom this process accessed ZooKeeper, and what to do if that is refused."""
+        if self.credentials is not None:
+            return (
+                f"this process used the user of {self.credentials}; zookeeper.authentication.file "
+                "must name the user, and the password, with which the znode was created"
+            )
+        if self.by_certificate:
+            return (
+                f"this process used the certificate {self.tls.certificate}; its subject must be "
+                "that of the certificate with which the znode was created"
+            )
+        return (
+            "this process has no credentials; set zookeeper.authentication.file to a file with the "
+            "user:password with which the znode was created"
+        )
+
+
+OPEN_ACCESS = ZooKeeperAccess()
+"""Plaintext, and no authentication."""
+
+OpenStore = Callable[[str, int, ZooKeeperAccess], Awaitable[MetadataStore]]
+"""Opens a session: takes ZooKeeper's address, the session timeout in ms, and the access."""
+
+
+def read_credentials(path: Path) -> Credentials:
+    """Return the credentials in the file at ``path``. Raises BadCredentials."""
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadCredentials(
+            f"cannot read ZooKeeper's credentials in {path}: {problem}; the file must be readable "
+            "and contain user:password"
+        ) from problem
+    user, colon, password = content.rstrip("\r\n").partition(":")
+    if not user or not colon or not password or "\n" in content.rstrip("\r\n"):
+        # The content is not shown: it is a password.
+        raise BadCredentials(
+            f"{path} has no credentials for ZooKeeper: it must contain one line, user:password"
+        )
+    return Credentials(user, password)
