@@ -214,7 +214,7 @@ ADMIN_BUGS = (
     Planted(
         "a forced drop does not wait for a session without the storage",
         Package.ADMIN,
-        "return self._wait_for_session_without(views) or self._forced_drop()\n",
+        "return self._wait_for_sessions_without_storage(views) or self._forced_drop()\n",
         "return self._forced_drop()\n",
         "A server writes to a replica that is deleted.",
         nodes(

@@ -79,7 +79,7 @@ LEAK_BUGS = (
     Planted(
         "a closed listener leaves the sockets of handshakes open",
         Package.NET,
-        "except asyncio.CancelledError:\n    accepted.close()\n    if connection is None:\n",
+        "except asyncio.CancelledError:\n    peer_socket.close()\n    if connection is None:\n",
         "except asyncio.CancelledError:\n    if connection is None:\n",
         "The peer learns of the end only when the garbage collector runs.",
         nodes("unit/net/test_net_tls.py::test_close_does_not_wait_for_a_peer_in_its_handshake"),

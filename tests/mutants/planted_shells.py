@@ -124,7 +124,7 @@ SHELL_BUGS = (
         "pass\n",
         "Its feed stops forever.",
         nodes(
-            "unit/server/test_server_congested_clients.py::test_client_that_reads_again_is_reported_to_every_partition"
+            "unit/server/test_server_congested_clients.py::test_client_no_longer_congested_is_reported_to_every_partition"
         ),
     ),
     Planted(

@@ -177,7 +177,7 @@ def where(log: KnownLog, seconds: float = 30) -> ClusterLocation:
     return ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), seconds)
 
 
-def test_read_log_shorter_than_planned_is_reported(known_log: KnownLog) -> None:
+def test_read_reports_log_shorter_than_planned(known_log: KnownLog) -> None:
     reader = LogReader(where(known_log))
     try:
         with pytest.raises(LogEndsBefore, match=r"partition 1 has no transaction 30 any more"):

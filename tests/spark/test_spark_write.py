@@ -130,7 +130,7 @@ def test_write_of_a_stream_from_log_to_log_appends_each_row_once(
         (["'x' AS data", "array(1L) AS locks"], "ARRAY<STRUCT<name: STRING, id: BIGINT>>"),
     ],
 )
-def test_write_invalid_frames_are_refused(
+def test_write_of_dataframe_with_invalid_columns_is_refused(
     spark: Any, cluster: LocalCluster, columns: list[str], text: str
 ) -> None:
     with pytest.raises(AnalysisException, match=text):

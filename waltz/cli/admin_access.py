@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from waltz.admin import StorageAdmin
 from waltz.admin.core.steps import listed
@@ -31,9 +31,7 @@ async def open_admin(
     port = maps.connections.admin_ports.get(storage)
     if port is None:
         known = ", ".join(sorted(maps.connections.admin_ports)) or "none"
-        raise ChangeRefused(
-            f"Storage {storage} is not in the cluster. Storages there are: {known}."
-        )
+        raise ChangeRefused(f"Storage {storage} is not in the cluster; its storages are: {known}.")
     params = await cluster.store_params()
     try:
         async with asyncio.timeout(seconds):
@@ -45,9 +43,9 @@ async def open_admin(
         ) from None
 
 
-def check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:
+def check_held(storage: str, wanted: Iterable[int], held: Collection[int]) -> None:
     """Raise Failed unless ``storage`` holds all ``wanted`` partitions."""
-    if missing := sorted(set(wanted) - held.keys()):
+    if missing := sorted(set(wanted) - set(held)):
         raise Failed(
             f"storage {storage} does not hold {listed(missing)}; it holds "
             f"{listed(sorted(held)) if held else 'none'}"

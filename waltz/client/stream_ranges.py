@@ -23,7 +23,7 @@ from waltz.protocol.records import WIRE_HEAD
 _WAIT_MS = 10_000
 """How long a server waits for the next transaction before it answers with an empty range."""
 
-_FIRST_WAIT_MS = 500
+_UNCONFIRMED_WAIT_MS = 500
 """The wait in place of `_WAIT_MS` while the log is not known to reach the stream's position.
 
 This wait is shorter, because the stream raises ClientAhead only after several empty answers
@@ -61,7 +61,9 @@ class _Partition:
     """The state of one partition of a stream."""
 
     position: int
-    """The id of the last transaction that has arrived. At first, the stream begins after it."""
+    """The id of the last transaction that has arrived.
+
+    Before the first arrival, this is the id after which the stream begins."""
     held: int = 0
     """The number of ranges that have arrived and that the application has not taken."""
     open_request: OnAnswer | None = None
@@ -160,7 +162,7 @@ class StreamRanges:
 
         state.open_request = on_answer
         log_reaches_position = self._request_client.known_mark(partition) >= state.position
-        wait_ms = _WAIT_MS if log_reaches_position else _FIRST_WAIT_MS
+        wait_ms = _WAIT_MS if log_reaches_position else _UNCONFIRMED_WAIT_MS
         request = ReadRecords(state.position + 1, count, self._range_bytes, wait_ms)
         self._request_client.send(partition, request, on_answer)
 

@@ -92,7 +92,7 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            accepted, address = listening.accept()
+            peer_socket, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -108,10 +108,10 @@ class Listener:
             loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
             return
         if not self._accepted.enter(self.spec.name, f"{address[0]}:{address[1]}"):
-            accepted.close()
+            peer_socket.close()
             return
-        accepted.setblocking(False)
-        task = asyncio.get_running_loop().create_task(self._enter(accepted))
+        peer_socket.setblocking(False)
+        task = asyncio.get_running_loop().create_task(self._enter(peer_socket))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
 
@@ -119,7 +119,7 @@ class Listener:
         if self._socket is not None:
             asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
-    async def _enter(self, accepted: socket.socket) -> None:
+    async def _enter(self, peer_socket: socket.socket) -> None:
         """Make a connection of an accepted socket; if that fails, close the socket and log why."""
         peer = "?"
         connection: FrameConnection | None = None
@@ -137,13 +137,13 @@ class Listener:
             return connection
 
         try:
-            peer = "{}:{}".format(*accepted.getpeername())
+            peer = "{}:{}".format(*peer_socket.getpeername())
             context = self._tls.listening_context()
             if context is not None:
-                await self._expect_tls(accepted)
+                await self._expect_tls(peer_socket)
             await asyncio.get_running_loop().connect_accepted_socket(
                 new_connection,
-                accepted,
+                peer_socket,
                 ssl=context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if context else None,
             )
@@ -151,7 +151,7 @@ class Listener:
             # asyncio's exception has no text if the peer closed during the handshake.
             why = str(error) or "it ended the TLS handshake"
             log.warning("refused a %s connection of %s: %s", self.spec.name, peer, why)
-            accepted.close()
+            peer_socket.close()
             if connection is not None:
                 # asyncio does not report a failed TLS handshake to the connection itself
                 # (test_refused_peer_leaves_no_connection).
@@ -159,7 +159,7 @@ class Listener:
             else:
                 self._accepted.leave()
         except asyncio.CancelledError:
-            accepted.close()
+            peer_socket.close()
             if connection is None:
                 self._accepted.leave()
             raise
@@ -169,19 +169,19 @@ class Listener:
         self._connections.discard(connection)
         self._accepted.leave()
 
-    async def _expect_tls(self, accepted: socket.socket) -> None:
+    async def _expect_tls(self, peer_socket: socket.socket) -> None:
         """Wait for the peer's first byte, and raise OSError if it does not begin TLS."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
-        loop.add_reader(accepted, readable.set)
+        loop.add_reader(peer_socket, readable.set)
         try:
             async with asyncio.timeout(_TLS_HANDSHAKE_SECONDS):
                 await readable.wait()
         except TimeoutError:
             raise OSError(f"no TLS handshake within {_TLS_HANDSHAKE_SECONDS:g} s") from None
         finally:
-            loop.remove_reader(accepted)
-        first = accepted.recv(1, socket.MSG_PEEK)
+            loop.remove_reader(peer_socket)
+        first = peer_socket.recv(1, socket.MSG_PEEK)
         if first and first != b"\x16":
             raise OSError("the peer speaks plaintext, but this listener is set to TLS")
 

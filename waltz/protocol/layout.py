@@ -56,7 +56,7 @@ class _Form:
     """The form of a message in one protocol version.
 
     One struct packs and unpacks the *head*: the type byte and the numbers that directly follow it.
-    This is for speed: a server encodes and decodes three messages for each storage and batch.
+    This is for speed: a server encodes a request and decodes an answer for each storage and batch.
     """
 
     message: type
@@ -132,10 +132,12 @@ class MessageTable:
 
     def decode(self, body: bytes, version: int) -> Any:
         """Return the message in ``body``; raises MalformedMessage."""
-        code = body[0] if body else None
-        form = self._forms.get((code, version)) if code is not None else None
+        if not body:
+            raise MalformedMessage("empty message")
+        code = body[0]
+        form = self._forms.get((code, version))
         if form is None:
-            layout = self._by_code.get(code) if code is not None else None
+            layout = self._by_code.get(code)
             if layout is None or layout.since > version:
                 raise MalformedMessage(f"unknown message type: {code}")
             form = self._add_form(layout, version)

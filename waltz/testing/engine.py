@@ -1,7 +1,7 @@
 """The storage engine without threads: each step is done on the event loop. Touches the event loop.
 
 The engine handles all requests that arrive in one turn of the event loop in one step, as the thread
-of a busy storage does. A disk in memory does not block, so nothing else needs a thread.
+of a busy storage does. A disk in memory does not block, so no step needs a thread.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def storage_address(pool: str, namespace: str, port: int, ordinal: int) -> str:
     return f"{name}-{ordinal}.{name}.{namespace}.svc:{port}"
 
 
-def server_deployment(cluster: str) -> str:
+def servers(cluster: str) -> str:
     """Return the name of the Deployment of the servers and of their Service."""
     return f"{cluster}-server"
 

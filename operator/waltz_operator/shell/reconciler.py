@@ -194,7 +194,7 @@ class Reconciler:
                     failed,
                 )
                 return str(failed)
-            log.info("cluster %s/%s: %s", desired.namespace, desired.name, step)
+            log.info("cluster %s/%s: step done: %s", desired.namespace, desired.name, step)
             succeeded.append(step)
         return None
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from waltz.cli.log.archive import BadArchive, Form, Piece, Row, exported_up_to, from_json, pieces
 from waltz.cli.log.archive_files import find_pieces, read_piece, read_rows, write_piece
-from waltz.cli.log.import_record import Begun, ImportRecord
+from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.transactions import as_value
 from waltz.client import Transaction
 from waltz.protocol import ReqId
@@ -142,7 +142,7 @@ def test_gaps_and_overlaps_of_pieces_are_refused(first_id: int) -> None:
 def test_import_record_round_trip_keeps_partitions(tmp_path: Path) -> None:
     file, key = tmp_path / "record.json", uuid.UUID(int=5)
     assert ImportRecord.read(file, key).partitions == {}
-    known = ImportRecord(key, {3: Begun(41, [7, 9])})
+    known = ImportRecord(key, {3: PartitionImport(41, [7, 9])})
     known.write(file)
     assert ImportRecord.read(file, key) == known
     with pytest.raises(BadArchive, match="into another cluster"):
@@ -172,7 +172,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
 def test_import_record_write_flushes_file_and_then_directory(
     tmp_path: Path, flushed: list[tuple[str, list[str]]]
 ) -> None:
-    ImportRecord(uuid.UUID(int=5), {3: Begun(41, [7, 9])}).write(tmp_path / "record.json")
+    ImportRecord(uuid.UUID(int=5), {3: PartitionImport(41, [7, 9])}).write(tmp_path / "record.json")
     assert flushed == [
         ("record.json.new", ["record.json.new"]),
         (tmp_path.name, ["record.json"]),

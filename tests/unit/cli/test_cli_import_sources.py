@@ -11,7 +11,7 @@ import pytest
 
 from waltz.cli.log.archive import BadArchive, Form
 from waltz.cli.log.archive_files import write_piece
-from waltz.cli.log.import_record import Begun, ImportRecord
+from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.client import Transaction
 from waltz.protocol import ReqId
@@ -28,7 +28,7 @@ def lines(path: Path, ids: Iterable[tuple[int, int | None]]) -> Path:
 
 
 def known(sources: list[Source], base: int) -> ImportRecord:
-    return ImportRecord(uuid.UUID(int=1), {s.target: Begun(base) for s in sources})
+    return ImportRecord(uuid.UUID(int=1), {s.target: PartitionImport(base) for s in sources})
 
 
 def test_import_into_empty_log_keeps_ids(tmp_path: Path) -> None:

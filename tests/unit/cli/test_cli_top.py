@@ -75,7 +75,7 @@ def test_top_shows_rates_lag_and_recoveries() -> None:
     assert shown.value["servers"][0]["transactions_per_second"] == 15.0
     assert shown.value["storages"][1]["lag"] == 50
     _, partitions, _, storages = shown.tables
-    assert partitions.cells[0][-1] == "b:1: recovering"
+    assert partitions.cells[0][-1] == "b:1: not in session"
     assert storages.cells[0][-2] == "1.5"
 
 
@@ -86,5 +86,5 @@ def test_top_shows_processes_that_do_not_answer() -> None:
     replicas = shown.value["partitions"][0]["replicas"]
     assert [(r["available"], r["lag"]) for r in replicas] == [(False, None), (None, None)]
     assert shown.tables[0].cells[0][-1] == 2
-    assert shown.tables[1].cells[0][-1] == "a:1: off b:1: does not answer"
+    assert shown.tables[1].cells[0][-1] == "a:1: off or missing b:1: does not answer"
     assert shown.value["transactions_per_second"] is None

@@ -108,6 +108,6 @@ def test_checks_logged_flights_pass() -> None:
         Findings(TOTALS, 0, 0, 0, 1),
     ],
 )
-def test_checks_one_wrong_value_fails_one_check(findings: Findings) -> None:
+def test_one_wrong_value_fails_one_check(findings: Findings) -> None:
     checks = compare(TOTALS, findings)
     assert [check.holds for check in checks].count(False) == 1

@@ -117,7 +117,7 @@ REFUSALS: list[tuple[Callable[[], StorageMaps], str]] = [
     (lambda: add_storage_node(TWO, "c:0", 0, 9), "must be host:port"),
     (lambda: add_storage_node(TWO, "c d:1", 0, 9), "contains a blank or a slash"),
     (lambda: add_storage_node(TWO, "c:1", 0, 65536), "65536 is not a port"),
-    (lambda: remove_storage_node(TWO, "c:1"), "not in the cluster. Storages there are: a:1, b:1"),
+    (lambda: remove_storage_node(TWO, "c:1"), "not in the cluster; its storages are: a:1, b:1"),
     (lambda: remove_storage_node(TWO, "b:1"), "still has partitions 0, 1 assigned"),
     (lambda: assign_partitions(TWO, "a:1", [], 3), "No partition was given"),
     (lambda: assign_partitions(TWO, "a:1", [-1, 2], 3), "Partition -1 does not exist"),

@@ -30,7 +30,7 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
-def test_kept_memory_is_mapped_once_for_all_long_messages() -> None:
+def test_memory_of_a_long_message_is_reused_by_the_next() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -74,7 +74,7 @@ def test_congested_client_is_marked_until_it_reads_again(
     assert not peer.congested
 
 
-def test_client_that_reads_again_is_reported_to_every_partition(
+def test_client_no_longer_congested_is_reported_to_every_partition(
     host: Host, connection: ClientConnection
 ) -> None:
     connection.congested()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.feed_world import NAMES, Client, feed, is_ready, mount, put, run, world_with
-from tests.support.scripted_storages import append
+from tests.support.scripted_storages import World, append
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
 from waltz.protocol.frames import CLIENT_SERVER
 from waltz_server.core.effects import RetryFeeds
-from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS
+from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS, FeedKind
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -205,13 +205,51 @@ def test_lost_client_is_sent_no_more_feed() -> None:
     assert other.got == list(range(501, 1001))
 
 
-def test_feed_counters_balance() -> None:
+def open_feeds(world: World) -> dict[str, int]:
+    """Return the number of open feeds of each kind, as the dashboard calculates it."""
+    feeds = world.core.feeds
+    return {kind.value: feeds.added[kind] - feeds.removed[kind] for kind in FeedKind}
+
+
+def test_feed_counters_of_each_kind_balance_after_all_feeds_have_ended() -> None:
     world, clients = world_with(1500), [Client(n) for n in (1, 2)]
     for client in clients:
         mount(world, client, -1)
+    assert open_feeds(world) == {"real-time": 0, "catch-up": 2}
     run(world, *clients)
-    feeds = world.core.feeds
-    assert sum(feeds.added.values()) == sum(feeds.removed.values()) > 0
+    assert open_feeds(world) == {"real-time": 0, "catch-up": 0}
+    assert world.core.feeds.added[FeedKind.CATCH_UP] == 2
+
+
+def test_feed_counters_count_a_parked_feed_until_its_client_is_lost() -> None:
+    world, client = world_with(1500), Client(1, congested=True)
+    mount(world, client, -1)
+    run(world, client)
+    assert open_feeds(world) == {"real-time": 0, "catch-up": 1}
+    client.drain(world)
+    assert open_feeds(world) == {"real-time": 0, "catch-up": 1}
+    world.core.lost(client.peer)
+    assert open_feeds(world) == {"real-time": 0, "catch-up": 0}
+    assert world.core.feeds.added[FeedKind.CATCH_UP] == 1
+
+
+def test_feed_counters_count_a_feed_that_reaches_the_log_end_for_both_kinds() -> None:
+    world, client = world_with(1500), Client(1)
+    mount(world, client, 1500)
+    feed(world, client, -1)
+    run(world, client)
+    counts = {FeedKind.CATCH_UP: 1, FeedKind.REAL_TIME: 1}
+    assert world.core.feeds.added == world.core.feeds.removed == counts
+
+
+def test_feed_counters_count_one_feed_after_a_replacement() -> None:
+    world, client = world_with(1500), Client(1)
+    mount(world, client, 1500)
+    for position in (1500, -1, 1500):
+        feed(world, client, position)
+    assert open_feeds(world) == {"real-time": 1, "catch-up": 0}
+    world.core.lost(client.peer)
+    assert open_feeds(world) == {"real-time": 0, "catch-up": 0}
 
 
 def test_feeds_larger_than_the_cache_make_progress_in_turns() -> None:

@@ -112,7 +112,7 @@ async def test_stop_does_not_wait_for_a_partition_without_a_session(
     hosted.core.store.is_open = False
     await stopping
     assert hosted.closed
-    assert "unresolved" not in caplog.text, "it waited until the time limit"
+    assert "no outcome" not in caplog.text, "it waited until the time limit"
 
 
 async def test_stop_logs_appends_that_stay_unresolved(
@@ -124,7 +124,7 @@ async def test_stop_logs_appends_that_stay_unresolved(
     monkeypatch.setattr(node_module, "_FINISH_SECONDS", 0.05)
     await node.stop()
     assert hosted.closed
-    assert "3 appends unresolved after 0.05 s" in caplog.text
+    assert "3 appends have no outcome after 0.05 s" in caplog.text
 
 
 async def test_stop_keeps_overloaded_connections_paused(node: ServerNode, hosted: Hosted) -> None:

@@ -85,7 +85,7 @@ def test_decoding_any_flipped_bit_is_detected(data: list[bytes], draw: st.DataOb
 
 
 @given(DATA.filter(bool), st.integers(-2, 2), st.integers(-2, 2), st.integers(-50, 50))
-def test_decoding_unrequested_records_are_refused(
+def test_decoding_refuses_unrequested_records(
     data: list[bytes], first: int, count: int, size: int
 ) -> None:
     found = stored(wire_of(data))

@@ -210,7 +210,7 @@ def test_lost_disk_loses_nothing(absent: str, *, two_volumes: bool) -> None:
 
 
 @pytest.mark.parametrize("absent", ["b", "c"])
-def test_volume_of_an_earlier_moment_loses_nothing(absent: str) -> None:
+def test_one_volume_restored_from_older_snapshot_loses_nothing(absent: str) -> None:
     for copy in past(two_volumes=True).copies:
         check(partial(older_data, copy), two_volumes=True, absent=absent)
         check(partial(older_meta, copy), two_volumes=True, absent=absent)

@@ -103,7 +103,7 @@ THEIRS = st.one_of(st.none(), st.booleans())
 
 @settings(max_examples=300)
 @given(st.lists(st.one_of(OURS.map(lambda s: ("ours", s)), THEIRS.map(lambda a: ("theirs", a)))))
-def test_switch_is_on_only_if_both_programs_agree(
+def test_switch_is_on_only_if_this_version_and_0_13_2_have_it_on(
     updates: list[tuple[str, Any]],
 ) -> None:
     raw = fresh_entry(0)

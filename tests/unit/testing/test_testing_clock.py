@@ -37,7 +37,7 @@ def test_timeout_expires_at_its_virtual_time() -> None:
     assert run(work()) == pytest.approx(30)
 
 
-def test_program_that_waits_for_nothing_raises() -> None:
+def test_wait_without_any_timer_raises() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 

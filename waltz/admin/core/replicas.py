@@ -119,7 +119,7 @@ class ReplicaObservation:
         if storage in ports:
             return None
         known = ", ".join(sorted(ports)) or "none"
-        return f"Storage {storage} is not in the cluster. Storages there are: {known}."
+        return f"Storage {storage} is not in the cluster; its storages are: {known}."
 
     def held(self, storage: str, partition: int) -> HeldPartition | None:
         """Return the replica of ``partition`` that ``storage`` reports, None if it reports none."""

@@ -91,7 +91,7 @@ class Unassignment(Order):
         if change is not None or self.only is AssignmentSide.ZOOKEEPER:
             return change or Done()
         if self.force:
-            return self._wait_for_session_without(views) or self._forced_drop()
+            return self._wait_for_sessions_without_storage(views) or self._forced_drop()
         step = settle_removal(observation, views, frozenset({self.storage}))
         return step or self._drop(observation, views)
 
@@ -125,7 +125,7 @@ class Unassignment(Order):
         changes = (ReplicaChange(v.partition, v.replicas, v.replicas - leaving) for v in affected)
         return ChangeAssignment(tuple(changes)) if affected else None
 
-    def _wait_for_session_without(self, views: Views) -> Wait | None:
+    def _wait_for_sessions_without_storage(self, views: Views) -> Wait | None:
         users = [view.partition for view in views if self.storage in view.session_replicas]
         if not users:
             return None

@@ -15,7 +15,7 @@ import typer
 
 from waltz.cli.client_access import high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
-from waltz.cli.log.import_record import Begun, ImportRecord
+from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.cli.log.importing import Importer
 from waltz.cli.log.rows import imported
@@ -103,7 +103,8 @@ async def _import(
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
             # The first run records the end of the log; every run adds its client id.
-            known.partitions.setdefault(partition, Begun(mark)).clients.append(client.client_id)
+            recorded = known.partitions.setdefault(partition, PartitionImport(mark))
+            recorded.client_ids.append(client.client_id)
         if not new_ids:
             check_ids(sources, known)
         if not dry_run:
@@ -111,9 +112,9 @@ async def _import(
         before: dict[int, int] = {}
         importers: dict[int, Importer] = {}
         for partition, mark in marks.items():
-            begun = known.partitions[partition]
-            importers[partition] = Importer(client, partition, begun.clients, mark)
-            before[partition] = await importers[partition].count(begun.base, mark)
+            recorded = known.partitions[partition]
+            importers[partition] = Importer(client, partition, recorded.client_ids, mark)
+            before[partition] = await importers[partition].count(recorded.end_before, mark)
         missing = {source.target: source.count - before[source.target] for source in sources}
         if any(count < 0 for count in missing.values()):
             raise Failed(

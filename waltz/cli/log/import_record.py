@@ -17,11 +17,14 @@ from waltz.cli.log.durable_files import rename_durably
 
 
 @dataclass(slots=True)
-class Begun:
-    """The end of a partition's log when its import began, and the client ids of its runs."""
+class PartitionImport:
+    """The import into one partition: where its log ended before, and the client ids of all runs.
 
-    base: int
-    clients: list[int] = field(default_factory=list)
+    ``end_before`` is the id of the last transaction before the first run, -1 if there was none.
+    """
+
+    end_before: int
+    client_ids: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -29,7 +32,7 @@ class ImportRecord:
     """The record of an import into the cluster with the cluster key ``key``, by partition."""
 
     key: uuid.UUID
-    partitions: dict[int, Begun] = field(default_factory=dict)
+    partitions: dict[int, PartitionImport] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, key: uuid.UUID) -> ImportRecord:
@@ -38,8 +41,10 @@ class ImportRecord:
             value = json.loads(path.read_text())
             found = uuid.UUID(value["key"])
             partitions = {
-                int(partition): Begun(int(begun["base"]), [int(each) for each in begun["clients"]])
-                for partition, begun in value["partitions"].items()
+                int(partition): PartitionImport(
+                    int(recorded["base"]), [int(each) for each in recorded["clients"]]
+                )
+                for partition, recorded in value["partitions"].items()
             }
         except FileNotFoundError:
             return cls(key)
@@ -56,8 +61,8 @@ class ImportRecord:
         the record would append the same transactions again.
         """
         partitions = {
-            str(partition): {"base": begun.base, "clients": begun.clients}
-            for partition, begun in self.partitions.items()
+            str(partition): {"base": recorded.end_before, "clients": recorded.client_ids}
+            for partition, recorded in self.partitions.items()
         }
         new = path.with_name(f"{path.name}.new")
         new.write_text(json.dumps({"key": str(self.key), "partitions": partitions}, indent=2))

@@ -31,7 +31,7 @@ class Source:
 def check_ids(sources: Iterable[Source], known: ImportRecord) -> None:
     """Raise BadArchive if an id would change in a log that was empty when the import began."""
     for source in sources:
-        if source.displaced is None or known.partitions[source.target].base != NO_TRANSACTION:
+        if source.displaced is None or known.partitions[source.target].end_before != NO_TRANSACTION:
             continue
         was, becomes = source.displaced
         raise BadArchive(

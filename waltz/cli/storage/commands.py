@@ -61,7 +61,7 @@ def list_command(
             names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
             if unknown := sorted(set(storages or ()) - set(names)):
                 raise ChangeRefused(
-                    f"Storage {unknown[0]} is not in the cluster. Storages there are: "
+                    f"Storage {unknown[0]} is not in the cluster; its storages are: "
                     f"{', '.join(names) or 'none'}."
                 )
             queried = [name for name in names if not storages or name in storages]

@@ -30,8 +30,8 @@ class WatchedReplica:
         if self.available is None:
             return f"{self.storage}: does not answer"
         if not self.available:
-            return f"{self.storage}: off"
-        return "" if self.in_session else f"{self.storage}: recovering"
+            return f"{self.storage}: off or missing"
+        return "" if self.in_session else f"{self.storage}: not in session"
 
 
 Replicas = tuple[WatchedReplica, ...]

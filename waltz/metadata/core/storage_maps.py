@@ -251,7 +251,7 @@ def _unknown(maps: StorageMaps, storage: str) -> ChangeRefused:
     if storage in maps.groups.groups:
         return _half_known(storage)
     known = ", ".join(maps.groups.groups) or "none"
-    return ChangeRefused(f"Storage {storage} is not in the cluster. Storages there are: {known}.")
+    return ChangeRefused(f"Storage {storage} is not in the cluster; its storages are: {known}.")
 
 
 def _partitions(ids: Iterable[int]) -> str:

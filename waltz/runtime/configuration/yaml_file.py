@@ -23,7 +23,7 @@ _YAML_ERRORS = (
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used. The text names the file, the key and what to do."""
+    """The configuration cannot be used. The text names the file or the setting, and the reason."""
 
 
 class _Loader(yaml.SafeLoader):

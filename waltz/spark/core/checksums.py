@@ -73,9 +73,12 @@ def match(pieces: Any, crcs: Crcs) -> bool:
     content = pieces.buffers()[2]
     if padded_total > total:
         content = _padded(pieces, longest)
-        # crc32(zeros + piece) == crc32(piece) ^ crc32(len(piece) zeros) ^ crc32(``longest`` zeros),
-        # if zeros and piece together have the length ``longest``: the formula for two pieces,
-        # applied to zeros and piece, and to zeros and as many zeros as the piece is long.
+        # Let p be a piece, z its padding, and o as many zeros as p is long: z + p and z + o
+        # have the length ``longest``. The formula for two pieces gives:
+        #   crc32(z + p) == shift(crc32(z), len(p)) ^ crc32(p)
+        #   crc32(z + o) == shift(crc32(z), len(p)) ^ crc32(o)
+        # The xor of these two equations removes the shift:
+        #   crc32(z + p) == crc32(p) ^ crc32(o) ^ crc32(z + o)
         crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))
     return crc32(memoryview(content)[:padded_total]) == concatenated(crcs, longest)
 

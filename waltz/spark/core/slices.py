@@ -34,8 +34,8 @@ class PositionMissing(OptionError):
         super().__init__(
             f"{what} is transaction {position} of partition {partition}, but that log ends at "
             f"{mark}: the position belongs to another cluster, or the log was lost and restored. "
-            "Correct the position, or set the option missingPositions to continue, which replaces "
-            "the position by the present end"
+            "Correct the position, or set the option missingPositions to 'continue': the log's "
+            "present end then replaces the position"
         )
         self.partition = partition
         self.position = position

@@ -155,12 +155,14 @@ class ActivePartition(Generic[DataT]):
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
         """Return the draft that ``context`` builds, None if it builds none. Runs on any thread.
 
-        If ``context`` builds no draft, its ``on_completion(False)`` is called. If ``execute``
-        raises an error, ``on_exception`` is called, and the error is raised again.
+        If it builds none, ``context.on_completion(False)`` is called. If
+        ``context.execute`` raises an error, ``context.on_exception`` is called, and the error is
+        raised again.
 
-        The locks of the draft are checked against the mark, which is read before ``execute``. A
-        transaction that is applied during ``execute`` may not be visible to ``execute``. With a
-        mark that is read later, a conflict with this transaction would not be detected.
+        The locks of the draft are checked against the mark. The mark is read before
+        ``context.execute`` is called: a transaction that is applied during the call may not be
+        visible to ``context.execute``. With a mark that is read after the call, a conflict with
+        this transaction would not be detected.
         """
         mark = self.mark
         builder: TransactionBuilder[DataT] = TransactionBuilder()
@@ -174,7 +176,7 @@ class ActivePartition(Generic[DataT]):
         return draft
 
     async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT]) -> None:
-        """Append ``draft``. After a lock failure, call ``execute`` again and append its new draft.
+        """Append ``draft``. After a lock failure, call `execute` again and append the new draft.
 
         Returns when the transaction is in the log, or will not be appended any more. In the first
         case, the context ends when the transaction was applied, or when `run` ends.
@@ -184,7 +186,7 @@ class ActivePartition(Generic[DataT]):
             committed = await self._append_with_retries(submitted, draft)
         finally:
             # A context whose transaction is in the log is removed when the transaction was applied
-            # (`_report_application`), or will not be applied (`_conclude`).
+            # (`_call_on_application`), or will not be applied (`_conclude`).
             if not committed:
                 self.open_contexts.remove(submitted.number)
 
@@ -289,7 +291,7 @@ class ActivePartition(Generic[DataT]):
             delivery = self._progress.next(transaction)
             if delivery is None:
                 continue
-            self._report_completion(delivery)
+            self._call_on_completion(delivery)
             try:
                 self._application.apply_transaction(transaction)
             except Exception as error:
@@ -297,19 +299,19 @@ class ActivePartition(Generic[DataT]):
                 return False
             self._progress.applied(transaction)
             if delivery.context is not None:
-                self._report_application(delivery.context)
+                self._call_on_application(delivery.context)
             if self._waiting:
                 # `applied_up_to` must not wait for the rest of the batch.
                 self._loop.call_soon_threadsafe(self._notify)
         return True
 
-    def _report_completion(self, delivery: Delivery[SubmittedContext[DataT]]) -> None:
+    def _call_on_completion(self, delivery: Delivery[SubmittedContext[DataT]]) -> None:
         """Call ``on_completion(True)`` if the delivery requires it. Runs on an applying thread."""
         if delivery.context is not None and delivery.call_on_completion:
             self._metrics.completion.add(time.monotonic() - delivery.context.submitted_at)
             self._call(delivery.context.context.on_completion, True)
 
-    def _report_application(self, submitted: SubmittedContext[DataT]) -> None:
+    def _call_on_application(self, submitted: SubmittedContext[DataT]) -> None:
         """Call ``on_application`` and end the context. Runs on an applying thread."""
         self._metrics.application.add(time.monotonic() - submitted.submitted_at)
         self._call(submitted.context.on_application)
@@ -321,7 +323,7 @@ class ActivePartition(Generic[DataT]):
         Their ``on_completion(True)`` is called, unless it was called before.
         """
         for delivery in self._progress.abandon():
-            await self._workers.apply(self._report_completion, delivery)
+            await self._workers.apply(self._call_on_completion, delivery)
             assert delivery.context is not None
             self.open_contexts.remove(delivery.context.number)
 

@@ -54,7 +54,7 @@ def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
             )
             for component in accounts
         ),
-        manifest(cluster, "Service", names.server_deployment(name), object_labels, service),
+        manifest(cluster, "Service", names.servers(name), object_labels, service),
     )
 
 
@@ -76,7 +76,7 @@ def server_deployment(cluster: WaltzCluster) -> Manifest:
         }
     }
     object_labels = names.labels(name, Component.SERVER)
-    return manifest(cluster, "Deployment", names.server_deployment(name), object_labels, content)
+    return manifest(cluster, "Deployment", names.servers(name), object_labels, content)
 
 
 def _pod(cluster: WaltzCluster) -> dict[str, Any]:
@@ -101,7 +101,8 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
                     {"name": "http", "containerPort": spec.http_port},
                 ],
                 volumeMounts=mounts,
-                # The HTTP port opens when the server has joined the cluster.
+                # The HTTP port opens when the server listens for clients and has its id.
+                # The server then joins the cluster in the background.
                 startupProbe=http_probe("/ping", spec.http_port, period=2, failures=60),
                 livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
                 readinessProbe=http_probe("/ping", spec.http_port, period=5, failures=2),

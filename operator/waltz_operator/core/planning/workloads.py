@@ -101,7 +101,7 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
         )
     }
     keys |= {ObjectKey("StatefulSet", names.storage_set(_name(pool))) for pool in pools}
-    keys.add(ObjectKey("Deployment", names.server_deployment(desired.name)))
+    keys.add(ObjectKey("Deployment", names.servers(desired.name)))
     secret = tls_secret_name(desired.cluster)
     if secret is not None:
         keys.add(ObjectKey("Secret", secret))

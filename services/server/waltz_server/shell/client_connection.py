@@ -247,7 +247,11 @@ class ClientConnection(FrameHandler):
             await self._host.prefer(partitions, preferred)
         except PolicyError as error:
             log.warning(
-                "preferred partitions %s changed, assignment not changed yet: %s", partitions, error
+                "preferred partitions %s: %s; cannot compute the assignment now, it changes with "
+                "the next change of the membership: %s",
+                "added" if preferred else "removed",
+                ", ".join(map(str, partitions)),
+                error,
             )
         self._send(_preference_answer(req_id, preferred, result=True))
 

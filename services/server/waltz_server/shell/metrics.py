@@ -20,6 +20,7 @@ from waltz.runtime.metrics import (
     value,
 )
 from waltz.runtime.version import build_version
+from waltz_server.core.reads.feed_schedule import FeedKind
 from waltz_server.shell.hosted_partition import HostedPartition
 from waltz_server.shell.node import ServerNode
 
@@ -148,16 +149,17 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
     Family(
         "waltz_server_partition_feeds_added_total",
         Kind.COUNTER,
-        "feeds that began, by distance from the log's end: near is real-time, far is catch-up",
+        "feeds that began at this distance from the log's end, or came to it: near is real-time, "
+        "far is catch-up",
         (
             value(
                 "total-real-time-feed-context-added",
-                lambda hosted: hosted.core.feeds.added["real-time"],
+                lambda hosted: hosted.core.feeds.added[FeedKind.REAL_TIME],
                 "near",
             ),
             value(
                 "total-catchup-feed-context-added",
-                lambda hosted: hosted.core.feeds.added["catchup"],
+                lambda hosted: hosted.core.feeds.added[FeedKind.CATCH_UP],
                 "far",
             ),
         ),
@@ -166,16 +168,17 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
     Family(
         "waltz_server_partition_feeds_removed_total",
         Kind.COUNTER,
-        "feeds that ended, by distance from the log's end: near is real-time, far is catch-up",
+        "feeds that ended at this distance from the log's end, or left it: near is real-time, "
+        "far is catch-up",
         (
             value(
                 "total-real-time-feed-context-removed",
-                lambda hosted: hosted.core.feeds.removed["real-time"],
+                lambda hosted: hosted.core.feeds.removed[FeedKind.REAL_TIME],
                 "near",
             ),
             value(
                 "total-catchup-feed-context-removed",
-                lambda hosted: hosted.core.feeds.removed["catchup"],
+                lambda hosted: hosted.core.feeds.removed[FeedKind.CATCH_UP],
                 "far",
             ),
         ),

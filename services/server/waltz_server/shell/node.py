@@ -313,7 +313,8 @@ class ServerNode:
         ):
             if loop.time() > deadline:
                 log.warning(
-                    "%d appends unresolved after %g s: their clients look for them in the log",
+                    "stopping: %d appends have no outcome after %g s, not waiting any longer; "
+                    "their clients look for them in the log",
                     unfinished,
                     _FINISH_SECONDS,
                 )

@@ -135,7 +135,9 @@ class ServerConnection(FrameHandler):
         self._clock = clock
         self._intake: _Intake[Arrival] = _Intake(submit)
         self._sessions: dict[int, int] = {}
-        """The highest session id of this peer's requests to each partition."""
+        """The highest session id of this peer's requests to each partition.
+
+        Reads of committed records are not counted: they need no session."""
 
     def ready(self, connection: FrameConnection) -> None:
         """Store the connection, whose handshake is complete.
@@ -168,7 +170,7 @@ class ServerConnection(FrameHandler):
         self._intake.add(arrivals)
 
     def lost(self, reason: str) -> None:
-        """Drop the waiting requests. Requests under way are done, but their answers are dropped."""
+        """Drop the waiting requests. Requests under way continue; their answers are dropped."""
         self._intake.proceed()
 
     def writable(self) -> None:
@@ -176,7 +178,7 @@ class ServerConnection(FrameHandler):
         self._intake.proceed()
 
     def _note_session(self, request: storage.Message) -> None:
-        """Log which peer begins a session.
+        """Log that this connection uses a session for the first time.
 
         A request with a wrong session id may block all servers (`fencing.is_possible`). Then this
         line shows its sender.
@@ -233,7 +235,7 @@ class AdminConnection(FrameHandler):
         self._intake.add([(_LIST_WEIGHT, decoded(admin.decode, body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
-        """Drop the waiting requests. Requests under way are done, but their answers are dropped."""
+        """Drop the waiting requests. Requests under way continue; their answers are dropped."""
         self._intake.proceed()
 
     def writable(self) -> None:

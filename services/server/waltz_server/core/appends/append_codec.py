@@ -38,20 +38,20 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     """Return the partition and the append of a message body; raises MalformedMessage."""
     try:
         client, generation, partition, _, mark = _HEAD.unpack_from(body, 1)
-        writes, lock, reads, appends = _ONE_WRITE_LOCK.unpack_from(body, _LOCKS_OFFSET)
-        read: Locks = ()
-        append: Locks = ()
-        if version >= APPEND_LOCKS_SINCE and writes == 1 and reads == 0 and appends == 0:
+        num_write, lock, num_read, num_append = _ONE_WRITE_LOCK.unpack_from(body, _LOCKS_OFFSET)
+        read_locks: Locks = ()
+        append_locks: Locks = ()
+        if version >= APPEND_LOCKS_SINCE and (num_write, num_read, num_append) == (1, 0, 0):
             # Most appends have one write lock and no other, so this form is decoded in one step.
-            write: Locks = (lock,)
+            write_locks: Locks = (lock,)
             at = _LOCKS_OFFSET + _ONE_WRITE_LOCK.size
         else:
-            write, at = _locks(body, _LOCKS_OFFSET)
+            write_locks, at = _locks(body, _LOCKS_OFFSET)
             if version >= READ_LOCKS_SINCE:
-                read, at = _locks(body, at)
+                read_locks, at = _locks(body, at)
             if version >= APPEND_LOCKS_SINCE:
-                append, at = _locks(body, at)
-            check_locks(len(write) + len(read) + len(append))
+                append_locks, at = _locks(body, at)
+            check_locks(len(write_locks) + len(read_locks) + len(append_locks))
         (length,) = _INT.unpack_from(body, at + _LENGTH_OFFSET)
     except struct.error:
         raise MalformedMessage("append cut off") from None
@@ -61,7 +61,9 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     if crc32(body[at + _DATA_OFFSET : -_CHECKSUM_BYTES]) != checksum:
         raise MalformedMessage("data does not match its checksum")
     req_id, tail = body[_REQ_ID_PLACE], body[at:]
-    return partition, Append(client, generation, req_id, tail, mark, write, read, append)
+    return partition, Append(
+        client, generation, req_id, tail, mark, write_locks, read_locks, append_locks
+    )
 
 
 def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
@@ -76,14 +78,16 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
         appends = []
         num_locks = 0
         for seq in range(first_seq, first_seq + count):
-            write, at = _locks(body, at)
-            read, at = _locks(body, at)
-            append, at = _locks(body, at)
-            num_locks += len(write) + len(read) + len(append)
+            write_locks, at = _locks(body, at)
+            read_locks, at = _locks(body, at)
+            append_locks, at = _locks(body, at)
+            num_locks += len(write_locks) + len(read_locks) + len(append_locks)
             end = _end_of_tail(body, at)
             req_id = _REQ_ID.pack(client, generation, partition, wrapped(seq))
             tail = body[at:end]
-            one = Append(client, generation, req_id, tail, mark, write, read, append)
+            one = Append(
+                client, generation, req_id, tail, mark, write_locks, read_locks, append_locks
+            )
             one.batch = body[_REQ_ID_PLACE]
             appends.append(one)
             at = end

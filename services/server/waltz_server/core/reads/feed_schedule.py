@@ -2,16 +2,19 @@
 
 Source: spec/behaviour.md section 7.
 
-A real-time feed is close to the log's end. Real-time feeds are served at each commit, the feed with
-the lowest position first; a feed whose connection is congested is passed over. A catch-up feed is
-far behind. Catch-up feeds take turns, so that they never delay the real-time feeds. A catch-up feed
-whose connection is congested is parked until the client has read enough.
+A feed that is close to the log's end when it is queued is a real-time feed, and remains a real-time
+feed until it ends. Real-time feeds are served at each commit, the feed with the lowest position
+first; a feed whose connection is congested is passed over. The other feeds are catch-up feeds.
+Catch-up feeds take turns, so that they never delay the real-time feeds. After its turn, a catch-up
+feed is queued again, and may become a real-time feed. A catch-up feed whose connection is congested
+is parked until the client has read enough.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 
 from waltz.protocol.client_server import FeedSuspended, MountResponse, encode
 from waltz_server.core.peer import Peer
@@ -21,17 +24,26 @@ TURN_TRANSACTIONS = 512
 """Transactions that a feed gets in one turn."""
 
 
+class FeedKind(Enum):
+    """How a feed is served."""
+
+    REAL_TIME = "real-time"
+    CATCH_UP = "catch-up"
+
+
 @dataclass(eq=False, slots=True)
 class Feed:
     """One client's feed, which has reached ``position``.
 
     The feed ends after ``remaining`` more transactions; then the client gets the message ``end``.
+    ``kind`` is None until `FeedSchedule.open` queues the feed.
     """
 
     peer: Peer
     position: int
     remaining: int
     end: FeedSuspended | MountResponse
+    kind: FeedKind | None = None
 
 
 class FeedSchedule:
@@ -43,11 +55,13 @@ class FeedSchedule:
         self._real_time: list[Feed] = []
         self._catch_up: deque[Feed] = deque()
         self._parked: set[Feed] = set()
-        self.added = {"real-time": 0, "catchup": 0}
-        """For metrics: how often a feed was queued as a feed of this kind."""
-        self.removed = {"real-time": 0, "catchup": 0}
-        """For metrics: how many feeds of both kinds reached their end (as real-time), and after how
-        many turns a feed was queued again (as catchup)."""
+        self.added = dict.fromkeys(FeedKind, 0)
+        """For metrics: how many feeds began with this kind, or changed to it."""
+        self.removed = dict.fromkeys(FeedKind, 0)
+        """For metrics: how many feeds of this kind ended, or changed to the other kind.
+
+        ``added`` minus ``removed`` is the number of the open feeds of a kind. A feed that waits for
+        headers or is parked is still open."""
 
     def open(self, feed: Feed, high_water_mark: int) -> None:
         """Begin ``feed``, which replaces the earlier feed of its connection."""
@@ -59,6 +73,7 @@ class FeedSchedule:
         """End the feed of a connection, if it has one."""
         feed = self._feeds.pop(peer, None)
         if feed is not None:
+            self._set_kind(feed, None)
             self._real_time = [f for f in self._real_time if f is not feed]
             self._parked.discard(feed)
             if feed in self._catch_up:
@@ -84,7 +99,6 @@ class FeedSchedule:
     def turned(self, feed: Feed, high_water_mark: int) -> None:
         """Queue a feed again after its turn, as a real-time or a catch-up feed."""
         if self.is_open(feed):
-            self.removed["catchup"] += 1
             self._enqueue(feed, high_water_mark)
 
     def unpark(self, peer: Peer, high_water_mark: int) -> bool:
@@ -121,14 +135,23 @@ class FeedSchedule:
         out = in_version(frames[: wanted * FRAME_BYTES], feed.peer.version)
         if feed.remaining == 0:
             out += encode(feed.end, feed.peer.version)
-            self.removed["real-time"] += 1
             self.close(feed.peer)
         return out
 
     def _enqueue(self, feed: Feed, high_water_mark: int) -> None:
         if high_water_mark - feed.position < self._threshold:
+            self._set_kind(feed, FeedKind.REAL_TIME)
             self._real_time.append(feed)
-            self.added["real-time"] += 1
         else:
+            self._set_kind(feed, FeedKind.CATCH_UP)
             self._catch_up.append(feed)
-            self.added["catchup"] += 1
+
+    def _set_kind(self, feed: Feed, kind: FeedKind | None) -> None:
+        """Count the change of a feed's kind; None: the feed ends."""
+        if kind is feed.kind:
+            return
+        if feed.kind is not None:
+            self.removed[feed.kind] += 1
+        if kind is not None:
+            self.added[kind] += 1
+        feed.kind = kind

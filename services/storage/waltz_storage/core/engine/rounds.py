@@ -1,4 +1,7 @@
-"""Pure. A round: appends of several partitions that become durable together."""
+"""Pure. A round: appends of several partitions that are written and flushed in one pass.
+
+The part of each partition becomes durable by itself.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ Answer = tuple[Reply, Any]
 class AppendJob:
     """A server's append.
 
-    ``version`` is the protocol version of its connection. ``reply`` is called with its answer. It
-    has ``arrived`` at this time, in seconds of the shell's clock.
+    ``version`` is the protocol version of its connection. ``reply`` is called with the
+    answer. ``arrived`` is when the request arrived, in seconds of the shell's clock.
     """
 
     request: storage.AppendRequest

@@ -35,7 +35,7 @@ BULK_LIMIT_BYTES = 16 << 20
 A copy of a replica makes many such requests."""
 
 _MAX_HEADERS = 1 << 14
-_NOT_COUNTED = "other"
+_WITHOUT_METRIC = "other"
 
 _COUNTERS: dict[type, str] = {
     storage.LastSessionInfoRequest: "last-session-info-request",
@@ -67,10 +67,10 @@ class StoragePartition:
         self.appended_records = 0
         self.append_latency = Timer()
         self._control = control
-        # The fence is the higher of two values. Each value is written by one thread at a time, so
-        # that no update is lost without a lock. The engine's thread writes the first one when a
-        # request arrives. The thread that uses the partition writes the second one when it admits a
-        # request (`test_fence_raised_during_admission_is_not_lowered`).
+        # The fence is the higher of two values. Each value is written by one thread at a time,
+        # so no update is lost, although there is no lock. The engine's thread writes the first
+        # value when a request arrives. The thread that uses the partition writes the second value
+        # when it admits a request (`test_fence_raised_during_admission_is_not_lowered`).
         self._highest_arrived = self.info.session_id
         self._highest_admitted = self.info.session_id
 
@@ -82,7 +82,7 @@ class StoragePartition:
     def raise_fence(self, request: storage.Request) -> None:
         """Refuse requests of sessions older than that of ``request``, which has arrived.
 
-        Only the thread that receives all requests may call this.
+        Only the thread that runs `Engine.step` may call this.
         """
         if raises_fence(request) and is_possible(request.session_id, self.info):
             self._highest_arrived = max(self._highest_arrived, request.session_id)
@@ -99,7 +99,7 @@ class StoragePartition:
 
     def handle(self, request: storage.Request, version: int) -> storage.Response:
         """Execute any request other than an append; raises RequestRefused, DiskFailed."""
-        self.requests[_COUNTERS.get(type(request), _NOT_COUNTED)] += 1
+        self.requests[_COUNTERS.get(type(request), _WITHOUT_METRIC)] += 1
         self.admit(request, version)
         context = (request.session_id, request.seq_num, request.partition)
         match request:
