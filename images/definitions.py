@@ -42,10 +42,23 @@ class Image:
 
 
 _PYTHON = ("PYTHONPATH=/app", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
+_PROGRAMS = ROOT / "images" / "bin"
 
 
-def _python(component: str, *extras: str) -> Image:
-    return Image(component, (component, *extras), ("python3", "-m", f"waltz_{component}"), _PYTHON)
+def _python(component: str, *extras: str, programs: tuple[str, ...] = ()) -> Image:
+    """Return the image of a component whose process is Python code.
+
+    Its own program and ``programs`` are on the PATH. They are files of this repository, because the
+    programs that pip installs name the interpreter of the image in which pip ran.
+    """
+    own = (*programs, f"waltz-{component}")
+    return Image(
+        component,
+        (component, *extras),
+        ("python3", "-m", f"waltz_{component}"),
+        _PYTHON,
+        files={f"/usr/local/bin/{name}": _PROGRAMS / name for name in own},
+    )
 
 
 _SPARK = (
@@ -58,7 +71,7 @@ _SPARK = (
 
 IMAGES = (
     # The server's image also contains the command line, which client pods run.
-    _python("server", "cli"),
+    _python("server", "cli", programs=("waltz",)),
     _python("storage"),
     _python("operator"),
     Image("zookeeper", (), ("/opt/zookeeper/start",), java=True),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,37 @@ def test_layers_are_joined_by_the_configured_tool(tmp_path: Path) -> None:
     assert arguments[arguments.index("-t") + 1] == f"docker.io/library/{image.tag}"
     assert f"{tmp_path}/home=/opt/zookeeper" in arguments
     assert arguments[-1] == "1000:1000"
+
+
+@pytest.mark.parametrize(
+    ("component", "programs"),
+    [
+        ("server", {"waltz", "waltz-server"}),
+        ("storage", {"waltz-storage"}),
+        ("operator", {"waltz-operator"}),
+    ],
+)
+def test_programs_of_an_image_are_on_its_path(component: str, programs: set[str]) -> None:
+    image = next(each for each in IMAGES if each.component == component)
+    assert {f"/usr/local/bin/{name}" for name in programs} <= image.files.keys()
+    assert not any(each.startswith("PATH=") for each in image.environment)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "images" / "bin").iterdir()), ids=lambda f: f.name)
+def test_program_of_an_image_runs_the_entry_point_of_the_distribution(file: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module = project["scripts"][file.name].partition(":")[0].removesuffix(".main")
+    assert file.read_text() == f'#!/bin/sh\nexec python3 -m {module} "$@"\n'
+    assert file.stat().st_mode & 0o111 == 0o111
+    assert find_spec(f"{module}.__main__") is not None
+
+
+def test_docker_sees_every_file_of_the_images() -> None:
+    shown = [
+        ROOT / line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().split()
+        if line.startswith("!")
+    ]
+    for image in IMAGES:
+        for file in image.files.values():
+            assert any(file.is_relative_to(place) for place in shown), file
