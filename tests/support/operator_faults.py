@@ -136,7 +136,9 @@ class FaultyKube:
     def _find(self, kind: str, name: str) -> dict[str, Any] | None:
         match kind:
             case "WaltzCluster":
-                return self._world.cluster
+                cluster = self._world.cluster
+                named = cluster is not None and cluster["metadata"]["name"] == name
+                return cluster if named else None
             case "StoragePool":
                 return self._world.pools.get(name)
             case _:

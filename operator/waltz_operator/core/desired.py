@@ -15,12 +15,14 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 class DesiredCluster:
     """A WaltzCluster and its existing pools, in the order of its ``spec.pools``.
 
-    ``operator_namespace`` is the namespace in which the operator runs.
+    ``operator_namespace`` is the namespace in which the operator runs. ``vanished_owners`` are the
+    names of clusters that a pool's label names, and that no longer exist.
     """
 
     cluster: WaltzCluster
     pools: tuple[StoragePool, ...]
     operator_namespace: str = "waltz-system"
+    vanished_owners: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

@@ -89,7 +89,7 @@ class DeleteObject:
 class IssueCertificates:
     """Create the missing TLS secrets, or renew the certificate of the processes if ``renew``.
 
-    An existing certificate authority is kept.
+    An existing certificate authority is kept. A new one is created only if no certificate exists.
     """
 
     renew: bool

@@ -154,6 +154,12 @@ class Executor:
         secret_name = names.authority_secret(name)
         found = await self._kube.get("Secret", namespace, secret_name)
         if found is None:
+            in_use = names.tls_secret(name)
+            if await self._kube.get("Secret", namespace, in_use) is not None:
+                raise KubeError(
+                    f"the secret {secret_name} is lost, and the secret {in_use} has certificates "
+                    "that it signed: no new authority is created"
+                )
             authority = make_authority(name)
             data = {"tls.crt": authority.certificate, "tls.key": authority.key}
             await self._kube.create(_secret(cluster, secret_name, data))

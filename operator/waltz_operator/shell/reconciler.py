@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -160,7 +160,17 @@ class Reconciler:
             *(self._kube.get("StoragePool", namespace, name) for name in cluster.spec.pools)
         )
         existing = tuple(_decode(StoragePool, pool) for pool in pools if pool is not None)
-        return DesiredCluster(cluster, existing, self._operator_namespace)
+        owners = {pool.metadata.labels.get(CLUSTER_LABEL, "") for pool in existing}
+        vanished = await self._vanished(namespace, owners - {"", cluster.metadata.name})
+        return DesiredCluster(cluster, existing, self._operator_namespace, vanished)
+
+    async def _vanished(self, namespace: str, clusters: Set[str]) -> frozenset[str]:
+        """Return the names of the ``clusters`` that do not exist."""
+        names = sorted(clusters)
+        found = await asyncio.gather(
+            *(self._kube.get("WaltzCluster", namespace, name) for name in names)
+        )
+        return frozenset(name for name, live in zip(names, found, strict=True) if live is None)
 
     async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> str | None:
         """Perform the steps until one fails; return the reason for the failure, None without it."""

@@ -93,6 +93,16 @@ async def test_issue_with_an_unusable_authority_fails(data: dict[str, str] | Non
         await Executor(world.desired(), kube, environment).perform(IssueCertificates(renew=True))
 
 
+async def test_issue_creates_no_authority_while_certificates_of_a_lost_one_exist() -> None:
+    world = world_with_secret("log-tls", {"ca.crt": _JUNK, "tls.crt": _JUNK, "tls.key": _JUNK})
+    environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
+    kube = cast(Kube, FaultyKube(world, Faults()))
+    for renew in (False, True):
+        with pytest.raises(StepFailed, match="the secret log-authority is lost"):
+            await Executor(world.desired(), kube, environment).perform(IssueCertificates(renew))
+    assert ObjectKey("Secret", "log-authority") not in world.objects
+
+
 async def test_malformed_counter_of_an_incomplete_cluster_is_observed_as_malformed() -> None:
     world = World(cluster_resource(), [])
     desired, store = world.desired(), MemoryZooKeeper().connect()

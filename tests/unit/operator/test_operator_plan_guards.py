@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tests.support.operator_world import World, Znodes, cluster_resource, pool_resource
 from waltz.admin.core.replicas import StorageReplicas
 from waltz.metadata.core.storage_maps import add_storage_node
-from waltz_operator.core.names import FINALIZER
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import Incomplete, Present, Unreachable
 from waltz_operator.core.planning import plan
@@ -20,10 +20,12 @@ from waltz_operator.core.status import cluster_status, has_quorum
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
+    ClaimPool,
     ClusterPlan,
     CreateMetadata,
     DeleteMetadata,
     IssueCertificates,
+    ReleasePool,
 )
 
 ROUNDS = 20
@@ -229,6 +231,37 @@ def test_certificates_are_renewed_thirty_days_before_they_expire() -> None:
         assert [step for step in steps if isinstance(step, IssueCertificates)] == (
             [IssueCertificates(renew=True)] if renewed else []
         )
+
+
+def test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person() -> None:
+    """Processes with certificates of a new authority could not connect to the others."""
+    world = started(tls={"mode": "Operator"})
+    del world.objects[ObjectKey("Secret", "log-authority")]
+    for days in (None, 300.0, 29.0):
+        decided = plan(world.desired(), replace(world.observed(), certificate_days=days))
+        assert not [step for step in decided.steps if isinstance(step, IssueCertificates)]
+        assert "secret log-authority is lost" in decided.problems[0]
+        assert "delete the secret log-tls" in decided.problems[0]
+    world.objects[ObjectKey("Secret", "log-tls")]["data"].pop("tls.key")
+    assert not [s for s in next_plan(world).steps if isinstance(s, IssueCertificates)]
+    del world.objects[ObjectKey("Secret", "log-tls")]
+    assert IssueCertificates(renew=False) in next_plan(world).steps
+
+
+def test_pool_of_a_cluster_that_no_longer_exists_is_released_and_claimed() -> None:
+    world = new_world()
+    world.pools["a"]["metadata"]["labels"] = {CLUSTER_LABEL: "other"}
+    for step in next_plan(world).steps:
+        world.perform(step)
+    decided = next_plan(world)
+    assert "belongs to WaltzCluster other" in decided.problems[0], "that cluster exists"
+    assert ReleasePool("a") not in decided.steps
+    decided = plan(replace(world.desired(), vanished_owners=frozenset({"other"})), world.observed())
+    assert not decided.problems
+    assert ReleasePool("a") in decided.steps
+    assert ClaimPool("a", "log") not in decided.steps, "each patch needs the version before it"
+    world.perform(ReleasePool("a"))
+    assert ClaimPool("a", "log") in next_plan(world).steps
 
 
 @pytest.mark.parametrize(("away", "expected"), [(0, True), (1, True), (2, False), (3, False)])

@@ -40,8 +40,15 @@ Damage = Callable[[World, random.Random], None]
 
 
 def delete_object(world: World, dice: random.Random) -> None:
+    """Delete an object, and the certificates together with their authority.
+
+    The loss of the authority alone is a problem for a person: see test_operator_plan_guards.py.
+    """
     if world.objects:
-        del world.objects[dice.choice(sorted(world.objects))]
+        lost = dice.choice(sorted(world.objects))
+        del world.objects[lost]
+        if lost == ObjectKey("Secret", "log-authority"):
+            world.objects.pop(ObjectKey("Secret", "log-tls"), None)
 
 
 def edit_object(world: World, dice: random.Random) -> None:

@@ -21,6 +21,7 @@ from tests.support.operator_faults import (
 from tests.support.operator_world import NAMESPACE, World, Znodes, cluster_resource, pool_resource
 from waltz.metadata import MetadataStore
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.status import cluster_status
 from waltz_operator.core.steps import AddFinalizer, ClusterPlan
@@ -383,6 +384,19 @@ async def test_deletion_keeps_the_root_if_it_has_foreign_znodes(nested: bool) ->
     await operation.until_done()
     assert operation.world.cluster is None
     assert (await session.get(root) is not None) is nested
+
+
+async def test_pool_of_a_vanished_cluster_becomes_usable_for_another_cluster() -> None:
+    """A cluster whose finalizer was removed by hand has not released its pools."""
+    operation = Operation(Faults())
+    operation.world.pools["a"]["metadata"] |= {
+        "labels": {CLUSTER_LABEL: "vanished"},
+        "finalizers": [FINALIZER],
+    }
+    await operation.until_done()
+    assert operation.condition("Ready")["status"] == "True"
+    assert operation.world.pools["a"]["metadata"]["labels"] == {CLUSTER_LABEL: "log"}
+    assert "StoragePool a is released" in operation.events.done
 
 
 async def test_finalizer_of_an_orphaned_pool_is_removed() -> None:

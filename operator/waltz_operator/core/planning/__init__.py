@@ -26,7 +26,8 @@ empty ZooKeeper member founds no new ensemble: a new ensemble would hide the log
 still have (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
 
 *Ownership.* An object, a pool or a root that does not belong to this cluster is never changed
-(test_foreign_objects_are_never_changed, test_foreign_root_is_never_changed).
+(test_foreign_objects_are_never_changed, test_foreign_root_is_never_changed). A pool whose label
+names a cluster that no longer exists belongs to no cluster.
 
 *Order.* A step is planned only after its precondition is observed: storages start after the
 metadata exists, servers after every new partition has a replica in every pool. Repairs have no

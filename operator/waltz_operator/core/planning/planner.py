@@ -21,6 +21,7 @@ from waltz_operator.core.steps import (
     AddFinalizer,
     ClaimPool,
     ClusterPlan,
+    ReleasePool,
     problem,
     wait,
 )
@@ -49,7 +50,10 @@ def _plan_claims(desired: DesiredCluster) -> ClusterPlan:
         result += wait(f"StoragePool {name} does not exist: create it")
     for pool in desired.pools:
         name, owner = pool.metadata.name, pool.metadata.labels.get(CLUSTER_LABEL)
-        if owner not in (None, desired.name):
+        if owner in desired.vanished_owners:
+            # A cluster whose finalizer was removed by hand has not released its pools.
+            result += ClusterPlan((ReleasePool(name),))
+        elif owner not in (None, desired.name):
             result += problem(
                 f"StoragePool {name} belongs to WaltzCluster {owner}: name another pool"
             )

@@ -168,12 +168,32 @@ def _plan_own_certificates(
         live = observed.objects.get(ObjectKey("Secret", secret))
         if live is not None and not is_ours(live, desired.name):
             return problem(_foreign(ObjectKey("Secret", secret)))
+    if _is_authority_lost(desired, observed):
+        return problem(
+            f"the secret {names.authority_secret(desired.name)} is lost, so no certificate can be "
+            "renewed: restore the secret, or delete the secret "
+            f"{names.tls_secret(desired.name)} to start with a new authority, which interrupts "
+            "connections until all processes and clients have its certificates"
+        )
     if missing:
         return ClusterPlan((IssueCertificates(renew=False),))
     days = observed.certificate_days
     if days is not None and days < _RENEWED_DAYS_BEFORE:
         return ClusterPlan((IssueCertificates(renew=True),))
     return EMPTY_PLAN
+
+
+def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+    """Whether there are certificates in use, but not the authority that signed them.
+
+    A new authority would separate the processes that have its certificates from the others, so the
+    operator never creates it on its own. The authority's secret is always created first
+    (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
+    """
+    return (
+        ObjectKey("Secret", names.authority_secret(desired.name)) not in observed.objects
+        and ObjectKey("Secret", names.tls_secret(desired.name)) in observed.objects
+    )
 
 
 def _apply(
