@@ -73,8 +73,25 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
     if any("self.matches(" in each["rule"] for each in result.get(RULES_EXTENSION, ())):
         result.pop("pattern")
     if "description" in result:
-        result["description"] = " ".join(result["description"].split())
+        words = result["description"].split()
+        result["description"] = " ".join((*words, *_default_sentence(result)))
     return result
+
+
+def _default_sentence(schema: dict[str, Any]) -> tuple[str, ...]:
+    """Return the sentence about the default of a field, because `kubectl explain` shows none.
+
+    There is no sentence about a default that is empty, or an object, whose parts have defaults.
+    """
+    match schema.get("default"):
+        case bool(default):
+            return (f"Default: {str(default).lower()}.",)
+        case int(default):
+            return (f"Default: {default}.",)
+        case str(default) if default:
+            return (f"Default: {default}.",)
+        case _:
+            return ()
 
 
 def _map_of(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:

@@ -132,3 +132,33 @@ def test_zone_of_existing_volumes_cannot_change(path: str) -> None:
     assert "self.scheduling.zone == oldSelf.scheduling.zone" in _rules(path)
     zone = dict(_all_schemas())[f"{path}.scheduling.zone"]
     assert zone["default"] == "", "a rule on a missing field is an error"
+
+
+def _fields() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every field that a user or the operator writes, by its path."""
+    for path, schema in _all_schemas():
+        for name, field in schema.get("properties", {}).items():
+            # Kubernetes itself describes the metadata.
+            if name != "metadata":
+                yield f"{path}.{name}", field
+
+
+@pytest.mark.parametrize(("path", "field"), list(_fields()), ids=lambda each: str(each)[:80])
+def test_every_field_has_a_description_with_its_default_and_unit(
+    path: str, field: dict[str, Any]
+) -> None:
+    """`kubectl explain` shows the description, but neither the default nor a unit."""
+    description = field.get("description", "")
+    assert len(description) > 10, path
+    assert description.endswith("."), path
+    match field.get("default"):
+        case bool(default):
+            assert f"Default: {str(default).lower()}." in description
+        case int(default):
+            assert f"Default: {default}." in description
+        case str(default) if default:
+            assert f"Default: {default}." in description
+    for suffix, unit in (("Seconds", "seconds"), ("Bytes", "bytes")):
+        assert not path.endswith(suffix) or unit in description, path
+    if any("an amount is" in each["message"] for each in field.get("x-kubernetes-validations", ())):
+        assert re.search(r"such as `\d+Gi`|such as `\d+Mi`", description), path

@@ -44,7 +44,10 @@ class IssuerRef(Model):
     """A cert-manager issuer."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
+    """The name of the issuer."""
+
     kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
+    """The kind of the issuer: an Issuer is in the cluster's namespace, a ClusterIssuer in none."""
 
 
 class Tls(Model):
@@ -59,6 +62,8 @@ class Tls(Model):
             )
         ),
     ] = TlsMode.OPERATOR
+    """The issuer of the certificates: the operator, cert-manager, or you by a secret. With `None`,
+    connections are plaintext. The mode cannot be changed."""
 
     issuer_ref: IssuerRef | None = None
     """With mode CertManager: the issuer of the certificates."""
@@ -98,10 +103,17 @@ class ManagedZooKeeper(Model):
             ),
         ),
     ] = 3
+    """The number of ZooKeeper members, 1 or 3. It cannot be changed."""
 
     volume: Volume = Volume(size="5Gi")
+    """The volume of each member."""
+
     resources: Resources = Resources()
+    """The resource requests and limits of each member."""
+
     scheduling: Scheduling = Scheduling()
+    """The nodes on which the members may run. The zone cannot be changed."""
+
     heap: Annotated[
         Quantity,
         Field(
@@ -114,7 +126,7 @@ class ManagedZooKeeper(Model):
             )
         ),
     ] = "256Mi"
-    """The maximum heap size of Java."""
+    """The maximum heap size of Java in each member, such as `256Mi`."""
 
     on_deletion: Disposal = Disposal.KEEP
     """What happens to the volumes when the cluster is deleted."""
@@ -158,7 +170,11 @@ class ZooKeeper(Model):
     """The ZooKeeper that stores the cluster's metadata."""
 
     managed: ManagedZooKeeper | None = None
+    """A ZooKeeper ensemble that the operator runs for this cluster alone. Set either this field or
+    `external`."""
+
     external: ExternalZooKeeper | None = None
+    """A ZooKeeper ensemble that the operator does not run. Set either this field or `managed`."""
 
     root: Annotated[
         str,
@@ -174,8 +190,8 @@ class ZooKeeper(Model):
     """The cluster's root znode. In an external ZooKeeper no other cluster may use it."""
 
     session_timeout_seconds: Annotated[int, Field(ge=2, le=120)] = 10
-    """The ZooKeeper session timeout of servers and storages. A server without contact to ZooKeeper
-    for this long loses its partitions to other servers."""
+    """The ZooKeeper session timeout of servers and storages, in seconds. A server without contact
+    to ZooKeeper for this long loses its partitions to other servers."""
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
@@ -201,21 +217,32 @@ class Caches(Model):
     """The sizes of a server's caches."""
 
     feed_bytes: Annotated[int, Field(ge=_MEBIBYTE, le=1 << 40)] = 64 * _MEBIBYTE
-    """The cache of the feeds to clients, shared by all partitions of the server."""
+    """The cache of the feeds to clients, in bytes, shared by all partitions of the server."""
 
     data_bytes: Annotated[int, Field(ge=_MEBIBYTE, le=1 << 40)] = 128 * _MEBIBYTE
-    """The cache of recent transaction data, shared by all partitions of the server."""
+    """The cache of recent transaction data, in bytes, shared by all partitions of the server."""
 
 
 class Servers(Model):
     """The servers, to which clients connect."""
 
     replicas: Annotated[int, Field(ge=1, le=100)] = 2
+    """The number of servers, among which the partitions are distributed."""
+
     port: Port = 6100
+    """The port for clients."""
+
     http_port: Port = 6101
+    """The port for health and metrics."""
+
     caches: Caches = Caches()
+    """The sizes of the caches of each server."""
+
     resources: Resources = Resources()
+    """The resource requests and limits of each server."""
+
     scheduling: Scheduling = Scheduling()
+    """The nodes on which servers may run."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule("self.port != self.httpPort", "servers.port and servers.httpPort must differ"),
@@ -234,10 +261,19 @@ class Images(Model):
     """The images of the pods."""
 
     server: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-server:0.1.0"
+    """The image of the servers."""
+
     storage: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-storage:0.1.0"
+    """The image of the storages."""
+
     zookeeper: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-zookeeper:0.1.0"
+    """The image of a managed ZooKeeper's members."""
+
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When a node pulls the images."""
+
     pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = ()
+    """The names of the secrets for pulling the images. If empty, no secrets."""
 
 
 class WaltzClusterSpec(Model):
@@ -254,7 +290,7 @@ class WaltzClusterSpec(Model):
             ),
         ),
     ]
-    """The number of partitions."""
+    """The number of partitions of the log. It cannot be changed."""
 
     pools: Annotated[
         tuple[ObjectName, ...],
@@ -283,9 +319,17 @@ class WaltzClusterSpec(Model):
     """The StoragePools, in the same namespace. Each holds one copy of all partitions."""
 
     zookeeper: ZooKeeper
+    """The ZooKeeper that stores the cluster's metadata: set exactly one of `managed` and
+    `external`."""
+
     servers: Servers = Servers()
+    """The servers, to which clients connect."""
+
     images: Images = Images()
+    """The images of the pods."""
+
     tls: Tls = Tls()
+    """TLS of all connections, including the connections of clients."""
 
     cluster_key: (
         Annotated[
@@ -333,7 +377,11 @@ class ClusterStatus(Model):
     """The observed state of a cluster."""
 
     observed_generation: int = 0
+    """The last generation of the spec that is fully reconciled."""
+
     conditions: Conditions = ()
+    """The conditions Ready, Healthy, Reconciled and Updated."""
+
     cluster_key: str = ""
     """The key by which volumes and processes of another cluster are refused."""
 

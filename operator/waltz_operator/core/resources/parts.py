@@ -105,7 +105,12 @@ class Resources(Model):
     """The resource requests and limits of a container."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
+    """The amounts that a node must have free for the pod, by resource: `cpu` in cores, such as
+    `500m`, and `memory` in bytes, such as `2Gi`. If empty, nothing is reserved."""
+
     limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
+    """The amounts that the container may use, by resource, in the units of the requests. If empty,
+    there are no limits."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -126,9 +131,17 @@ class Scheduling(Model):
     empty, pods may run in all zones."""
 
     node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
+    """The labels that a node must have. If empty, pods may run on all nodes."""
+
     tolerations: Annotated[tuple[FreeForm, ...], Field(max_length=32)] = ()
+    """The taints of nodes that the pods tolerate, as in a pod's spec."""
+
     affinity: FreeForm = Field(default_factory=dict)
+    """The affinity of the pods, as in a pod's spec. The operator also spreads the pods of a
+    component over the nodes."""
+
     priority_class_name: Annotated[str, Field(max_length=253)] = ""
+    """The PriorityClass of the pods. If empty, the default PriorityClass."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -142,11 +155,22 @@ class Condition(Model):
     """A condition in Kubernetes' common form."""
 
     type: Annotated[str, Field(max_length=316)]
+    """The name of the condition, such as `Ready`."""
+
     status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
+    """Whether the condition is true: `True`, `False` or `Unknown`."""
+
     observed_generation: int = 0
+    """The generation of the resource for which the condition was determined."""
+
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """The time at which the status of the condition changed last, in UTC."""
+
     reason: Annotated[str, Field(max_length=1024)]
+    """The reason for the status, in one word."""
+
     message: Annotated[str, Field(max_length=32768)] = ""
+    """The reason for the status, in sentences. It is empty while nothing is missing."""
 
 
 Conditions = Annotated[

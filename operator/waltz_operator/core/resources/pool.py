@@ -92,11 +92,16 @@ class StoragePoolSpec(Model):
     """The port for health and metrics."""
 
     volumes: StorageVolumes
+    """The volumes of each storage, and what happens to them when they are no longer used."""
+
     resources: Resources = Resources()
+    """The resource requests and limits of each storage."""
+
     scheduling: Scheduling = Scheduling()
+    """The nodes on which the storages may run. The zone cannot be changed."""
 
     segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 1_000_000_000
-    """The size at which a segment of the log is closed and the next segment is started."""
+    """The size in bytes at which a segment of the log is closed and the next segment begins."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -122,7 +127,11 @@ class PoolStatus(Model):
     """The observed state of a pool."""
 
     observed_generation: int = 0
+    """The last generation of the spec that the operator has read."""
+
     conditions: Conditions = ()
+    """The condition Ready."""
+
     cluster: str = ""
     """The WaltzCluster that uses the pool."""
 
@@ -133,6 +142,7 @@ class PoolStatus(Model):
     """The number of ready storages, and of all storages, such as `2/3`."""
 
     message: str = ""
+    """The number of storages that are ready, if some are not ready; otherwise empty."""
 
 
 class StoragePool(Model):
