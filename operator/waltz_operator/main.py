@@ -103,7 +103,7 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
         recorder,
         operator_namespace=settings.namespace,
     )
-    controller = Controller(reconciler.reconcile)
+    controller = Controller(reconciler.reconcile, reconciler.check)
     liveness = Liveness(controller)
     stop = stop_signal()
 

@@ -223,6 +223,9 @@ class FakeEnvironment:
         """See Environment."""
         return _SimulatedReplicas(self._znodes, cluster, desired, self._faults)
 
+    def refresh(self, desired: DesiredCluster) -> None:
+        """See Environment."""
+
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""
 

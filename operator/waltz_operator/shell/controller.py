@@ -40,6 +40,12 @@ Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
 The function returns None if the cluster no longer exists.
 """
 
+Check = Callable[[str, str], Awaitable[ReconcileResult | None]]
+"""A function that checks whether the cluster with this namespace and name still rests.
+
+It is cheaper than a reconcile. It returns None if the cluster must be reconciled.
+"""
+
 LONGEST_PAUSE_SECONDS = 15.0
 """The longest pause between two reconciles whose plan and observed state do not change."""
 
@@ -80,10 +86,14 @@ class _Worker:
 
 
 class Controller:
-    """Reconciles every enqueued cluster until it no longer exists."""
+    """Reconciles every enqueued cluster until it no longer exists.
 
-    def __init__(self, reconcile: Reconcile) -> None:
+    Without an event, ``check`` is called first, and ``reconcile`` only if ``check`` returns None.
+    """
+
+    def __init__(self, reconcile: Reconcile, check: Check | None = None) -> None:
         self._reconcile = reconcile
+        self._check = check
         self._workers: dict[tuple[str, str], _Worker] = {}
         self.metrics = ReconcileMetrics()
 
@@ -131,10 +141,14 @@ class Controller:
         while True:
             # Cleared before the state is read, so that an event during this reconcile causes
             # another reconcile.
+            changed = worker.enqueued.is_set()
             worker.enqueued.clear()
             started = worker.since = clock()
             try:
-                requeue, failures = worker.finished(await self._reconcile(*cluster)), 0
+                result = None if changed or self._check is None else await self._check(*cluster)
+                if result is None:
+                    result = await self._reconcile(*cluster)
+                requeue, failures = worker.finished(result), 0
             except Exception as problem:
                 # An unexpected exception ends only this reconcile. If it ended the process, the
                 # resource of one cluster could stop the operator for all clusters.

@@ -51,6 +51,9 @@ class Environment(Protocol):
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
         """Return access to the cluster's replicas. Raises KubeError."""
 
+    def refresh(self, desired: DesiredCluster) -> None:
+        """Read the cluster's certificates again at the next access to its replicas."""
+
     async def disconnect(self, desired: DesiredCluster) -> None:
         """Close the connections to a cluster."""
 
@@ -62,6 +65,7 @@ class NetworkEnvironment:
         self._kube = kube
         self._folder = folder
         self._stores: dict[tuple[str, str], tuple[str, KazooStore]] = {}
+        self._tls_configs: dict[tuple[str, str], TlsConfig] = {}
 
     async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
         """See Environment."""
@@ -78,11 +82,19 @@ class NetworkEnvironment:
 
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
         """See Environment."""
-        tls = await self._tls(desired)
+        name = (desired.namespace, desired.name)
+        tls = self._tls_configs.get(name)
+        if tls is None:
+            tls = self._tls_configs[name] = await self._read_tls(desired)
         return OrderExecutor(cluster, tls, answer_seconds=_ANSWER_SECONDS)
+
+    def refresh(self, desired: DesiredCluster) -> None:
+        """See Environment."""
+        self._tls_configs.pop((desired.namespace, desired.name), None)
 
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""
+        self.refresh(desired)
         known = self._stores.pop((desired.namespace, desired.name), None)
         if known is not None:
             await known[1].close()
@@ -93,7 +105,7 @@ class NetworkEnvironment:
             await store.close()
         self._stores.clear()
 
-    async def _tls(self, desired: DesiredCluster) -> TlsConfig:
+    async def _read_tls(self, desired: DesiredCluster) -> TlsConfig:
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:

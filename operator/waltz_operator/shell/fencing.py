@@ -91,6 +91,10 @@ class LeaderEnvironment:
         access = await self._environment.replica_access(desired, cluster)
         return _LeaderAccess(access, self._may_write)
 
+    def refresh(self, desired: DesiredCluster) -> None:
+        """See Environment."""
+        self._environment.refresh(desired)
+
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""
         await self._environment.disconnect(desired)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import kopf
@@ -24,16 +25,36 @@ from waltz_operator.shell.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
-WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
+WATCHED_KINDS = (
+    "ConfigMap",
+    "Deployment",
+    "NetworkPolicy",
+    "Pod",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+)
 """The kinds of objects whose changes cause a reconcile at once.
 
-The periodic reconcile finds the changes of other objects.
+The other kinds are read every 10 minutes: the status of a PodDisruptionBudget changes with every
+pod, Certificates do not exist without cert-manager, and PersistentVolumeClaims are read only for
+the deletion of a cluster.
 """
 
 _PAUSE_SECONDS = 2.0
 _KOPF_WATCH_SECONDS = 300
 _KOPF_ANSWER_SECONDS = 30.0
 _RELEASE_BACKOFF = Backoff(_PAUSE_SECONDS, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenObject:
+    """An object that a watch has yielded: its version and its cluster."""
+
+    version: str
+    namespace: str
+    owner: str
 
 
 class ChangeSource(Protocol):
@@ -136,17 +157,30 @@ async def watch_owned(
     some minutes, so a watch that makes no progress for longer is stuck.
 
     A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
-    existing objects first, so it misses only objects that were deleted between two watches. The
-    periodic reconcile finds those deletions.
+    existing objects first. Those that have not changed since the watch before cause no reconcile.
+    An object that was deleted between two watches causes a reconcile when the second one ends.
     """
+    before: dict[str, _SeenObject] = {}
     while True:
         progress(kind)
+        seen: dict[str, _SeenObject] = {}
         try:
             async for live in kube.changes(kind, namespace, {MANAGER_LABEL: MANAGER}):
                 metadata = live.get("metadata") or {}
                 owner = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
-                if owner is not None:
-                    queue.enqueue(metadata["namespace"], owner)
+                if owner is None:
+                    continue
+                uid = metadata["uid"]
+                found = _SeenObject(metadata["resourceVersion"], metadata["namespace"], owner)
+                if found != seen.get(uid, before.get(uid)):
+                    queue.enqueue(found.namespace, found.owner)
+                seen[uid] = found
+            for uid, missing in before.items():
+                if uid not in seen:
+                    queue.enqueue(missing.namespace, missing.owner)
+            before = seen
         except KubeError as problem:
             log.warning("watch of %s failed, restarting in %g s: %s", kind, pause, problem)
+            # The watch may have ended before it yielded all existing objects.
+            before |= seen
         await asyncio.sleep(pause)

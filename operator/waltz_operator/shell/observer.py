@@ -1,7 +1,8 @@
 """Observe everything that a plan depends on. Touches the API server, ZooKeeper and the network.
 
 The observer changes nothing. It reads objects from the API server instead of a cache of a watch,
-because a plan from outdated objects would contain steps that the next plan reverts.
+because a plan from outdated objects would contain steps that the next plan reverts. Only the check
+of a cluster at rest uses the objects that were read before: no step is ever performed after it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import base64
 import datetime
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from waltz.admin import ObservationScope
@@ -56,6 +58,7 @@ async def observe(
     desired: DesiredCluster, kube: Kube, environment: Environment, now: datetime.datetime
 ) -> ObservedCluster:
     """Return the observed state. Raises KubeError; other failures are part of the result."""
+    environment.refresh(desired)
     objects = await _objects(desired, kube)
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
@@ -63,6 +66,17 @@ async def observe(
         certificate_days=_certificate_days(desired, objects),
         deleting_seconds=_deleting_seconds(desired, now),
     )
+
+
+async def observe_metadata(
+    desired: DesiredCluster, before: ObservedCluster, environment: Environment
+) -> ObservedCluster:
+    """Return ``before`` with the present state of ZooKeeper, servers and storages.
+
+    Raises KubeError; other failures are part of the result.
+    """
+    unready = _unready_zookeeper(desired, before.objects)
+    return replace(before, metadata=unready or await _metadata(desired, environment))
 
 
 async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveObject]:

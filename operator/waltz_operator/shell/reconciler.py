@@ -1,8 +1,9 @@
 """Reconcile one cluster once: read the state, plan, perform the steps, write the status.
 
-Touches the API server, and what `Environment` touches. No state is kept between two reconciles, so
-nothing is lost when an operator is killed at any instruction and another one continues (shown by
-test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
+Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
+at any instruction and another one continues (shown by
+test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). The only state
+that is kept between two reconciles is that of clusters at rest. It only saves requests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from waltz_operator.shell.controller import ReconcileResult
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor, StepFailed, perform_on_pool
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
-from waltz_operator.shell.observer import observe
+from waltz_operator.shell.observer import observe, observe_metadata
+from waltz_operator.shell.resting import RestingCluster, pack
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ The pauses grow while neither the plan nor the observed state changes.
 IDLE_REQUEUE_SECONDS = 15.0
 """The pause before the next reconcile while the plan is empty.
 
-This periodic reconcile finds changes that no watch reports.
+It is a check without requests to the API server, except every 10 minutes: see `Reconciler.check`.
 """
 
 
@@ -81,6 +83,7 @@ class Reconciler:
         self._recorder = recorder
         self._operator_namespace = operator_namespace
         self._clock = clock
+        self._resting: dict[tuple[str, str], RestingCluster] = {}
 
     async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
         """Reconcile a cluster once; return None if it no longer exists.
@@ -88,6 +91,7 @@ class Reconciler:
         Raises KubeError if the API server returns an error or does not answer. Any other exception
         is unexpected: it is reported in the status and by an event before it is raised.
         """
+        self._resting.pop((namespace, name), None)
         found = await self._kube.get("WaltzCluster", namespace, name)
         if found is None:
             return None
@@ -109,14 +113,39 @@ class Reconciler:
 
     async def _reconcile(self, found: LiveObject) -> ReconcileResult | None:
         desired = await self._desired(found)
-        observed = await observe(desired, self._kube, self._environment, self._clock())
+        begun = self._clock()
+        observed = await observe(desired, self._kube, self._environment, begun)
         decided = plan(desired, observed)
         failure = await self._perform(desired, decided)
         if failure is None and RemoveFinalizer() in decided.steps:
             return None
         ready = await self._write_statuses(desired, observed, decided, failure)
         requeue = IDLE_REQUEUE_SECONDS if decided.done else BUSY_REQUEUE_SECONDS
-        return ReconcileResult(requeue, ready, _identify_state(observed, decided, failure))
+        result = ReconcileResult(requeue, ready, _identify_state(observed, decided, failure))
+        if (decided.done or desired.cluster.spec.paused) and not desired.deleting:
+            key = (desired.namespace, desired.name)
+            self._resting[key] = pack(desired, decided, result, observed, begun)
+        return result
+
+    async def check(self, namespace: str, name: str) -> ReconcileResult | None:
+        """Check a cluster at rest; return None if it has changed, so that it must be reconciled.
+
+        The check sends no request to the API server, because the watches report changed objects. It
+        observes ZooKeeper, servers and storages, performs no step and writes no status. Raises
+        KubeError.
+        """
+        # Removed until the check has succeeded, so that an error is followed by a reconcile.
+        resting = self._resting.pop((namespace, name), None)
+        if resting is None or resting.is_outdated(self._clock()):
+            return None
+        desired = resting.desired
+        observed = await observe_metadata(desired, resting.observed(), self._environment)
+        decided = plan(desired, observed)
+        _, changed = self._changed_statuses(desired, observed, decided, failure=None)
+        if changed or decided != resting.decided:
+            return None
+        self._resting[namespace, name] = resting
+        return resting.result
 
     async def release_orphaned_pool(self, namespace: str, name: str) -> None:
         """Remove the finalizer of a deleted pool whose cluster no longer exists.
@@ -216,19 +245,28 @@ class Reconciler:
         failure: str | None,
     ) -> bool:
         """Write the statuses of the cluster and its pools; return whether the cluster is Ready."""
+        ready, changed = self._changed_statuses(desired, observed, decided, failure)
+        for resource, status in changed:
+            await self._patch_status(type(resource).__name__, resource.metadata, status)
+        return ready
+
+    def _changed_statuses(
+        self,
+        desired: DesiredCluster,
+        observed: ObservedCluster,
+        decided: ClusterPlan,
+        failure: str | None,
+    ) -> tuple[bool, list[tuple[WaltzCluster | StoragePool, dict[str, Any]]]]:
+        """Return whether the cluster is Ready, and the new statuses that differ from the old."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, decided, now, failure)
-        await self._write_status(desired.cluster, status.to_json())
+        statuses: list[tuple[WaltzCluster | StoragePool, dict[str, Any]]] = [
+            (desired.cluster, status.to_json())
+        ]
         for pool in desired.own_pools:
-            await self._write_status(pool, pool_status(desired, observed, pool, now).to_json())
-        return any(each.type == "Ready" and each.status == "True" for each in status.conditions)
-
-    async def _write_status(
-        self, resource: WaltzCluster | StoragePool, status: dict[str, Any]
-    ) -> None:
-        if status == resource.status.to_json():
-            return
-        await self._patch_status(type(resource).__name__, resource.metadata, status)
+            statuses.append((pool, pool_status(desired, observed, pool, now).to_json()))
+        ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
+        return ready, [(each, new) for each, new in statuses if new != each.status.to_json()]
 
     async def _patch_status(
         self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]

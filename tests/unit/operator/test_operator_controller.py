@@ -125,6 +125,31 @@ async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other
     assert controller.ready == {("logs", "good"): True, ("logs", "bad"): True}
 
 
+async def test_check_replaces_a_reconcile_unless_there_was_an_event() -> None:
+    calls: list[str] = []
+    rests = True
+
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
+        calls.append("reconcile")
+        return ReconcileResult(0.01, ready=True)
+
+    async def check(_namespace: str, _name: str) -> ReconcileResult | None:
+        calls.append("check")
+        return ReconcileResult(0.01 if len(calls) < 3 else NEVER, ready=True) if rests else None
+
+    controller = Controller(reconcile, check)
+    controller.enqueue("logs", "a")
+    await eventually(lambda: len(calls) == 3)
+    assert calls == ["reconcile", "check", "check"]
+    controller.enqueue("logs", "a")
+    await eventually(lambda: len(calls) == 4)
+    assert calls[3:] == ["reconcile"], "an event needs a reconcile"
+    rests = False
+    await eventually(lambda: len(calls) >= 6)
+    assert calls[4:6] == ["check", "reconcile"]
+    await controller.close()
+
+
 @on_virtual_time
 async def test_pauses_grow_while_the_state_is_unchanged_and_a_change_resets_them() -> None:
     clock, begun = asyncio.get_running_loop().time, [0.0]

@@ -132,6 +132,29 @@ async def test_incomplete_cluster_is_used_after_its_first_assigned_id(
     assert found.used is used
 
 
+async def test_certificates_are_read_once_until_they_are_refreshed(tmp_path: Path) -> None:
+    world = world_with_secret("log-tls", {"ca.crt": _JUNK, "tls.crt": _JUNK, "tls.key": _JUNK})
+    desired, reads = world.desired(), 0
+
+    class Counting(FaultyKube):
+        async def get(self, kind: str, namespace: str, name: str) -> object:
+            nonlocal reads
+            reads += 1
+            return await super().get(kind, namespace, name)
+
+    environment = NetworkEnvironment(Counting(world, Faults()), tmp_path)
+    cluster = Cluster(MemoryZooKeeper().connect(), desired.root)
+    for _ in range(2):
+        await environment.replica_access(desired, cluster)
+    assert reads == 1
+    environment.refresh(desired)
+    await environment.replica_access(desired, cluster)
+    assert reads == 2
+    await environment.disconnect(desired)
+    await environment.replica_access(desired, cluster)
+    assert reads == 3
+
+
 async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
     """The observation is kept and its parts are logged: it must not have a private key."""
     confidential = base64.b64encode(b"private key").decode()

@@ -78,6 +78,12 @@ async def test_controller_api_server_error_is_counted_and_retried() -> None:
     await controller.close()
 
 
+def owned_object(uid: str, version: str, *, owner: str = "log") -> LiveObject:
+    labels = {CLUSTER_LABEL: owner}
+    metadata = {"namespace": "x", "uid": uid, "resourceVersion": version, "labels": labels}
+    return {"metadata": metadata}
+
+
 class DroppedWatches:
     """Yields one object per watch. Of three watches one is refused and one breaks."""
 
@@ -91,7 +97,7 @@ class DroppedWatches:
         self.watches += 1
         if self.watches % 3 == 1:
             raise KubeError("the watch was refused")
-        yield {"metadata": {"namespace": "x", "labels": {CLUSTER_LABEL: f"log-{self.watches}"}}}
+        yield owned_object(str(self.watches), "1", owner=f"log-{self.watches}")
         yield {"metadata": {"namespace": "x"}}
         if self.watches % 3 == 2:
             raise KubeError("the watch broke")
@@ -108,11 +114,69 @@ async def test_watch_that_ends_or_fails_is_restarted() -> None:
     watching = asyncio.create_task(
         watch_owned(DroppedWatches(), "Pod", "", Queue(), begun.append, pause=0.0)
     )
-    await eventually(lambda: len(enqueued) >= 4)
+    await eventually(lambda: len(enqueued) >= 7)
     watching.cancel()
-    assert enqueued[:4] == ["log-2", "log-3", "log-5", "log-6"]
+    # The end of the third and of the sixth watch shows that earlier objects were deleted meanwhile.
+    assert enqueued[:7] == ["log-2", "log-3", "log-2", "log-5", "log-6", "log-3", "log-5"]
     assert len(begun) >= 6
     assert set(begun) == {"Pod"}
+
+
+class ScriptedWatches:
+    """Yields the objects of one list per watch; an exception in a list breaks the watch."""
+
+    def __init__(self, *watches: list[LiveObject | KubeError]) -> None:
+        self._watches = list(watches)
+        self.ended = asyncio.Event()
+
+    async def changes(
+        self, kind: str, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[LiveObject]:
+        if not self._watches:
+            self.ended.set()
+            await asyncio.Event().wait()
+        for each in self._watches.pop(0):
+            if isinstance(each, KubeError):
+                raise each
+            yield each
+
+
+async def enqueued_by(*watches: list[LiveObject | KubeError]) -> list[str]:
+    """Return the clusters that a sequence of watches enqueues."""
+    enqueued: list[str] = []
+
+    class Queue:
+        def enqueue(self, namespace: str, name: str) -> None:
+            enqueued.append(f"{namespace}/{name}")
+
+    source = ScriptedWatches(*watches)
+    watching = asyncio.create_task(
+        watch_owned(source, "Pod", "", Queue(), lambda _: None, pause=0.0)
+    )
+    await asyncio.wait_for(source.ended.wait(), 5)
+    watching.cancel()
+    return enqueued
+
+
+async def test_restarted_watch_enqueues_only_clusters_whose_objects_have_changed() -> None:
+    """Otherwise every restart would cause a reconcile of every cluster."""
+    first = [owned_object("1", "1", owner="a"), owned_object("2", "1", owner="b")]
+    assert await enqueued_by([*first], [*first]) == ["x/a", "x/b"]
+    changed = [first[0], owned_object("2", "2", owner="b")]
+    assert await enqueued_by([*first], [*changed], [*changed]) == ["x/a", "x/b", "x/b"]
+    again = [owned_object("3", "1", owner="a"), first[1]]
+    assert await enqueued_by([*first], [*again]) == ["x/a", "x/b", "x/a", "x/a"]
+
+
+async def test_object_deleted_between_two_watches_enqueues_its_cluster() -> None:
+    first = [owned_object("1", "1", owner="a"), owned_object("2", "1", owner="b")]
+    assert await enqueued_by([*first], [first[1]], [first[1]]) == ["x/a", "x/b", "x/a"]
+
+
+async def test_broken_watch_says_nothing_about_objects_that_it_has_not_yielded() -> None:
+    first = [owned_object("1", "1", owner="a"), owned_object("2", "1", owner="b")]
+    broken = KubeError("the watch broke")
+    assert await enqueued_by([*first], [broken], [first[1], broken], [*first]) == ["x/a", "x/b"]
 
 
 async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> None:

@@ -1,0 +1,67 @@
+"""What the operator keeps of a cluster at rest, so that a check of it needs no API server.
+
+A cluster is at rest while its plan has no steps, waits and problems, or while it is paused. The
+objects are kept compressed: as dictionaries, those of 200 clusters would need more than the
+operator's memory limit. Touches nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import zlib
+from dataclasses import dataclass
+
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import LiveObject, ObservedCluster, Unreachable
+from waltz_operator.core.steps import ClusterPlan
+from waltz_operator.shell.controller import ReconcileResult
+
+_LONGEST_REST = datetime.timedelta(minutes=10)
+"""The time after which everything is read again, to find changes that no watch has reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestingCluster:
+    """A cluster as its last reconcile has read it at the time ``since``."""
+
+    desired: DesiredCluster
+    decided: ClusterPlan
+    result: ReconcileResult
+    since: datetime.datetime
+    certificate_days: float | None
+    packed: bytes
+
+    def is_outdated(self, now: datetime.datetime) -> bool:
+        """Whether the cluster must be read again, because of its age or a change of the clock."""
+        return not datetime.timedelta() <= now - self.since < _LONGEST_REST
+
+    def observed(self) -> ObservedCluster:
+        """Return the objects; the metadata are not part of what is kept."""
+        entries = json.loads(zlib.decompress(self.packed))
+        objects: dict[ObjectKey, LiveObject] = {
+            ObjectKey(kind, name): live for kind, name, live in entries
+        }
+        return ObservedCluster(objects, Unreachable("not observed"), self.certificate_days)
+
+
+def pack(
+    desired: DesiredCluster,
+    decided: ClusterPlan,
+    result: ReconcileResult,
+    observed: ObservedCluster,
+    now: datetime.datetime,
+) -> RestingCluster:
+    """Return what is kept of a cluster that was observed at the time ``now``."""
+    entries = [
+        (key.kind, key.name, _without_managers(live)) for key, live in observed.objects.items()
+    ]
+    packed = zlib.compress(json.dumps(entries).encode())
+    return RestingCluster(desired, decided, result, now, observed.certificate_days, packed)
+
+
+def _without_managers(live: LiveObject) -> LiveObject:
+    """Return an object without its managed fields, which are long and which no plan depends on."""
+    metadata = {name: each for name, each in live["metadata"].items() if name != "managedFields"}
+    return {**live, "metadata": metadata}

@@ -1,0 +1,217 @@
+"""A cluster at rest needs almost no requests, and any change of it is found in time."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.support.operator_faults import (
+    FakeEnvironment,
+    Faults,
+    FaultyKube,
+    RecordedEvents,
+    StoredZnodes,
+)
+from tests.support.operator_world import NAMESPACE, World, cluster_resource, pool_resource
+from waltz.testing import run
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import ObservedCluster, Unreachable
+from waltz_operator.core.planning import plan
+from waltz_operator.core.steps import EMPTY_PLAN
+from waltz_operator.shell.controller import Controller, ReconcileResult
+from waltz_operator.shell.reconciler import Reconciler
+from waltz_operator.shell.resting import pack
+
+_BEGUN = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+_SERVERS = ObjectKey("Deployment", "log-server")
+
+
+class CountingKube(FaultyKube):
+    """An API server that counts the requests."""
+
+    requests = 0
+
+    async def get(self, kind: str, namespace: str, name: str) -> Any:
+        self.requests += 1
+        return await super().get(kind, namespace, name)
+
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Any]:
+        self.requests += 1
+        return await super().find(kind, namespace, labels)
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        self.requests += 1
+        await super().patch(kind, namespace, name, change, part=part)
+
+
+class Scene:
+    """A started cluster of 64 partitions, and the controller that reconciles it."""
+
+    def __init__(self) -> None:
+        resource = cluster_resource(partitions=64)
+        self.world = World(resource, [pool_resource(name) for name in "abc"])
+        self.znodes = StoredZnodes(self.world)
+        self.kube = CountingKube(self.world, Faults())
+        time = asyncio.get_running_loop().time
+        self.reconciler = Reconciler(
+            self.kube,
+            FakeEnvironment(self.znodes, Faults()),
+            RecordedEvents(),
+            operator_namespace="waltz-system",
+            clock=lambda: _BEGUN + datetime.timedelta(seconds=time()),
+        )
+        self.controller = Controller(self.reconciler.reconcile, self.reconciler.check)
+
+    async def start(self) -> None:
+        """Reconcile until the cluster is at rest, and has been for a minute."""
+        self.controller.enqueue(NAMESPACE, "log")
+        for _ in range(60):
+            await self.znodes.settle(self.world.desired())
+            self.controller.enqueue(NAMESPACE, "log")
+            await asyncio.sleep(1)
+        assert self.condition("Healthy") == "True"
+        await asyncio.sleep(60)
+
+    def condition(self, kind: str) -> str:
+        assert self.world.cluster is not None
+        conditions = self.world.cluster["status"]["conditions"]
+        return next(str(each["status"]) for each in conditions if each["type"] == kind)
+
+
+def run_scene(test: Callable[[Scene], Awaitable[None]]) -> None:
+    """Run a test on a started cluster, on virtual time."""
+
+    async def act() -> None:
+        scene = Scene()
+        await scene.start()
+        await test(scene)
+        await scene.controller.close()
+
+    run(act())
+
+
+def test_cluster_at_rest_needs_fewer_than_two_requests_a_minute() -> None:
+    async def rest(scene: Scene) -> None:
+        before, checks = scene.kube.requests, scene.controller.metrics.reconciles
+        await asyncio.sleep(3600)
+        assert 0 < scene.kube.requests - before < 2 * 60
+        assert scene.controller.metrics.reconciles - checks >= 3600 / 15 - 1
+
+    run_scene(rest)
+
+
+def test_paused_cluster_needs_fewer_than_two_requests_a_minute() -> None:
+    async def rest(scene: Scene) -> None:
+        assert scene.world.cluster is not None
+        scene.world.cluster["spec"]["paused"] = True
+        scene.controller.enqueue(NAMESPACE, "log")
+        await asyncio.sleep(60)
+        before = scene.kube.requests
+        await asyncio.sleep(3600)
+        assert scene.kube.requests - before < 2 * 60
+
+    run_scene(rest)
+
+
+def test_storage_that_fails_is_noticed_without_an_event_within_the_pause() -> None:
+    async def fail(scene: Scene) -> None:
+        scene.world.down.add(sorted(scene.world.disks)[0])
+        await asyncio.sleep(16)
+        assert scene.condition("Healthy") == "False"
+        scene.world.down.clear()
+        await asyncio.sleep(16)
+        assert scene.condition("Healthy") == "True"
+
+    run_scene(fail)
+
+
+def test_object_whose_deletion_no_watch_reports_is_created_again_within_ten_minutes() -> None:
+    async def delete(scene: Scene) -> None:
+        del scene.world.objects[_SERVERS]
+        await asyncio.sleep(300)
+        assert _SERVERS not in scene.world.objects, "the test must not prove another reconcile"
+        await asyncio.sleep(320)
+        assert _SERVERS in scene.world.objects
+
+    run_scene(delete)
+
+
+def test_event_of_a_cluster_at_rest_causes_a_reconcile_at_once() -> None:
+    async def delete(scene: Scene) -> None:
+        del scene.world.objects[_SERVERS]
+        scene.controller.enqueue(NAMESPACE, "log")
+        await asyncio.sleep(1)
+        assert _SERVERS in scene.world.objects
+
+    run_scene(delete)
+
+
+def test_failed_check_is_followed_by_a_reconcile() -> None:
+    async def fail(scene: Scene) -> None:
+        environment = scene.reconciler._environment
+        failures = 1
+
+        class FailsOnce(FakeEnvironment):
+            async def metadata_store(self, desired: Any) -> Any:
+                nonlocal failures
+                failures -= 1
+                if failures >= 0:
+                    raise ValueError("unexpected")
+                return await environment.metadata_store(desired)
+
+        scene.reconciler._environment = FailsOnce(scene.znodes, Faults())
+        before, failed = scene.kube.requests, scene.controller.metrics.failures
+        await asyncio.sleep(18)
+        assert scene.controller.metrics.failures == failed + 1
+        assert scene.kube.requests > before
+
+    run_scene(fail)
+
+
+def test_objects_of_200_resting_clusters_need_few_megabytes() -> None:
+    async def weigh(scene: Scene) -> None:
+        (resting,) = scene.reconciler._resting.values()
+        assert 200 * sys.getsizeof(resting.packed) < 8 << 20
+        observed = resting.observed()
+        assert observed.objects.keys() == scene.world.objects.keys()
+        found = await scene.reconciler.check(NAMESPACE, "log")
+        assert found == resting.result
+
+    run_scene(weigh)
+
+
+@pytest.mark.parametrize("minutes", [-1, 0, 9, 11])
+def test_resting_cluster_is_outdated_after_ten_minutes_or_if_the_clock_went_back(
+    minutes: int,
+) -> None:
+    desired = World(cluster_resource(), []).desired()
+    observed = ObservedCluster({}, Unreachable("not observed"), 12.0)
+    result = ReconcileResult(15.0, ready=True)
+    resting = pack(desired, EMPTY_PLAN, result, observed, _BEGUN)
+    assert resting.observed() == observed
+    now = _BEGUN + datetime.timedelta(minutes=minutes)
+    assert resting.is_outdated(now) is (minutes not in (0, 9))
+
+
+def test_managed_fields_are_not_kept() -> None:
+    world = World(cluster_resource(), [])
+    metadata = {"name": "x", "uid": "1", "managedFields": [{"manager": "kubectl"}]}
+    objects = {ObjectKey("Service", "x"): {"metadata": metadata, "spec": {"a": [1]}}}
+    observed = ObservedCluster(objects, Unreachable("not observed"))
+    resting = pack(
+        world.desired(),
+        plan(world.desired(), observed),
+        ReconcileResult(15.0, ready=True),
+        observed,
+        _BEGUN,
+    )
+    kept = resting.observed().objects[ObjectKey("Service", "x")]
+    assert kept == {"metadata": {"name": "x", "uid": "1"}, "spec": {"a": [1]}}
+    assert "managedFields" in metadata, "the observed object is unchanged"
