@@ -32,7 +32,7 @@ from waltz_operator.core.objects import (
     zookeeper_switch,
 )
 from waltz_operator.core.resources import StoragePool, WaltzCluster
-from waltz_operator.core.resources.cluster import ManagedZooKeeper
+from waltz_operator.core.resources.zookeeper import ManagedZooKeeper
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 

@@ -25,7 +25,7 @@ from waltz_operator.core.names import (
 from waltz_operator.core.objects.manifest import Manifest, amount, manifest
 from waltz_operator.core.objects.pods import SCRATCH, claim_template, container, pod_template
 from waltz_operator.core.resources import WaltzCluster
-from waltz_operator.core.resources.cluster import ManagedZooKeeper
+from waltz_operator.core.resources.zookeeper import ManagedZooKeeper
 
 MAY_FOUND_KEY = "found"
 """The key of the switch in its ConfigMap."""

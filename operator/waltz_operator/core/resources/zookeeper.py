@@ -1,0 +1,149 @@
+"""`ZooKeeper` in a WaltzCluster: an ensemble that the operator runs, or an external one. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
+from waltz_operator.core.resources.parts import (
+    AMOUNT,
+    Disposal,
+    Quantity,
+    Resources,
+    Scheduling,
+    Volume,
+)
+
+_ADDRESS = r"([^\s,/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}"
+_ADDRESSES = rf"^{_ADDRESS}(,{_ADDRESS})*$"
+_ZNODE = r"^(/[^/\s]+)+$"
+
+
+class ManagedZooKeeper(Model):
+    """A ZooKeeper ensemble that the operator runs for this cluster alone."""
+
+    members: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=3,
+            json_schema_extra=checked(
+                rule("self == 1 || self == 3", "a managed ZooKeeper has 1 or 3 members"),
+                rule(
+                    "self == oldSelf",
+                    "zookeeper.managed.members cannot change: an ensemble that grows or shrinks "
+                    "may lose data",
+                ),
+            ),
+        ),
+    ] = 3
+    """The number of ZooKeeper members, 1 or 3. It cannot be changed."""
+
+    volume: Volume = Volume(size="5Gi")
+    """The volume of each member."""
+
+    resources: Resources = Resources()
+    """The resource requests and limits of each member."""
+
+    scheduling: Scheduling = Scheduling()
+    """The nodes on which the members may run. The zone cannot be changed."""
+
+    heap: Annotated[
+        Quantity,
+        Field(
+            json_schema_extra=checked(
+                AMOUNT,
+                rule(
+                    "!isQuantity(self) || !quantity(self).isLessThan(quantity('16Mi'))",
+                    "zookeeper.managed.heap must be at least 16Mi, such as 256Mi",
+                ),
+            )
+        ),
+    ] = "256Mi"
+    """The maximum heap size of Java in each member, such as `256Mi`."""
+
+    on_deletion: Disposal = Disposal.KEEP
+    """What happens to the volumes when the cluster is deleted."""
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "!('memory' in self.resources.limits) || !isQuantity(self.heap) "
+            "|| !isQuantity(self.resources.limits['memory']) "
+            "|| quantity(self.heap).isLessThan(quantity(self.resources.limits['memory']))",
+            "zookeeper.managed.heap must be less than resources.limits.memory: raise the limit, or "
+            "lower the heap",
+        ),
+        rule(
+            "self.scheduling.zone == oldSelf.scheduling.zone",
+            "zookeeper.managed.scheduling.zone cannot change, because the volumes belong to a zone",
+        ),
+    )
+
+
+class ExternalZooKeeper(Model):
+    """A ZooKeeper ensemble that the operator does not run."""
+
+    connect_string: Annotated[
+        str,
+        Field(
+            pattern=_ADDRESSES,
+            max_length=2000,
+            json_schema_extra=checked(
+                shape(
+                    _ADDRESSES,
+                    "zookeeper.external.connectString is host:port of each member, separated by "
+                    "commas: zk-0.zk:2181,[2001:db8::1]:2181; a path goes into zookeeper.root",
+                )
+            ),
+        ),
+    ]
+    """The `host:port` of each member of the ensemble, separated by commas, without a path."""
+
+
+class ZooKeeper(Model):
+    """The ZooKeeper that stores the cluster's metadata."""
+
+    managed: ManagedZooKeeper | None = None
+    """A ZooKeeper ensemble that the operator runs for this cluster alone. Set either this field or
+    `external`."""
+
+    external: ExternalZooKeeper | None = None
+    """A ZooKeeper ensemble that the operator does not run. Set either this field or `managed`."""
+
+    root: Annotated[
+        str,
+        Field(
+            pattern=_ZNODE,
+            max_length=200,
+            json_schema_extra=immutable(
+                "zookeeper.root cannot change: it holds the cluster's metadata",
+                shape(_ZNODE, "zookeeper.root is a path that begins with a slash: /waltz/orders"),
+            ),
+        ),
+    ] = "/waltz"
+    """The cluster's root znode. In an external ZooKeeper no other cluster may use it."""
+
+    session_timeout_seconds: Annotated[int, Field(ge=2, le=120)] = 10
+    """The ZooKeeper session timeout of servers and storages, in seconds. A server without contact
+    to ZooKeeper for this long loses its partitions to other servers."""
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        """Check the first of ``RULES``; the API server may have an older CRD without this rule."""
+        if (self.managed is None) == (self.external is None):
+            raise ValueError("set exactly one of zookeeper.managed and zookeeper.external")
+        return self
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "has(self.managed) != has(self.external)",
+            "set exactly one of zookeeper.managed and zookeeper.external",
+        ),
+        rule(
+            "has(self.managed) == has(oldSelf.managed)",
+            "a cluster cannot change from a managed ZooKeeper to an external one, or back: its "
+            "metadata would be lost",
+        ),
+    )
