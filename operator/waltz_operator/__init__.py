@@ -5,7 +5,8 @@ users write, ``core.objects`` the Kubernetes objects that the operator creates. 
 compares ``core.observed`` with ``core.desired`` and returns ``core.steps``. ``core.status`` derives
 the statuses.
 
-``shell`` acts. ``resting`` holds what is kept of clusters that need nothing. ``observer`` reads the actual state, ``executor`` performs steps. ``reconciler``
-calls both once for one cluster, and ``controller`` decides when. ``leader_election`` selects the
-one active operator, and ``fencing`` refuses the writes of any other one. ``main`` runs the process.
+``shell`` acts. ``observer`` reads the actual state, ``executor`` performs steps. ``reconciler``
+calls both once for one cluster, and ``controller`` decides when. ``resting`` holds what is kept of
+clusters that need nothing. ``leader_election`` selects the one active operator, and ``fencing``
+refuses the writes of any other one. ``main`` runs the process.
 """

@@ -50,7 +50,10 @@ _Resource = TypeVar("_Resource", WaltzCluster, StoragePool)
 
 
 class InvalidResource(Exception):
-    """A WaltzCluster or StoragePool is invalid: its API server has an older CRD or none."""
+    """A WaltzCluster or StoragePool is invalid, because its CRD has fewer rules than the model.
+
+    The message names the resource and its invalid fields.
+    """
 
 
 class EventRecorder(Protocol):

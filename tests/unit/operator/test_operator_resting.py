@@ -52,10 +52,10 @@ class CountingKube(FaultyKube):
 
 
 class Scene:
-    """A started cluster of 64 partitions, and the controller that reconciles it."""
+    """A cluster, and the controller that reconciles it."""
 
     def __init__(self) -> None:
-        resource = cluster_resource(partitions=64)
+        resource = cluster_resource(partitions=8)
         self.world = World(resource, [pool_resource(name) for name in "abc"])
         self.znodes = StoredZnodes(self.world)
         self.kube = CountingKube(self.world, Faults())
