@@ -154,6 +154,9 @@ class Controller:
                 # resource of one cluster could stop the operator for all clusters.
                 requeue = _BACKOFF.delay(failures)
                 _log_failure(cluster, problem, requeue)
+                if not isinstance(problem, KubeError):
+                    # Otherwise the metrics would show the result of an earlier reconcile forever.
+                    worker.result = ReconcileResult(requeue, ready=False)
                 self.metrics.failures += 1
                 failures += 1
             worker.since = None

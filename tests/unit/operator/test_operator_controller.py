@@ -116,7 +116,7 @@ async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other
     reconciles.result = ReconcileResult(NEVER, ready=True)
     controller.enqueue("logs", "good")
     await turns()
-    assert controller.ready == {("logs", "good"): True}
+    assert controller.ready == {("logs", "bad"): False, ("logs", "good"): True}
     assert controller.metrics.failures == 1
     assert "cluster logs/bad: reconcile failed unexpectedly, retrying in 1 s" in caplog.text
     assert "Traceback" in caplog.text
