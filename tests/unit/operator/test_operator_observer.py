@@ -6,7 +6,7 @@ import base64
 import datetime
 import uuid
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -137,7 +137,7 @@ async def test_certificates_are_read_once_until_they_are_refreshed(tmp_path: Pat
     desired, reads = world.desired(), 0
 
     class Counting(FaultyKube):
-        async def get(self, kind: str, namespace: str, name: str) -> object:
+        async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
             nonlocal reads
             reads += 1
             return await super().get(kind, namespace, name)
