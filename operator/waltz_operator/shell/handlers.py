@@ -172,7 +172,7 @@ async def watch_owned(
                     continue
                 uid = metadata["uid"]
                 found = _SeenObject(metadata["resourceVersion"], metadata["namespace"], owner)
-                if found != seen.get(uid, before.get(uid)):
+                if found != before.get(uid):
                     queue.enqueue(found.namespace, found.owner)
                 seen[uid] = found
             for uid, missing in before.items():

@@ -125,6 +125,7 @@ async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other
     assert controller.ready == {("logs", "good"): True, ("logs", "bad"): True}
 
 
+@on_virtual_time
 async def test_check_replaces_a_reconcile_unless_there_was_an_event() -> None:
     calls: list[str] = []
     rests = True

@@ -18,13 +18,15 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import encode_id
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import Incomplete, Malformed, Present
 from waltz_operator.core.steps import IssueCertificates
 from waltz_operator.shell.environment import Environment, NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
+from waltz_operator.shell.fencing import LeaderEnvironment
 from waltz_operator.shell.kube_api import Kube
-from waltz_operator.shell.observer import observe, read_metadata
+from waltz_operator.shell.observer import observe, observe_metadata, read_metadata
 
 _STORAGE = "a-0.a:6101"
 _JUNK = base64.b64encode(b"junk").decode()
@@ -137,7 +139,7 @@ async def test_certificates_are_read_once_until_they_are_refreshed(tmp_path: Pat
     desired, reads = world.desired(), 0
 
     class Counting(FaultyKube):
-        async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        async def get(self, kind: str, namespace: str, name: str) -> Any:
             nonlocal reads
             reads += 1
             return await super().get(kind, namespace, name)
@@ -153,6 +155,23 @@ async def test_certificates_are_read_once_until_they_are_refreshed(tmp_path: Pat
     await environment.disconnect(desired)
     await environment.replica_access(desired, cluster)
     assert reads == 3
+
+
+async def test_certificates_are_refreshed_by_a_reconcile_and_not_by_a_check() -> None:
+    refreshed: list[str] = []
+
+    class Refreshed(FakeEnvironment):
+        def refresh(self, desired: DesiredCluster) -> None:
+            refreshed.append(desired.name)
+
+    world = World(cluster_resource(), [])
+    desired, now = world.desired(), datetime.datetime.now(datetime.UTC)
+    plain = cast(Environment, Refreshed(StoredZnodes(world), Faults()))
+    environment = LeaderEnvironment(plain, lambda: True)
+    observed = await observe(desired, FaultyKube(world, Faults()), environment, now)
+    assert refreshed == ["log"]
+    await observe_metadata(desired, observed, environment)
+    assert refreshed == ["log"]
 
 
 async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:

@@ -28,6 +28,9 @@ from waltz_operator.shell.reconciler import Reconciler
 from waltz_operator.shell.resting import pack
 
 _BEGUN = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+_MEASURED_SECONDS = 630.0
+"""The time of one complete reading of the objects, and of the checks before and after it."""
+
 _SERVERS = ObjectKey("Deployment", "log-server")
 
 
@@ -55,7 +58,7 @@ class Scene:
     """A cluster, and the controller that reconciles it."""
 
     def __init__(self) -> None:
-        resource = cluster_resource(partitions=8)
+        resource = cluster_resource(partitions=2)
         self.world = World(resource, [pool_resource(name) for name in "abc"])
         self.znodes = StoredZnodes(self.world)
         self.kube = CountingKube(self.world, Faults())
@@ -70,19 +73,22 @@ class Scene:
         self.controller = Controller(self.reconciler.reconcile, self.reconciler.check)
 
     async def start(self) -> None:
-        """Reconcile until the cluster is at rest, and has been for a minute."""
-        self.controller.enqueue(NAMESPACE, "log")
+        """Reconcile until the cluster is at rest."""
         for _ in range(60):
-            await self.znodes.settle(self.world.desired())
             self.controller.enqueue(NAMESPACE, "log")
             await asyncio.sleep(1)
+            await self.znodes.settle(self.world.desired())
+            if self.condition("Healthy") == "True":
+                break
         assert self.condition("Healthy") == "True"
-        await asyncio.sleep(60)
+        # The last reconcile has written a status, so another one follows.
+        self.controller.enqueue(NAMESPACE, "log")
+        await asyncio.sleep(1)
 
-    def condition(self, kind: str) -> str:
+    def condition(self, kind: str) -> str | None:
         assert self.world.cluster is not None
-        conditions = self.world.cluster["status"]["conditions"]
-        return next(str(each["status"]) for each in conditions if each["type"] == kind)
+        conditions = self.world.cluster.get("status", {}).get("conditions", ())
+        return next((str(each["status"]) for each in conditions if each["type"] == kind), None)
 
 
 def run_scene(test: Callable[[Scene], Awaitable[None]]) -> None:
@@ -100,9 +106,9 @@ def run_scene(test: Callable[[Scene], Awaitable[None]]) -> None:
 def test_cluster_at_rest_needs_fewer_than_two_requests_a_minute() -> None:
     async def rest(scene: Scene) -> None:
         before, checks = scene.kube.requests, scene.controller.metrics.reconciles
-        await asyncio.sleep(3600)
-        assert 0 < scene.kube.requests - before < 2 * 60
-        assert scene.controller.metrics.reconciles - checks >= 3600 / 15 - 1
+        await asyncio.sleep(_MEASURED_SECONDS)
+        assert 0 < scene.kube.requests - before < 2 * _MEASURED_SECONDS / 60
+        assert scene.controller.metrics.reconciles - checks >= _MEASURED_SECONDS / 15 - 1
 
     run_scene(rest)
 
@@ -114,8 +120,8 @@ def test_paused_cluster_needs_fewer_than_two_requests_a_minute() -> None:
         scene.controller.enqueue(NAMESPACE, "log")
         await asyncio.sleep(60)
         before = scene.kube.requests
-        await asyncio.sleep(3600)
-        assert scene.kube.requests - before < 2 * 60
+        await asyncio.sleep(_MEASURED_SECONDS)
+        assert 0 < scene.kube.requests - before < 2 * _MEASURED_SECONDS / 60
 
     run_scene(rest)
 
