@@ -18,8 +18,8 @@ OPERATOR_BUGS = (
     Planted(
         "a pool of another cluster is claimed",
         Package.OPERATOR,
-        "if owner not in (None, desired.name):\n",
-        'if owner == "":\n',
+        "elif owner not in (None, desired.name):\n",
+        'elif owner == "":\n',
         "Two clusters use one storage pool.",
         nodes("unit/operator/test_operator_plan.py::test_pool_of_another_cluster_is_a_problem"),
     ),
