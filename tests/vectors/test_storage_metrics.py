@@ -11,6 +11,7 @@ from waltz.net import AcceptedConnections
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.metrics import StorageSources, storage_metrics
 
 _GROUP = "waltz-storage"
@@ -33,6 +34,7 @@ def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None
         lambda: 0,
         lambda: None,
         AcceptedConnections(),
+        Scrubber(0, now=1.0),
     )
     metrics = storage_metrics(sources, lambda: 1.0)
     metrics.json.bean_form()

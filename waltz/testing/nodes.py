@@ -156,6 +156,8 @@ class InProcessStorage:
             port=STORAGE_PORT,
             admin_port=ADMIN_PORT,
             directory=Path("/in-memory"),
+            # Checks in the background would change the order of events for each seed.
+            scrub_bytes_per_second=0,
             tls_settings=ListeningTlsSettings(enabled=False),
         )
         loop = asyncio.get_running_loop()

@@ -21,7 +21,15 @@ from waltz.runtime.configuration import (
     setting,
 )
 from waltz.runtime.core.setting_names import flatten
-from waltz.runtime.core.value_types import boolean, integer, one_of, port, positive, text
+from waltz.runtime.core.value_types import (
+    boolean,
+    integer,
+    not_negative,
+    one_of,
+    port,
+    positive,
+    text,
+)
 from waltz.runtime.core.value_types import file as path_type
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
@@ -289,6 +297,7 @@ def test_flatten_gives_the_same_names_for_any_split_of_dots_and_maps(
         (integer, {"12": 12, -3: -3, 4.0: 4}, ("", "x", None, 1.5, True, "1.5")),
         (path_type, {"a/b": Path("a/b")}, (None, "", 5, "\0")),
         (positive, {1: 1, "7": 7}, (0, -1, "0")),
+        (not_negative, {0: 0, "7": 7}, (-1, "x")),
         (port, {0: 0, 65535: 65535}, (-1, 65536)),
         (boolean, {True: True, False: False, "TRUE": True, "false": False}, (1, "yes", None, "")),
         (text, {"x": "x", 5: "5"}, (None, "", "  ")),

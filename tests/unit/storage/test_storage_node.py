@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.support.eventually import eventually
 from waltz.admin import StorageAdmin
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.store import MetadataStore, SessionState
@@ -25,6 +28,7 @@ from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.runtime.configuration import ConfigError, ListeningTlsSettings, read
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
@@ -47,6 +51,7 @@ def settings(path: Path) -> StorageConfig:
         directory=path,
         segment_threshold=1_000_000,
         open_segments=5,
+        scrub_bytes_per_second=4 << 20,
         tls_settings=ListeningTlsSettings(enabled=False),
     )
 
@@ -316,6 +321,43 @@ async def test_health_names_file_and_offset_of_damage(tmp_path: Path) -> None:
         await second.stop()
 
 
+async def test_scrubber_reports_damaged_records_and_storage_serves_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = StorageNode(settings(tmp_path))
+    await first.start(CLUSTER)
+    admin_port = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
+    await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
+    first.directory.partition(1).log.append(batch(0, 2000))
+    await first.stop()
+    with (tmp_path / "1" / "0000000000000000000.seg").open("r+b") as segment:
+        segment.seek(HEADER_BYTES + 20)
+        segment.write(b"rot")
+    caplog.set_level(logging.INFO)
+    second = StorageNode(settings(tmp_path))
+    await second.start(CLUSTER)
+    try:
+        async with second.http() as port, aiohttp.ClientSession() as http:
+
+            async def gauges() -> Any:
+                async with http.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                    return (await answer.json())["gauges"]
+
+            await eventually(lambda: "pass 1 is complete" in caplog.text)
+            found = await gauges()
+            assert found["waltz-storage.scrub-passes"]["value"] == 1
+            assert found["waltz-storage.damaged-records"]["value"] == 1
+            assert found["waltz-storage.scrub-progress"]["value"] == 1
+            assert found["waltz-storage.scrubbed-bytes"]["value"] > 2000
+            async with http.get(f"http://127.0.0.1:{port}/health") as answer:
+                assert answer.status == 200
+                check = (await answer.json())["storage-health-check"]
+            assert (check["healthy"], check["damaged-records"]) == (True, {"1": ["0"]})
+        assert "partition 1 has damaged records: 0;" in caplog.text
+    finally:
+        await second.stop()
+
+
 async def test_used_port_or_missing_directory_fails_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         node = StorageNode(settings(tmp_path).model_copy(update={"port": taken.getsockname()[1]}))
@@ -371,6 +413,7 @@ def test_nested_and_dotted_settings_are_equal(tmp_path: Path) -> None:
         ("storage.jetty.port: 4001", "must all differ"),
         ("storage.directori: /x", "did you mean storage.directory"),
         ("storage.segment.cache.capacity: none", "segment.cache.capacity"),
+        ("storage.scrub.bytesPerSecond: -1", "expected a number from 0 on"),
     ],
 )
 def test_invalid_settings_are_reported(tmp_path: Path, more: str, message: str) -> None:

@@ -15,9 +15,18 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from waltz.runtime.core.value_types import ValueType, boolean, file, port, positive, text
+from waltz.runtime.core.value_types import (
+    ValueType,
+    boolean,
+    file,
+    not_negative,
+    port,
+    positive,
+    text,
+)
 
 Positive = Annotated[int, BeforeValidator(positive)]
+NotNegative = Annotated[int, BeforeValidator(not_negative)]
 Port = Annotated[int, BeforeValidator(port)]
 Switch = Annotated[bool, BeforeValidator(boolean)]
 Text = Annotated[str, BeforeValidator(text)]

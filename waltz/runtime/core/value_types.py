@@ -51,6 +51,13 @@ def _positive(value: Any) -> int:
     return number
 
 
+def _not_negative(value: Any) -> int:
+    number = _integer(value)
+    if number < 0:
+        raise ValueError("expected a number from 0 on")
+    return number
+
+
 def _port(value: Any) -> int:
     number = _integer(value)
     if not 0 <= number <= 65535:
@@ -81,6 +88,7 @@ def _file(value: Any) -> Path:
 
 integer = ValueType("whole number", _integer)
 positive = ValueType("number above 0", _positive)
+not_negative = ValueType("number from 0 on", _not_negative)
 port = ValueType("port", _port)
 boolean = ValueType("true or false", _boolean)
 text = ValueType("text", _text)

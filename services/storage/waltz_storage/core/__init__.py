@@ -10,6 +10,7 @@ The planted bug shows the failure that a line of the code prevents.
 * `log`: the records of one partition, in segment files
 * `control`: sessions, marks and switches of all partitions, in the control file
 * `partitions`: what each request does to a partition, and which requests are refused
+* `scrub`: searching all logs for damaged records, a little at a time
 * `engine`: the order of requests, and rounds of appends that share their flushes
 * `disk`, `errors`: the interface to the disk, and why requests are refused
 """

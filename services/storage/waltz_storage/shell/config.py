@@ -16,6 +16,7 @@ from waltz.runtime.configuration import (
     ClusterSettings,
     File,
     ListeningTlsSettings,
+    NotNegative,
     OptionalFile,
     OptionalPort,
     OptionalText,
@@ -71,6 +72,11 @@ class StorageConfig(ClusterSettings):
     )
     open_segments: Positive = setting(
         "storage.segment.cache.capacity", "older segments kept open, per partition", 5
+    )
+    scrub_bytes_per_second: NotNegative = setting(
+        "storage.scrub.bytesPerSecond",
+        "how fast the scrubber reads the logs to find damaged records; 0 switches it off",
+        4 << 20,
     )
     tls_settings: ListeningTlsSettings = group("storage.tls", ListeningTlsSettings())
 

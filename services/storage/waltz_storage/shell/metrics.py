@@ -28,6 +28,9 @@ from waltz.runtime.version import build_version
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.partitions.partition import COUNTER_NAMES, StoragePartition
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.scrubber import Scrubber
+
+_REPORTED_RANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class StorageSources:
     """The parts of a storage that its metrics are read from.
 
     ``queued`` returns how many jobs of a partition wait. ``disk_free`` and ``disk_size`` return
-    bytes. ``accepted`` are the connections on the port for servers.
+    bytes. ``accepted`` are the connections on the port for servers. The ``scrubber`` knows the
+    damaged records.
     """
 
     directory: StorageDirectory
@@ -45,6 +49,7 @@ class StorageSources:
     disk_size: Callable[[], int]
     certificate_days_left: Callable[[], float | None]
     accepted: AcceptedConnections
+    scrubber: Scrubber
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,17 @@ def storage_metrics(
     return ProcessMetrics(METRICS, storage, clock, partitions)
 
 
-def health(directory: StorageDirectory) -> tuple[bool, dict[str, Any]]:
-    """Return whether all assigned partitions are served, and a report as in Waltz 0.13.2."""
+def health(directory: StorageDirectory, scrubber: Scrubber) -> tuple[bool, dict[str, Any]]:
+    """Return whether all assigned partitions are served, and a report as in Waltz 0.13.2.
+
+    Damaged records are reported and do not make the storage unhealthy: it serves all others.
+    """
     refused = _refusals(directory)
     check: dict[str, Any] = {"healthy": not refused, "message": '{"storage":"true"}'}
     if refused:
         check |= {"message": "partitions are refused", "refused": refused}
+    if damaged := _damaged_ranges(scrubber):
+        check["damaged-records"] = damaged
     return not refused, {"storage-health-check": check}
 
 
@@ -86,6 +96,14 @@ def _refusals(directory: StorageDirectory) -> dict[str, dict[str, Any]]:
     return report
 
 
+def _damaged_ranges(scrubber: Scrubber) -> dict[str, list[str]]:
+    """Return the damaged ranges of each partition, the first ones if there are many."""
+    return {
+        str(partition): [str(each) for each in ranges[:_REPORTED_RANGES]]
+        for partition, ranges in sorted(scrubber.findings.ranges.items())
+    }
+
+
 def _requests(name: str, partition: OpenPartition) -> int:
     return partition.core.requests[name]
 
@@ -95,7 +113,7 @@ _PROCESS: tuple[Family[StorageSources], ...] = (
         "waltz_storage_healthy",
         "1 while `/health` answers 200",
         "is-healthy",
-        lambda storage: health(storage.directory)[0],
+        lambda storage: health(storage.directory, storage.scrubber)[0],
     ),
     gauge(
         "waltz_storage_partitions",
@@ -122,6 +140,34 @@ _PROCESS: tuple[Family[StorageSources], ...] = (
         "refused-partitions",
         lambda storage: _refusals(storage.directory),
         len,
+    ),
+    gauge(
+        "waltz_storage_damaged_records",
+        "number of records that the scrubber found damaged and that are not repaired; `/health` "
+        "names them",
+        "damaged-records",
+        lambda storage: storage.scrubber.findings.count,
+    ),
+    counter(
+        "waltz_storage_scrubbed_bytes_total",
+        "bytes of records that the scrubber has checked",
+        "scrubbed-bytes",
+        lambda storage: storage.scrubber.progress.checked_bytes,
+        JsonKind.GAUGE,
+    ),
+    counter(
+        "waltz_storage_scrub_passes_total",
+        "passes in which the scrubber has checked all logs; one begins at the earliest an hour "
+        "after the one before",
+        "scrub-passes",
+        lambda storage: storage.scrubber.progress.passes,
+        JsonKind.GAUGE,
+    ),
+    gauge(
+        "waltz_storage_scrub_progress_ratio",
+        "part of the scrubber's present pass that is done; 1 between two passes",
+        "scrub-progress",
+        lambda storage: storage.scrubber.progress.share,
     ),
     gauge(
         "waltz_storage_disk_free_bytes",

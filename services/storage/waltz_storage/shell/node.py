@@ -30,12 +30,14 @@ from waltz_storage.core.engine.engine import Arrival, Engine
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
 from waltz_storage.shell.metrics import OpenPartition, StorageSources, health, storage_metrics
 from waltz_storage.shell.posix_disk import PosixDisk
+from waltz_storage.shell.scrubbing import Scrubbing
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +132,8 @@ class StorageNode:
         self._directory: StorageDirectory | None = None
         self._engine: EngineRunner | None = None
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
+        self._scrubber: Scrubber | None = None
+        self._scrubbing: asyncio.Task[None] | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
         """Open the storage directory, start the engine and listen.
@@ -154,6 +158,7 @@ class StorageNode:
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         engine = self._engine = environment.new_engine(directory, mailbox, environment.fail, clock)
         accepted = AcceptedConnections(config.max_connections)
+        scrubber = self._scrubber = Scrubber(config.scrub_bytes_per_second, clock())
         sources = StorageSources(
             directory,
             queued=engine.engine.queued,
@@ -162,8 +167,10 @@ class StorageNode:
             disk_size=lambda: environment.disk_space(config.directory)[1],
             certificate_days_left=config.tls.certificate_days_left,
             accepted=accepted,
+            scrubber=scrubber,
         )
         metrics = self._metrics = storage_metrics(sources, clock)
+        scrubbing = Scrubbing(scrubber, directory, engine.submit, clock)
         handler = AdminHandler(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = network.listener(
@@ -181,6 +188,9 @@ class StorageNode:
         )
         self.listener.start(config.bind_host, config.port)
         self.admin_listener.start(config.bind_host, config.admin_port)
+        if scrubber.enabled:
+            self._scrubbing = asyncio.create_task(scrubbing.run(), name="scrubber")
+            self._scrubbing.add_done_callback(self._scrubbing_ended)
 
     @property
     def directory(self) -> StorageDirectory:
@@ -196,16 +206,17 @@ class StorageNode:
     @asynccontextmanager
     async def http(self) -> AsyncIterator[int | None]:
         """Serve the HTTP port while the context is open; yield the port, None if it is off."""
-        metrics, directory = self._metrics, self._directory
+        metrics, directory, scrubber = self._metrics, self._directory, self._scrubber
         assert metrics is not None
         assert directory is not None
+        assert scrubber is not None
         config = self.config
         async with serve_http(
             "waltz-storage",
             config.bind_host,
             config.http_port,
             metrics,
-            lambda: health(directory),
+            lambda: health(directory, scrubber),
         ) as port:
             yield port
 
@@ -214,8 +225,16 @@ class StorageNode:
         for listener in (self.listener, self.admin_listener):
             if listener is not None:
                 await listener.close()
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.wait((self._scrubbing,))
         if self._engine is not None:
             await self._engine.stop()
+
+    def _scrubbing_ended(self, task: asyncio.Task[None]) -> None:
+        """End the node if the scrubber ended by an error: it has a bug, as after a failed task."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._environment.fail(error)
 
 
 async def learn_cluster(

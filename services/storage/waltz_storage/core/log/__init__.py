@@ -8,7 +8,9 @@ Read in this order:
 * `segment_reads`: reading consecutive records of one segment, or only their headers
 * `log_segments`: all segments of a log, and which one holds a transaction
 * `flushed_end`: what is known about the end of a log before its files are opened
+* `log_check`: checking each record of a part of a log, and naming those that are damaged
 * `partition_log`: the log: append, read, truncate
+* `opening_errors`: why a file may fail to open without being damaged
 * `log_recovery`: where a log ends when its files are opened after a crash
 * `log_opening`: finding the files of a log, recovering them, removing them
 """

@@ -8,8 +8,6 @@ have no records, are removed first.
 
 from __future__ import annotations
 
-import errno
-
 from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.flushed_end import FlushedMark, KnownLog, NoFlushedMark
@@ -20,6 +18,7 @@ from waltz_storage.core.log.log_recovery import (
     recover_segment,
 )
 from waltz_storage.core.log.log_segments import LogOptions, LogSegments
+from waltz_storage.core.log.opening_errors import NOT_DAMAGE
 from waltz_storage.core.log.partition_log import PartitionLog
 from waltz_storage.core.log.segment_files import (
     NEW_SUFFIX,
@@ -31,20 +30,6 @@ from waltz_storage.core.log.segment_files import (
 )
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
 from waltz_storage.core.log.tail_segment import TailSegment, apply_plan
-
-_RIGHTS = "give this process the right to read and write them"
-_NOT_DAMAGE = {
-    errno.EMFILE: "raise this process's limit of open files (ulimit -n)",
-    errno.ENFILE: "raise this machine's limit of open files (fs.file-max)",
-    errno.ENOMEM: "free memory",
-    errno.EACCES: _RIGHTS,
-    errno.EPERM: _RIGHTS,
-    errno.EROFS: "mount the volume for writing",
-}
-"""Errors that do not mean damaged files, each with its remedy.
-
-With these errors, restoring the partition from another replica would not help."""
-
 
 _NO_MARK = NoFlushedMark()
 
@@ -248,7 +233,7 @@ def _open_to_check(disk: Disk, identity: LogIdentity, path: str) -> DiskFile:
     try:
         return disk.open(path)
     except OSError as error:
-        advice = _NOT_DAMAGE.get(error.errno or 0)
+        advice = NOT_DAMAGE.get(error.errno or 0)
         if advice is not None:
             why = error.strerror or str(error)
             raise PartitionUnopened(identity.partition, path, why, advice) from error

@@ -23,6 +23,7 @@ from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import NoSpace, RequestRefused
 from waltz_storage.core.log.flushed_end import EMPTY_LOG, FlushedEnd, FlushedMark
+from waltz_storage.core.log.log_check import CheckedRecords, check_records
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import (
@@ -276,6 +277,10 @@ class PartitionLog:
             if len(found) < step:
                 break
         return tuple(headers)
+
+    def check(self, first_id: int, max_bytes: int) -> CheckedRecords:
+        """Check each record of a part of the log; see `check_records`."""
+        return check_records(self._segments, first_id, max_bytes)
 
     def flush_all(self) -> None:
         """Make all records and all index entries durable; raises NoSpace, DiskFailed."""

@@ -1,0 +1,182 @@
+"""Pure. Check every record of a part of a log, and name those that are damaged.
+
+A read ends at the first damaged record. A check continues behind it: it takes the position of each
+record from the index, so that one wrong length does not hide the records after it. Files are used
+only through `LogSegments`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from zlib import crc32
+
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log.log_segments import LogSegments
+from waltz_storage.core.log.opening_errors import NOT_DAMAGE
+from waltz_storage.core.log.segment_files import SealedSegment
+from waltz_storage.core.log.segment_format import (
+    CHECKSUM,
+    HEADER_BYTES,
+    ID_AND_LENGTH,
+    RECORD_OVERHEAD_BYTES,
+    ByteSource,
+    long_record_is_valid,
+)
+
+MAX_CHECKED_RECORDS = 4096
+"""The most records that one check reads, so that it occupies its lane only briefly."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRecords:
+    """The records from ``first_id`` to ``next_id`` - 1 were checked; ``size`` bytes were read.
+
+    ``damaged`` are the ids of the records that are damaged or cannot be read. ``end_id`` is the id
+    after the last record of the log.
+    """
+
+    first_id: int
+    next_id: int
+    end_id: int
+    size: int
+    damaged: tuple[int, ...]
+
+
+def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> CheckedRecords:
+    """Check consecutive records of one segment, from ``first_id`` on, up to ``max_bytes``.
+
+    At least one record is checked, whatever its size; none if the log ends before ``first_id``.
+    Raises OSError if the files cannot be opened for a reason that is not damage.
+    """
+    end_id = segments.tail.next_id
+    for segment, transaction_id, step in segments.steps(
+        first_id, end_id - first_id, MAX_CHECKED_RECORDS
+    ):
+        try:
+            data: ByteSource = segments.files(segment.first_id).data
+        except OSError as error:
+            if error.errno in NOT_DAMAGE:
+                raise
+            return _unreadable(transaction_id, step, end_id)
+        try:
+            offsets = segments.extent(segment, transaction_id, step).offsets
+        except (PartitionDamaged, OSError):
+            return _unreadable(transaction_id, step, end_id)
+        return _check(data, segment, transaction_id, offsets, max_bytes, end_id)
+    return CheckedRecords(first_id, first_id, end_id, 0, ())
+
+
+def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:
+    """Return a check that failed for all records: a file or the index cannot be read."""
+    return CheckedRecords(
+        first_id, first_id + count, end_id, 0, tuple(range(first_id, first_id + count))
+    )
+
+
+def _check(
+    data: ByteSource,
+    segment: SealedSegment,
+    first_id: int,
+    offsets: array[int],
+    max_bytes: int,
+    end_id: int,
+) -> CheckedRecords:
+    damaged: list[int] = []
+    size, next_id = 0, first_id
+    for start, stop in _windows(offsets, segment.end, max_bytes):
+        read = max(0, offsets[stop] - offsets[start])
+        if not _possible(offsets, start, segment.end):
+            read = 0
+            damaged.append(first_id + start)
+        elif size and size + read > max_bytes:
+            break
+        elif read > max_bytes:
+            if not _begins_there(data, first_id + start, offsets[start], read):
+                read = 0
+                damaged.append(first_id + start)
+            elif not _long_record_is_sound(data, offsets[start], read):
+                damaged.append(first_id + start)
+        else:
+            damaged += _damaged_in(data, first_id + start, offsets[start : stop + 1])
+        size += read
+        next_id = first_id + stop
+    return CheckedRecords(first_id, next_id, end_id, size, tuple(damaged))
+
+
+def _possible(offsets: array[int], number: int, end: int) -> bool:
+    """Return whether the index gives a record a possible position and length."""
+    start, stop = offsets[number], offsets[number + 1]
+    return start >= HEADER_BYTES and start + RECORD_OVERHEAD_BYTES <= stop <= end
+
+
+def _windows(offsets: array[int], end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of records to read at once; a record without a possible position is alone.
+
+    The positions of a range increase, because each of its records has a possible length.
+    """
+    count, start = len(offsets) - 1, 0
+    while start < count:
+        stop = start + 1
+        if _possible(offsets, start, end):
+            while (
+                stop < count
+                and _possible(offsets, stop, end)
+                and offsets[stop + 1] - offsets[start] <= max_bytes
+            ):
+                stop += 1
+        yield start, stop
+        start = stop
+
+
+def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[int]:
+    """Return the damaged records of a range, which is read at once.
+
+    If the disk cannot read the range, each record is read alone: one bad sector must not make its
+    neighbours count as damaged.
+    """
+    base, count = offsets[0], len(offsets) - 1
+    try:
+        raw = data.read(base, offsets[-1] - base)
+    except OSError:
+        if count == 1:
+            return [first_id]
+        return [
+            transaction_id
+            for number in range(count)
+            for transaction_id in _damaged_in(data, first_id + number, offsets[number : number + 2])
+        ]
+    view, total, damaged = memoryview(raw), len(raw), []
+    id_and_length, checksum = ID_AND_LENGTH.unpack_from, CHECKSUM.unpack_from
+    for number in range(count):
+        start, end = offsets[number] - base, offsets[number + 1] - base
+        if (
+            end > total
+            or id_and_length(raw, start) != (first_id + number, end - start - RECORD_OVERHEAD_BYTES)
+            or crc32(view[start : end - CHECKSUM.size]) != checksum(raw, end - CHECKSUM.size)[0]
+        ):
+            damaged.append(first_id + number)
+    return damaged
+
+
+def _begins_there(data: ByteSource, transaction_id: int, start: int, size: int) -> bool:
+    """Return whether a record has the length that the index gives it.
+
+    A record that is longer than a window is read only then: a wrong index entry must not make a
+    check read a whole segment.
+    """
+    try:
+        raw = data.read(start, ID_AND_LENGTH.size)
+    except OSError:
+        return False
+    expected = (transaction_id, size - RECORD_OVERHEAD_BYTES)
+    return len(raw) == ID_AND_LENGTH.size and ID_AND_LENGTH.unpack(raw) == expected
+
+
+def _long_record_is_sound(data: ByteSource, start: int, size: int) -> bool:
+    """Return whether a record that is longer than a window can be read and is undamaged."""
+    try:
+        return long_record_is_valid(data, start, size)
+    except OSError:
+        return False

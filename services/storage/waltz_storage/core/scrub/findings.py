@@ -1,0 +1,106 @@
+"""Pure. The damaged records that are known, as ranges of ids for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from waltz_storage.core.log.log_check import CheckedRecords
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DamagedRange:
+    """The records from ``first_id`` to ``last_id`` are damaged."""
+
+    first_id: int
+    last_id: int
+
+    @property
+    def count(self) -> int:
+        """How many records the range has."""
+        return self.last_id - self.first_id + 1
+
+    def __str__(self) -> str:
+        """Return the id of a single record, or the first and the last id."""
+        if self.first_id == self.last_id:
+            return str(self.first_id)
+        return f"{self.first_id}-{self.last_id}"
+
+
+Ranges = tuple[DamagedRange, ...]
+"""Damaged ranges in ascending order, with undamaged records between each two of them."""
+
+
+class Findings:
+    """The damaged records of all partitions; a later check of a record replaces the earlier one."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[int, Ranges] = {}
+
+    @property
+    def ranges(self) -> Mapping[int, Ranges]:
+        """The damaged ranges of each partition that has some."""
+        return self._ranges
+
+    @property
+    def count(self) -> int:
+        """How many records are damaged."""
+        return sum(each.count for ranges in self._ranges.values() for each in ranges)
+
+    def note(self, partition: int, checked: CheckedRecords) -> Ranges:
+        """Note the result of a check; return the damaged ranges that were not known before."""
+        before = self._ranges.get(partition, ())
+        kept = _without(before, checked.first_id, checked.next_id)
+        # A truncation has removed the records above the end; other records may get their ids.
+        kept = _without(kept, checked.end_id, None)
+        known = frozenset(
+            transaction_id
+            for each in before
+            for transaction_id in range(
+                max(each.first_id, checked.first_id), min(each.last_id + 1, checked.next_id)
+            )
+        )
+        self._set(partition, _joined((*kept, *_ranges(checked.damaged))))
+        return _ranges(t for t in checked.damaged if t not in known)
+
+    def forget(self, partition: int) -> None:
+        """Forget the damaged records of a partition that is not open any more."""
+        self._ranges.pop(partition, None)
+
+    def keep(self, partitions: Iterable[int]) -> None:
+        """Forget the damaged records of all other partitions."""
+        wanted = frozenset(partitions)
+        self._ranges = {p: ranges for p, ranges in self._ranges.items() if p in wanted}
+
+    def _set(self, partition: int, ranges: Ranges) -> None:
+        if ranges:
+            self._ranges[partition] = ranges
+        else:
+            self.forget(partition)
+
+
+def _ranges(ids: Iterable[int]) -> Ranges:
+    """Return the ranges of single ids, which ascend."""
+    return _joined(DamagedRange(each, each) for each in ids)
+
+
+def _joined(ranges: Iterable[DamagedRange]) -> Ranges:
+    """Return disjoint ranges in ascending order, with neighbours joined."""
+    joined: list[DamagedRange] = []
+    for each in sorted(ranges):
+        if joined and each.first_id == joined[-1].last_id + 1:
+            joined[-1] = DamagedRange(joined[-1].first_id, each.last_id)
+        else:
+            joined.append(each)
+    return tuple(joined)
+
+
+def _without(ranges: Ranges, first_id: int, next_id: int | None) -> Ranges:
+    """Return ``ranges`` without the ids from ``first_id`` to ``next_id`` - 1, or without end."""
+    kept: list[DamagedRange] = []
+    for each in ranges:
+        if each.first_id < first_id:
+            kept.append(DamagedRange(each.first_id, min(each.last_id, first_id - 1)))
+        if next_id is not None and each.last_id >= next_id:
+            kept.append(DamagedRange(max(each.first_id, next_id), each.last_id))
+    return tuple(kept)

@@ -1,0 +1,136 @@
+"""Pure. What the scrubber checks next, at which rate, and what it has found.
+
+A *pass* checks every record of every open partition once, in ascending order. The caller asks for
+the next action, performs it, and reports the result. It reads the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from waltz_storage.core.log.log_check import CheckedRecords
+from waltz_storage.core.scrub.findings import Findings, Ranges
+from waltz_storage.core.scrub.token_bucket import TokenBucket
+
+CHECK_BYTES = 256 << 10
+"""One check reads up to this, unless a single record is longer. An append that arrives during a
+check waits for it."""
+
+PASS_SECONDS = 3600.0
+"""A pass begins at the earliest this long after the one before. Otherwise a storage with little
+data would read it over and over."""
+
+_NEGLIGIBLE_SECONDS = 1e-6
+"""A shorter wait is a rounding error: a clock may not even show that it has passed."""
+
+_LEAST_RECORD_BYTES = 64
+"""A record counts as at least this many bytes, because a check that reads nothing takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Check up to ``max_bytes`` of records of a partition, from ``first_id`` on."""
+
+    partition: int
+    first_id: int
+    max_bytes: int = CHECK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for this many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubProgress:
+    """How far the scrubber is.
+
+    ``passes`` are complete. ``checked_bytes`` were read since the process started, ``pass_bytes``
+    of them in the present or last pass, which reads about ``pass_size`` bytes.
+    """
+
+    passes: int
+    checked_bytes: int
+    pass_bytes: int
+    pass_size: int
+    passing: bool
+
+    @property
+    def share(self) -> float:
+        """The part of the present pass that is done, 0 to 1; 1 between two passes."""
+        if not self.passing:
+            return 1.0 if self.passes else 0.0
+        return min(1.0, self.pass_bytes / self.pass_size) if self.pass_size else 0.0
+
+
+class Scrubber:
+    """Decides what to check next. A rate of 0 bytes per second switches it off."""
+
+    def __init__(self, bytes_per_second: int, now: float) -> None:
+        self.findings = Findings()
+        self._bucket = TokenBucket(bytes_per_second, CHECK_BYTES, now) if bytes_per_second else None
+        self._passes = self._checked_bytes = self._pass_bytes = self._pass_size = 0
+        self._passing = False
+        self._next_pass = now
+        self._waiting: list[int] = []
+        """The partitions that the present pass has not begun, in descending order."""
+        self._current: Check | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the scrubber checks records."""
+        return self._bucket is not None
+
+    @property
+    def progress(self) -> ScrubProgress:
+        """How far the scrubber is."""
+        return ScrubProgress(
+            self._passes, self._checked_bytes, self._pass_bytes, self._pass_size, self._passing
+        )
+
+    def next_action(self, now: float, sizes: Callable[[], Mapping[int, int]]) -> Check | Pause:
+        """Return what to do next; ``sizes`` returns the size of the log of each open partition."""
+        assert self._bucket is not None, "the scrubber is switched off"
+        wait = self._bucket.wait(now)
+        if wait > _NEGLIGIBLE_SECONDS:
+            return Pause(wait)
+        if not self._passing:
+            if now < self._next_pass:
+                return Pause(self._next_pass - now)
+            self._begin_pass(now, sizes())
+        if self._current is None and self._waiting:
+            self._current = Check(self._waiting.pop(), 0)
+        if self._current is None:
+            self._passing = False
+            self._passes += 1
+            return Pause(max(0.0, self._next_pass - now))
+        return self._current
+
+    def note(self, check: Check, checked: CheckedRecords | None, now: float) -> Ranges:
+        """Note the result of the last `Check`; return the damaged ranges that are new.
+
+        ``checked`` is None if the partition could not be checked: this pass skips it.
+        """
+        assert self._bucket is not None, "the scrubber is switched off"
+        assert check == self._current, "only the check that was asked for has a result"
+        self._current = None
+        if checked is None:
+            return ()
+        records = checked.next_id - checked.first_id
+        self._bucket.take(max(checked.size, records * _LEAST_RECORD_BYTES), now)
+        self._checked_bytes += checked.size
+        self._pass_bytes += checked.size
+        if checked.next_id < checked.end_id:
+            assert records > 0, "a check must advance"
+            self._current = Check(check.partition, checked.next_id)
+        return self.findings.note(check.partition, checked)
+
+    def _begin_pass(self, now: float, sizes: Mapping[int, int]) -> None:
+        self._passing = True
+        self._next_pass = now + PASS_SECONDS
+        self._waiting = sorted(sizes, reverse=True)
+        self._pass_bytes, self._pass_size = 0, sum(sizes.values())
+        self.findings.keep(sizes)

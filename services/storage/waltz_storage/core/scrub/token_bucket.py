@@ -1,0 +1,33 @@
+"""Pure. A token bucket: it bounds a rate, with a clock that the caller reads."""
+
+from __future__ import annotations
+
+
+class TokenBucket:
+    """Allows ``rate`` tokens per second, and up to ``capacity`` tokens at once after a pause.
+
+    A caller takes tokens when it knows how many it has used. It may use more than there are: then
+    it waits until the missing tokens have come in.
+    """
+
+    def __init__(self, rate: float, capacity: float, now: float) -> None:
+        assert rate > 0, "a bucket without a rate would never let its caller continue"
+        self._rate = rate
+        self._capacity = capacity
+        self._tokens = capacity
+        self._at = now
+
+    def wait(self, now: float) -> float:
+        """Return how many seconds the caller must wait before it may use tokens again."""
+        self._fill(now)
+        return max(0.0, -self._tokens / self._rate)
+
+    def take(self, tokens: float, now: float) -> None:
+        """Remove the tokens that the caller has used."""
+        self._fill(now)
+        self._tokens -= tokens
+
+    def _fill(self, now: float) -> None:
+        passed = max(0.0, now - self._at)
+        self._tokens = min(self._capacity, self._tokens + passed * self._rate)
+        self._at = now

@@ -1,0 +1,124 @@
+"""Run the scrubber: perform its checks in the lanes of the partitions, and log what it finds.
+
+Each check is one task in the lane of its partition, as a read is. An append waits for at most one
+check. Touches the event loop, and the disk through the tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.core.engine.rounds import Answer, Reply
+from waltz_storage.core.errors import RequestRefused
+from waltz_storage.core.log.log_check import CheckedRecords
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.findings import Ranges
+from waltz_storage.core.scrub.scrubber import Check, Pause, Scrubber
+
+log = logging.getLogger(__name__)
+
+_LOGGED_RANGES = 10
+
+_Outcome = CheckedRecords | RequestRefused | OSError
+
+
+class Scrubbing:
+    """Performs what a scrubber decides; ``submit`` queues arrivals for the engine."""
+
+    def __init__(
+        self,
+        scrubber: Scrubber,
+        directory: StorageDirectory,
+        submit: Callable[[Sequence[Arrival]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.scrubber = scrubber
+        self._directory = directory
+        self._submit = submit
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Check the logs again and again, until the task is cancelled."""
+        scrubber = self.scrubber
+        while True:
+            passes = scrubber.progress.passes
+            action = scrubber.next_action(self._clock(), self._sizes)
+            if scrubber.progress.passes > passes:
+                self._log_pass()
+            match action:
+                case Pause(seconds):
+                    await asyncio.sleep(seconds)
+                case Check():
+                    self._note(action, await self._perform(action))
+
+    async def _perform(self, check: Check) -> _Outcome:
+        done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+
+        def reply(outcome: _Outcome) -> None:
+            # The future is cancelled if the storage stops during the check.
+            if not done.done():
+                done.set_result(outcome)
+
+        task = partial(_checked, self._directory, check, reply)
+        self._submit([Arrival(check.partition, task)])
+        return await done
+
+    def _note(self, check: Check, outcome: _Outcome) -> None:
+        now, partition = self._clock(), check.partition
+        if isinstance(outcome, CheckedRecords):
+            found = self.scrubber.note(check, outcome, now)
+            if found:
+                log.error(
+                    "scrubber: partition %d has damaged records: %s; the storage serves its other "
+                    "records, and servers read the damaged ones from other replicas; %s",
+                    partition,
+                    _listed(found),
+                    REMEDY,
+                )
+            return
+        self.scrubber.note(check, None, now)
+        if isinstance(outcome, OSError):
+            log.warning(
+                "scrubber: the files of partition %d cannot be opened: %s; this pass skips the "
+                "rest of the partition",
+                partition,
+                outcome.strerror,
+            )
+
+    def _log_pass(self) -> None:
+        progress, damaged = self.scrubber.progress, self.scrubber.findings.count
+        log.info(
+            "scrubber: pass %d is complete: %d bytes checked, %d damaged records",
+            progress.passes,
+            progress.pass_bytes,
+            damaged,
+        )
+
+    def _sizes(self) -> dict[int, int]:
+        # Copied in one step, because other threads open and close partitions.
+        opened = dict(self._directory.partitions)
+        return {partition: core.log.size_bytes for partition, core in opened.items()}
+
+
+REMEDY = "replace the replica as docs/faults.md describes"
+
+
+def _checked(directory: StorageDirectory, check: Check, reply: Reply) -> list[Answer]:
+    """Perform a check. A refusal means that the partition is not open any more."""
+    outcome: _Outcome
+    try:
+        outcome = directory.partition(check.partition).log.check(check.first_id, check.max_bytes)
+    except (RequestRefused, OSError) as error:
+        outcome = error
+    return [(reply, outcome)]
+
+
+def _listed(ranges: Ranges) -> str:
+    """Return the first ranges, and how many more there are."""
+    shown = ", ".join(map(str, ranges[:_LOGGED_RANGES]))
+    more = len(ranges) - _LOGGED_RANGES
+    return f"{shown} and {more} more ranges" if more > 0 else shown
