@@ -9,7 +9,8 @@
 * `network`: `Network`, the interface by which a process opens and accepts connections, and its
   implementation with TCP
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
-* `core`: `Backoff`, the growing delays between attempts
+* `core`: `Backoff`, the growing delays between attempts; `AllowedNames`, which decides by the names
+  in a certificate whether a peer may use a port
 * `rpc`: sends requests to storage and admin ports, and matches the answers by sequence number
 * `tls`: TLS settings, and the SSL contexts made from the settings
 * `certificates`: reads and makes certificates in PEM files
@@ -17,6 +18,7 @@
 
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.core.allowed_names import EVERYONE, AllowedNames
 from waltz.net.core.backoff import Backoff
 from waltz.net.decoding import decoded
 from waltz.net.dialer import DialFailed, dial, split_address
@@ -27,9 +29,11 @@ from waltz.net.rpc import RemoteFailure, RpcConnection
 from waltz.net.tls import PLAINTEXT, TlsConfig, TlsConfigError
 
 __all__ = [
+    "EVERYONE",
     "PLAINTEXT",
     "TCP",
     "AcceptedConnections",
+    "AllowedNames",
     "Backoff",
     "ConnectionLost",
     "DialFailed",

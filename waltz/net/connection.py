@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
 
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.keep_alive import set_keep_alive
@@ -118,6 +118,16 @@ class FrameConnection(asyncio.Protocol):
         """The agreed protocol version."""
         assert self._decoder.version is not None, "the handshake has not ended"
         return self._decoder.version
+
+    @property
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """The verified certificate of the peer, as in `ssl.SSLSocket.getpeercert`, or None.
+
+        Without a CA no certificate is verified, and this is empty or None.
+        """
+        assert self._transport is not None, "not connected"
+        certificate: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
+        return certificate
 
     @property
     def peer_text(self) -> str | None:

@@ -24,6 +24,7 @@ from waltz.runtime.core.setting_names import flatten
 from waltz.runtime.core.value_types import (
     boolean,
     integer,
+    names,
     not_negative,
     one_of,
     port,
@@ -301,6 +302,11 @@ def test_flatten_gives_the_same_names_for_any_split_of_dots_and_maps(
         (port, {0: 0, 65535: 65535}, (-1, 65536)),
         (boolean, {True: True, False: False, "TRUE": True, "false": False}, (1, "yes", None, "")),
         (text, {"x": "x", 5: "5"}, (None, "", "  ")),
+        (
+            names,
+            {"a, b": ("a", "b"), "a": ("a",)},
+            (None, "", "a,,b", [], ["a", 5], ["a", ""]),
+        ),
         (one_of("heap", "direct"), {"heap": "heap"}, ("stack", None)),
     ],
 )

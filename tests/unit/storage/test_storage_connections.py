@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
-from waltz.net import FrameConnection
+from waltz.net import AllowedNames, FrameConnection
 from waltz.protocol import MalformedMessage, admin, storage
 from waltz_storage.core.engine.engine import Arrival, RequestJob
 from waltz_storage.shell.admin_handler import AdminHandler
@@ -47,6 +47,10 @@ class Peer:
 
     def send(self, *frames: bytes) -> None:
         self.sent += frames
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+        self.sent.append(f"closed: {reason}".encode())
 
 
 class Scene:
@@ -177,3 +181,71 @@ def test_peer_may_send_large_messages_only_after_it_has_opened(scene: Scene) -> 
     assert not scene.peer.large_allowed, "the peer belongs to another cluster"
     scene.receive(storage.OpenRequest(-1, -1, -1, uuid.UUID(int=1), 3))
     assert scene.peer.large_allowed
+
+
+# ---- names in certificates
+
+REFUSAL = (
+    "its certificate has client; storage.allowedNames must contain a name of the certificate "
+    "before the peer may use this port"
+)
+
+
+class NamedPeer(Peer):
+    """A peer with a certificate."""
+
+    peer_certificate: ClassVar[dict[str, Any]] = {"subject": ((("commonName", "client"),),)}
+
+
+def server_connection(
+    allowed: tuple[str, ...],
+) -> tuple[ServerConnection, NamedPeer, list[Arrival]]:
+    submitted: list[Arrival] = []
+    connection = ServerConnection(
+        ClusterIdentity(uuid.UUID(int=1), 3),
+        submitted.extend,
+        lambda: 0.0,
+        AllowedNames("storage.allowedNames", allowed),
+    )
+    peer = NamedPeer()
+    connection.ready(cast(FrameConnection, peer))
+    return connection, peer, submitted
+
+
+async def test_peer_with_another_name_gets_no_request_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    connection, peer, submitted = server_connection(("server",))
+    connection.received([storage.encode(request, VERSION)[7:] for request in reads(2)])
+    assert submitted == []
+    assert peer.sent == [f"closed: {REFUSAL}".encode()]
+    assert caplog.messages == [f"refused a storage connection of {Peer.peer}: {REFUSAL}"]
+
+
+async def test_peer_with_another_name_gets_the_reason_for_its_open_request() -> None:
+    connection, peer, submitted = server_connection(("server",))
+    opening = storage.OpenRequest(-1, -1, -1, uuid.UUID(int=1), 3)
+    connection.received([storage.encode(opening, VERSION)[7:]])
+    answer, closed = b"".join(peer.sent[:-1]), peer.sent[-1]
+    assert REFUSAL.encode() in answer
+    assert closed == f"closed: {REFUSAL}".encode()
+    assert submitted == []
+
+
+async def test_peer_with_an_allowed_name_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    connection, peer, submitted = server_connection(("server", "client"))
+    connection.received([storage.encode(request, VERSION)[7:] for request in reads(2)])
+    assert len(submitted) == 2
+    assert not peer.closed
+    assert caplog.messages == []
+
+
+async def test_administrator_with_another_name_gets_no_request_done() -> None:
+    allowed = AllowedNames("storage.admin.allowedNames", ("operator",))
+    connection = AdminConnection(
+        ClusterIdentity(uuid.UUID(int=1), 3), cast(AdminHandler, None), lambda: "", allowed
+    )
+    peer = NamedPeer()
+    connection.ready(cast(FrameConnection, peer))
+    connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[7:]])
+    assert peer.sent == [f"closed: {REFUSAL}".replace("storage.a", "storage.admin.a").encode()]

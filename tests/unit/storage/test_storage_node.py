@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from waltz.admin import StorageAdmin
 from waltz.metadata.lifecycle import create_cluster
@@ -128,6 +129,63 @@ async def test_connection_of_another_cluster_is_refused(node: StorageNode) -> No
             await RpcConnection.open_storage(address(node), PLAINTEXT, identity)
         with pytest.raises(RemoteFailure, match="inconsistent"):
             await RpcConnection.open_admin(admin_address(node), PLAINTEXT, identity)
+
+
+async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    own = authority.issue("storage")
+    secured = ListeningTlsSettings(certificate=own.certificate, key=own.key, ca=own.ca)
+    (tmp_path / "data").mkdir()
+    node = StorageNode(
+        settings(tmp_path / "data").model_copy(
+            update={
+                "tls_settings": secured,
+                "allowed_names": ("server", "operator"),
+                "admin_allowed_names": ("operator",),
+            }
+        )
+    )
+    await node.start(CLUSTER)
+    server, operator, client = (
+        authority.issue(name, server_name="storage") for name in ("server", "operator", "client")
+    )
+    try:
+        for tls in (server, operator):
+            (await RpcConnection.open_storage(address(node), tls, IDENTITY)).close()
+        (await RpcConnection.open_admin(admin_address(node), operator, IDENTITY)).close()
+        assert "refused" not in caplog.text
+        with pytest.raises(RemoteFailure, match=r"has client; storage\.allowedNames must contain"):
+            await RpcConnection.open_storage(address(node), client, IDENTITY)
+        for tls in (server, client):
+            with pytest.raises(RemoteFailure, match=r"; storage\.admin\.allowedNames must contain"):
+                await RpcConnection.open_admin(admin_address(node), tls, IDENTITY)
+        assert caplog.text.count("refused a storage admin connection of 127.0.0.1:") == 2
+    finally:
+        await node.stop()
+
+
+@pytest.mark.parametrize("name", ["storage.allowedNames", "storage.admin.allowedNames"])
+def test_allowed_names_without_verified_certificates_are_an_error(
+    tmp_path: Path, name: str
+) -> None:
+    required = {
+        "zookeeper.connectString": "z:1",
+        "zookeeper.sessionTimeout": 6000,
+        "cluster.root": "/c",
+        "storage.port": 0,
+        "storage.admin.port": 0,
+        "storage.directory": "/data",
+    }
+    file = tmp_path / "storage.yml"
+    file.write_text(json.dumps(required | {name: "server, operator"}))
+    with pytest.raises(ConfigError, match=f"{name} needs storage.tls.enabled and storage.tls.ca"):
+        read(StorageConfig, file, {})
+    file.write_text(json.dumps(required | {name: "server, operator", "storage.tls.ca": "/ca"}))
+    config = read(StorageConfig, file, {})
+    chosen = config.allowed_servers.names, config.allowed_administrators.names
+    assert sorted(chosen, key=bool) == [None, ("server", "operator")]
 
 
 async def test_admin_requests_are_answered(

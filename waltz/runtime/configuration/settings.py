@@ -19,6 +19,7 @@ from waltz.runtime.core.value_types import (
     ValueType,
     boolean,
     file,
+    names,
     not_negative,
     port,
     positive,
@@ -36,6 +37,7 @@ File = Annotated[Path, BeforeValidator(file)]
 OptionalPort = Annotated[int | None, BeforeValidator(port)]
 OptionalText = Annotated[str | None, BeforeValidator(text)]
 OptionalFile = Annotated[Path | None, BeforeValidator(file)]
+OptionalNames = Annotated[tuple[str, ...] | None, BeforeValidator(names)]
 
 _REQUIRED = ...
 _CONFIG = SettingsConfigDict(

@@ -86,6 +86,13 @@ def _file(value: Any) -> Path:
     return Path(path)
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value if isinstance(value, list) else _text(value).split(",")
+    if not parts or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise ValueError("expected names, separated by commas")
+    return tuple(part.strip() for part in parts)
+
+
 integer = ValueType("whole number", _integer)
 positive = ValueType("number above 0", _positive)
 not_negative = ValueType("number from 0 on", _not_negative)
@@ -93,6 +100,7 @@ port = ValueType("port", _port)
 boolean = ValueType("true or false", _boolean)
 text = ValueType("text", _text)
 file = ValueType("path", _file)
+names = ValueType("names", _names)
 
 
 def one_of(*choices: str) -> ValueType:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from waltz.net.accepted import MAX_CONNECTIONS
+from waltz.net.core.allowed_names import AllowedNames
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     KEY_STORES,
@@ -18,6 +19,7 @@ from waltz.runtime.configuration import (
     ListeningTlsSettings,
     NotNegative,
     OptionalFile,
+    OptionalNames,
     OptionalPort,
     OptionalText,
     Port,
@@ -78,6 +80,17 @@ class StorageConfig(ClusterSettings):
         "how fast the scrubber reads the logs to find damaged records; 0 switches it off",
         4 << 20,
     )
+    allowed_names: OptionalNames = setting(
+        "storage.allowedNames",
+        "names of which the certificate of a peer on storage.port must have one, separated by "
+        "commas; not set: every peer is allowed",
+        None,
+    )
+    admin_allowed_names: OptionalNames = setting(
+        "storage.admin.allowedNames",
+        "the same for storage.admin.port",
+        None,
+    )
     tls_settings: ListeningTlsSettings = group("storage.tls", ListeningTlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
@@ -90,6 +103,22 @@ class StorageConfig(ClusterSettings):
         if len(set(chosen)) < len(chosen):
             yield "storage.port, storage.admin.port, storage.jetty.port must all differ"
         yield from self.tls_settings.tls_problems("storage.", ignored)
+        for allowed in (self.allowed_servers, self.allowed_administrators):
+            if allowed.names is not None and not (self.tls.enabled and self.tls.ca):
+                yield (
+                    f"{allowed.setting} needs storage.tls.enabled and storage.tls.ca: set them, so "
+                    "that the names in certificates are verified"
+                )
+
+    @property
+    def allowed_servers(self) -> AllowedNames:
+        """The peers that may use the port for servers."""
+        return AllowedNames("storage.allowedNames", self.allowed_names)
+
+    @property
+    def allowed_administrators(self) -> AllowedNames:
+        """The peers that may use the admin port."""
+        return AllowedNames("storage.admin.allowedNames", self.admin_allowed_names)
 
     @cached_property
     def tls(self) -> TlsConfig:

@@ -6,6 +6,7 @@ peer does not read the answers.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections import deque
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from waltz.net import FrameConnection, FrameHandler, decoded
+from waltz.net import EVERYONE, AllowedNames, FrameConnection, FrameHandler, decoded
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine.engine import Arrival, RequestJob
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _NO_SESSION = -1
 """Below every session id."""
+_REFUSED_SECONDS = 10.0
+"""How long a connection of a refused peer stays open without a request."""
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
@@ -130,9 +133,13 @@ class ServerConnection(FrameHandler):
         cluster: ClusterIdentity,
         submit: Callable[[Sequence[Arrival]], None],
         clock: Callable[[], float],
+        allowed: AllowedNames = EVERYONE,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._allowed = allowed
+        self._refusal: str | None = None
+        """Why this peer is refused, None if it is allowed."""
         self._intake: _Intake[Arrival] = _Intake(submit)
         self._sessions: dict[int, int] = {}
         """The highest session id of this peer's requests to each partition.
@@ -146,6 +153,7 @@ class ServerConnection(FrameHandler):
         """
         self._intake.connection = connection
         connection.allow_large_requests(False)
+        self._refusal = _refusal(connection, "storage", self._allowed)
 
     def received(self, bodies: list[bytes]) -> None:
         """Pass the requests of one chunk to the engine, together."""
@@ -154,6 +162,9 @@ class ServerConnection(FrameHandler):
         now = self._clock()
         for body in bodies:
             request = decoded(storage.decode, body, version)
+            if self._refusal is not None:
+                self._refuse(request, self._refusal)
+                return
             if isinstance(request, storage.OpenRequest):
                 self._open(request)
                 continue
@@ -205,6 +216,14 @@ class ServerConnection(FrameHandler):
         else:
             self._send(storage.FailureResponse(*context, refusal))
 
+    def _refuse(self, request: storage.Message, why: str) -> None:
+        """Close the connection. A peer that follows the protocol gets the reason as an answer."""
+        if isinstance(request, storage.OpenRequest):
+            context = (request.session_id, request.seq_num, request.partition)
+            failure = RpcFailure(RequestRefused(why).message)
+            self._send(storage.FailureResponse(*context, failure))
+        _required(self._intake.connection).close(why)
+
     def _answer(self, weight: int, answer: storage.Response) -> None:
         self._send(answer)
         self._intake.done(weight)
@@ -218,20 +237,31 @@ class AdminConnection(FrameHandler):
     """A connection on the admin port."""
 
     def __init__(
-        self, cluster: ClusterIdentity, handler: AdminHandler, metrics: Callable[[], str]
+        self,
+        cluster: ClusterIdentity,
+        handler: AdminHandler,
+        metrics: Callable[[], str],
+        allowed: AllowedNames = EVERYONE,
     ) -> None:
         self._cluster = cluster
         self._handler = handler
         self._metrics = metrics
         self._intake: _Intake[admin.Message] = _Intake(self._begin)
+        self._allowed = allowed
+        self._refusal: str | None = None
+        """Why this peer is refused, None if it is allowed."""
 
     def ready(self, connection: FrameConnection) -> None:
         """Store the connection, whose handshake is complete."""
         self._intake.connection = connection
+        self._refusal = _refusal(connection, "storage admin", self._allowed)
 
     def received(self, bodies: list[bytes]) -> None:
         """Begin the requests of one chunk."""
         version = _required(self._intake.connection).version
+        if self._refusal is not None:
+            self._refuse(decoded(admin.decode, bodies[0], version), self._refusal)
+            return
         self._intake.add([(_LIST_WEIGHT, decoded(admin.decode, body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
@@ -258,6 +288,15 @@ class AdminConnection(FrameHandler):
                     # The handler refuses a message that is not a request.
                     self._handler.handle(cast(admin.Request, request), version, self._answer)
 
+    def _refuse(self, request: admin.Message, why: str) -> None:
+        """Close the connection. A peer that follows the protocol gets the reason as an answer."""
+        connection = _required(self._intake.connection)
+        if isinstance(request, admin.AdminOpenRequest):
+            failure = RpcFailure(RequestRefused(why).message)
+            answer = admin.AdminFailureResponse(request.seq_num, failure)
+            connection.send(*admin.encode_parts(answer, connection.version))
+        connection.close(why)
+
     def _answer(self, answer: admin.Response | None) -> None:
         """Send ``answer``. None: the request's version has no answer, so close the connection."""
         connection = _required(self._intake.connection)
@@ -269,6 +308,19 @@ class AdminConnection(FrameHandler):
             return
         connection.send(*admin.encode_parts(answer, connection.version))
         self._intake.done(_LIST_WEIGHT)
+
+
+def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:
+    """Return why the peer of ``connection`` may not use the port, and log it; None if it may."""
+    if allowed.names is None:
+        return None
+    why = allowed.refusal(connection.peer_certificate)
+    if why is not None:
+        log.warning("refused a %s connection of %s: %s", port, connection.peer, why)
+        # The first request gets the reason as its answer. A peer without a request must not use up
+        # the connections of the port.
+        asyncio.get_running_loop().call_later(_REFUSED_SECONDS, connection.close, why)
+    return why
 
 
 def _required(connection: FrameConnection | None) -> FrameConnection:

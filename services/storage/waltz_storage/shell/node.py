@@ -175,13 +175,18 @@ class StorageNode:
         engine.start()
         self.listener = network.listener(
             self._servers,
-            lambda: ServerConnection(cluster, engine.submit, clock),
+            lambda: ServerConnection(cluster, engine.submit, clock, config.allowed_servers),
             config.tls,
             accepted,
         )
         self.admin_listener = network.listener(
             self._administrators,
-            lambda: AdminConnection(cluster, handler, lambda: json.dumps(metrics.json.bean_form())),
+            lambda: AdminConnection(
+                cluster,
+                handler,
+                lambda: json.dumps(metrics.json.bean_form()),
+                config.allowed_administrators,
+            ),
             config.tls,
             # An administrator must reach a storage whose port for servers is full.
             AcceptedConnections(config.max_connections),

@@ -1,0 +1,55 @@
+"""Decide by the names in a peer's certificate whether the peer may use a port. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NAME_KINDS = ("DNS", "URI")
+"""The kinds of subject alternative names that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedNames:
+    """The names of which a peer's certificate must have one; None: every peer is allowed.
+
+    ``setting`` is the setting that has the names.
+    """
+
+    setting: str
+    names: tuple[str, ...] | None
+
+    def refusal(self, certificate: Mapping[str, Any] | None) -> str | None:
+        """Return why a peer with ``certificate`` is refused, None if it is allowed.
+
+        ``certificate`` is a verified certificate in the form of `ssl.SSLSocket.getpeercert`. None
+        means that the peer has shown none, which only plaintext allows.
+        """
+        if self.names is None:
+            return None
+        found = certificate_names(certificate or {})
+        if not found.isdisjoint(self.names):
+            return None
+        shown = ", ".join(sorted(found)) or "no name"
+        return (
+            f"its certificate has {shown}; {self.setting} must contain a name of the certificate "
+            "before the peer may use this port"
+        )
+
+
+EVERYONE = AllowedNames("", None)
+
+
+def certificate_names(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Return the common name of the subject, and the DNS names and URIs of a certificate."""
+    common = {
+        value
+        for attributes in certificate.get("subject", ())
+        for kind, value in attributes
+        if kind == "commonName"
+    }
+    alternative = {
+        value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAME_KINDS
+    }
+    return frozenset(common | alternative)
