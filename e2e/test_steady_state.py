@@ -1,4 +1,8 @@
-"""Test that the operator repairs changes by others, and that appends succeed afterwards."""
+"""Test that the operator repairs changes by others, and that appends succeed afterwards.
+
+``log`` is a `Kubectl` for the namespace of the WaltzCluster named log. ``witness`` appends to this
+cluster during each test, and fails the test if an append is lost.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +107,9 @@ def test_deleted_zookeeper_pod_restarts(log: Kubectl, witness: Witness) -> None:
     log.await_condition("pod/log-zookeeper-0", "Ready", _START_SECONDS)
 
 
-def test_log_loses_nothing_when_all_pods_are_killed_at_once(log: Kubectl, witness: Witness) -> None:
+def test_log_loses_no_append_when_all_pods_are_killed_at_once(
+    log: Kubectl, witness: Witness
+) -> None:
     pods = log.find("pod", "waltz.dev/cluster=log")
     log.delete("pod", *(each["metadata"]["name"] for each in pods), now=True)
     witness.await_progress(2 * _START_SECONDS)

@@ -1,4 +1,4 @@
-"""Follow a Kafka topic as `bench.spark.following` follows a log: a yardstick. Starts a JVM.
+"""Follow a Kafka topic, to compare it with `bench.spark.following`. Starts a JVM.
 
 The program needs a running Kafka, and PySpark in the same version as its Kafka connector:
 

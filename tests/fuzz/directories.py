@@ -108,7 +108,7 @@ class Directories:
         again = _opened(disk.restarted(), case)
         hold(_look(again) == (refusals, contents), "opening it again gives another result")
         _use(engine, case, contents)
-        _make_anew(engine, refusals)
+        _make_again(engine, refusals)
         engine.directory.close()
         return not refusals
 
@@ -248,7 +248,7 @@ def _continues(before: list[bytes | None], after: list[bytes | None]) -> bool:
     return all(was in (None, now) for was, now in zip(before, after, strict=True))
 
 
-def _make_anew(engine: InlineEngine, refusals: Refusals) -> None:
+def _make_again(engine: InlineEngine, refusals: Refusals) -> None:
     """Follow the advice of a refusal: unassign the partition with its files, assign it again."""
     for partition in refusals:
         for assigned in (False, True):

@@ -135,7 +135,7 @@ def test_lost_cluster_is_created_from_its_backup(running: LocalCluster, tmp_path
     _opens_with_all_transactions(running, "after the backup")
 
 
-def test_cluster_made_anew_with_its_key_is_rescued(running: LocalCluster) -> None:
+def test_cluster_created_again_with_its_key_is_rescued(running: LocalCluster) -> None:
     key = json.loads(_invoke(running, "cluster", "key", "-o", "json").stdout)["key"]
     for server in SERVERS:
         asyncio.run(running.stop_one(server))

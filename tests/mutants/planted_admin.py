@@ -105,7 +105,7 @@ ADMIN_BUGS = (
         "if not metadata.takes_part(storage):\n",
         "A disk that was replaced counts as a complete replica.",
         nodes(
-            "unit/admin/test_operations_health.py::test_replica_of_another_session_or_behind_is_unhealthy"
+            "unit/admin/test_operations_health.py::test_replica_that_lags_or_has_another_session_is_unhealthy"
         ),
     ),
     Planted(
@@ -115,7 +115,7 @@ ADMIN_BUGS = (
         "if end is not None and end < needed - observation.lag_allowed:\n",
         "A replica without most of the log counts as a copy.",
         nodes(
-            "unit/admin/test_operations_health.py::test_replica_of_another_session_or_behind_is_unhealthy"
+            "unit/admin/test_operations_health.py::test_replica_that_lags_or_has_another_session_is_unhealthy"
         ),
     ),
     Planted(

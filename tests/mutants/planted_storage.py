@@ -69,13 +69,13 @@ STORAGE_BUGS = (
         "After a failed flush and a restart, records that are only in memory count as durable.",
     ),
     Planted(
-        "the control file is believed without a flush",
+        "the control file is used without a flush",
         Package.STORAGE,
         "_make_durable(file)\n",
         "",
-        "An update whose flush failed is believed, and a loss of power takes it back.",
+        "An update whose flush failed is used, and a loss of power undoes the update.",
         nodes(
-            "unit/storage/test_storage_control.py::test_update_whose_flush_failed_is_made_durable_before_it_is_believed"
+            "unit/storage/test_storage_control.py::test_update_whose_flush_failed_is_made_durable_before_its_use"
         ),
     ),
     Planted(
@@ -83,9 +83,9 @@ STORAGE_BUGS = (
         Package.STORAGE,
         "file.write_durably(0, file.read(0, file.size()))\n",
         "file.flush()\n",
-        "An update whose flush failed is believed, and a loss of power takes it back.",
+        "An update whose flush failed is used, and a loss of power undoes the update.",
         nodes(
-            "unit/storage/test_storage_control.py::test_update_whose_flush_failed_is_made_durable_before_it_is_believed"
+            "unit/storage/test_storage_control.py::test_update_whose_flush_failed_is_made_durable_before_its_use"
         ),
     ),
     Planted(

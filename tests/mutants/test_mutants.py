@@ -75,7 +75,7 @@ def test_names_of_planted_bugs_are_unique() -> None:
         ("operator/waltz_operator/main.py", "waltz_operator.main"),
     ],
 )
-def test_module_name_is_the_one_that_the_product_imports(file: str, module: str) -> None:
+def test_module_name_of_a_file_is_its_import_name(file: str, module: str) -> None:
     assert module_name(ROOT / file) == module
 
 
@@ -107,7 +107,7 @@ def test_bug_outside_of_functions_is_hunted_in_a_new_process(hunters: Hunters) -
 
 def test_hunt_without_a_bug_catches_nothing() -> None:
     """A hunt that reported a failure of its own as a caught bug would prove nothing."""
-    passing = "test_module_name_is_the_one_that_the_product_imports"
+    passing = "test_module_name_of_a_file_is_its_import_name"
     assert alarms_without_bug(f"mutants/test_mutants.py::{passing}") == []
     (missing,) = alarms_without_bug("mutants/test_mutants.py::test_missing")
     assert "pytest ended" in missing

@@ -28,7 +28,7 @@ def test_vocabulary_allowed_file_is_skipped() -> None:
     assert found("docs/a.md", "let go\n") == []
 
 
-def test_sizes_long_function_and_module_are_found() -> None:
+def test_check_finds_long_function_and_long_module() -> None:
     body = "    pass\n" * MAX_FUNCTION_LINES
     assert [v.line for v in check_source("a.py", f"x = 1\ndef f():\n{body}")] == [2]
     assert [v.line for v in check_source("a.py", "x = 1\n" * (MAX_MODULE_LINES + 1))] == [1]

@@ -66,7 +66,7 @@ class _Node:
     def replicas(self) -> dict[str, list[str]]:
         return {str(h.core.id): ["a:1", "b:1"] for h in self._hosted}
 
-    def on_hosted(self, hosted: Any, _: Any) -> None:
+    def observe_partitions(self, hosted: Any, _: Any) -> None:
         for each in self._hosted:
             hosted(each)
 

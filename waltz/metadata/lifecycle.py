@@ -95,7 +95,7 @@ async def delete_cluster(
 
 
 async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:
-    """Raise NotThatCluster if ``data`` of the root do not belong to the cluster ``name``."""
+    """Raise NotThatCluster unless ``data``, the root's data, is that of the cluster ``name``."""
     if data is not None:
         try:
             found = ClusterParams.decode(data).name
@@ -121,7 +121,8 @@ async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: byt
         node = await store.get(path)
         if node is None or node.data is not None:
             raise StoreError(
-                f"{path} was changed by another process during the creation of the cluster"
+                f"{path} was changed by another process during the creation of the cluster; "
+                "delete the incomplete cluster, and create it again"
             )
         await store.set(path, data, node.version)
 

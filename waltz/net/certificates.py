@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 _SELF_SIGNED_DAYS = 3650
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
-"""For each of some files: its modification time, inode and size; None for an unreadable file.
+"""The modification time, inode and size of each of several files; None for an unreadable file.
 
 Two stamps of the same files differ if a file was replaced after the first stamp was taken."""
 

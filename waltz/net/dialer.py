@@ -55,7 +55,9 @@ async def dial(
     except ssl.SSLError as error:
         hint = ""
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            hint = " (the peer seems to speak plaintext: turn TLS off here or on there)"
+            hint = (
+                " (the peer seems to speak plaintext: turn TLS off on this side, or on at the peer)"
+            )
         why = tls.explain(error, host)
         raise DialFailed(f"no TLS with {host}:{port}: {why}{hint}") from error
     except OSError as error:

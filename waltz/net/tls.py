@@ -77,7 +77,9 @@ class _ReloadedContext:
             try:
                 self._loaded = load()
             except TlsConfigError as error:
-                log.error("TLS files changed: keeping the previous ones: %s", error)
+                log.error(
+                    "TLS files changed, but cannot be used; keeping the previous ones: %s", error
+                )
             else:
                 log.info("TLS files changed: new connections use them")
         return self._loaded

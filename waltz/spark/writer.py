@@ -238,7 +238,7 @@ class Attempt:
     async def _register_attempt(self, marks: Mapping[int, int]) -> Ledger:
         """Register this attempt, and return the ledger as it is now.
 
-        Registering it again with no ``marks`` changes nothing: this call only reads the ledger.
+        After the first registration, a call with empty ``marks`` only reads the ledger.
         """
         task = self._task
         joining = NewAttempt(task.epoch, task.run, task.task, self._client.client_id)
@@ -252,8 +252,8 @@ class Attempt:
     async def _catch_up(self, partition: int) -> None:
         """Find the rows that competing attempts have appended up to the log's present end.
 
-        The search ends at the log's end at its beginning: an append is refused because of any row
-        that a competing attempt appends later.
+        The search ends where the log ended when the search began. A row that a competing attempt
+        appends later makes the server refuse the append of the same row.
         """
         missing = self._partitions[partition]
         end = None

@@ -131,7 +131,7 @@ async def release_orphaned_pool(reconciler: PoolReleaser, namespace: str, name: 
             await reconciler.release_orphaned_pool(namespace, name)
         except KubeError as problem:
             log.warning(
-                "StoragePool %s/%s: failed to release, retrying in %g s: %s",
+                "StoragePool %s/%s: failed to remove the finalizer, retrying in %g s: %s",
                 namespace,
                 name,
                 pause,

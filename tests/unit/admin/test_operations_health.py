@@ -132,7 +132,7 @@ def test_committed_id_is_known_if_a_quorum_of_the_session_reports(
         (replace(COMPLETE, writable=False), "switched off"),
     ],
 )
-def test_replica_of_another_session_or_behind_is_unhealthy(
+def test_replica_that_lags_or_has_another_session_is_unhealthy(
     held: HeldPartition, reason: str
 ) -> None:
     assert reason in (unhealthy_reason(observed({C: held}), VIEW, C) or "")

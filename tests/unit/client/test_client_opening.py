@@ -148,7 +148,9 @@ async def test_server_of_the_wrong_kind_is_logged(caplog: pytest.LogCaptureFixtu
         client = await waltz.Client.over(new_metadata(cluster), options, owns_store=True)
         with pytest.raises(waltz.ClusterUnreachable):
             await client.append(0, b"x", timeout=0.3)
-        await eventually(lambda: "seems to speak plaintext: turn TLS off here" in caplog.text)
+        await eventually(
+            lambda: "seems to speak plaintext: turn TLS off on this side" in caplog.text
+        )
         await client.close()
 
 

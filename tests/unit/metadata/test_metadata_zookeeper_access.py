@@ -77,7 +77,7 @@ def test_user_owns_its_znodes_and_everyone_reads_them(tmp_path: Path) -> None:
     assert made.shared[1].acl_list == ["READ", "WRITE"]
 
 
-def test_certificate_owns_its_znodes_by_the_identity_of_the_session() -> None:
+def test_certificate_owner_is_the_identity_of_the_session() -> None:
     made = protection(ZooKeeperAccess(by_certificate=True))
     assert made.auth_data == ()
     assert made.private is not None

@@ -77,7 +77,7 @@ def test_default_of_an_object_contains_the_defaults_of_its_parts() -> None:
             assert known | set(schema.get("required", ())) <= default.keys(), path
 
 
-def test_resource_with_required_fields_only_gets_defaults() -> None:
+def test_optional_fields_of_resource_have_defaults() -> None:
     cluster = WaltzCluster.model_validate(
         {
             "metadata": {"name": "log", "namespace": "x", "uid": "u", "unheardOf": 1},

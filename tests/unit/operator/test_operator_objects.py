@@ -186,7 +186,7 @@ def test_volumes_of_a_storage_are_mounted_at_its_directories() -> None:
         assert settings.get("WALTZ_STORAGE_META_DIRECTORY") == mounted.get("meta")
 
 
-def test_budgets_follow_from_quorums() -> None:
+def test_disruption_budgets_leave_quorums() -> None:
     allowed = {each.key.name: each.body["spec"]["maxUnavailable"] for each in budgets_of(pools=3)}
     assert allowed == {"log-storage": 1, "log-server": 1, "log-zookeeper": 1}
     assert {each.key.name for each in budgets_of(pools=1)} == {"log-server", "log-zookeeper"}

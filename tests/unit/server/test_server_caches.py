@@ -72,7 +72,7 @@ def test_feed_cache_returns_the_latest_frames_put(
 
 
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=20))
-def test_feed_cache_keeps_a_whole_log_put_from_its_beginning(batches: list[int]) -> None:
+def test_feed_cache_with_room_keeps_every_transaction_of_a_log(batches: list[int]) -> None:
     total = sum(batches)
     cache, first = FeedCache((total + BLOCK_TRANSACTIONS) * FRAME_BYTES), 0
     for count in batches:

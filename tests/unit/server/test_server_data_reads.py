@@ -123,7 +123,7 @@ def test_every_data_read_gets_one_answer(steps: list[tuple[str, int]], cache_byt
         assert message.error is not None or message.data == b"%d" % wanted
 
 
-def test_short_read_does_not_disturb_a_later_read_under_way() -> None:
+def test_short_read_does_not_repeat_a_later_read_in_progress() -> None:
     reads, peer = Requests(0), Peer(4)
     store = reads.store
 

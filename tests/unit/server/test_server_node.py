@@ -91,25 +91,25 @@ async def test_later_generations_reach_a_partition_that_the_server_keeps(node: N
 
 
 async def test_acquired_partition_gets_its_replicas_before_its_generation(node: Node) -> None:
-    gone: list[int] = []
-    hosted: list[HostedPartition] = []
-    node.on_hosted(hosted.append, gone.append)
+    released: list[int] = []
+    acquired: list[HostedPartition] = []
+    node.observe_partitions(acquired.append, released.append)
     node._own({1: 4})
     (partition,) = node.made
     assert [set(each) for each in partition.core.replicas] == [{"a:1", "b:1"}]
     assert partition.core.generations == [4]
-    assert len(hosted) == 1
-    assert gone == []
+    assert len(acquired) == 1
+    assert released == []
 
 
 async def test_partition_that_is_not_owned_any_more_is_closed(node: Node) -> None:
-    gone: list[int] = []
-    node.on_hosted(lambda _: None, gone.append)
+    released: list[int] = []
+    node.observe_partitions(lambda _: None, released.append)
     node._own({0: 1, 1: 1})
     node._own({1: 1})
     assert node.partition(0) is None
     assert node.partition(1) is not None
-    assert gone == [0]
+    assert released == [0]
     closing = list(node._closing)
     assert len(closing) == 1
     await closing[0]

@@ -95,7 +95,7 @@ def test_answer_after_the_store_was_closed_changes_nothing() -> None:
     assert world.core.session is None
 
 
-def test_pause_between_attempts_begins_anew_after_a_session_has_opened() -> None:
+def test_backoff_is_reset_after_a_session_has_opened() -> None:
     """Each attempt fails: another process writes the metadata after they were read."""
 
     def failed_attempt() -> float:

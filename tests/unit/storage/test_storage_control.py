@@ -211,7 +211,7 @@ def test_damaged_entries_are_listed_while_another_thread_repairs_one() -> None:
 # ---- updates whose flush failed
 
 
-def test_update_whose_flush_failed_is_made_durable_before_it_is_believed() -> None:
+def test_update_whose_flush_failed_is_made_durable_before_its_use() -> None:
     """The next process reads the update from the page cache, and then the power is lost."""
     disk = MemoryDisk()
     control = opened(disk)
@@ -219,10 +219,10 @@ def test_update_whose_flush_failed_is_made_durable_before_it_is_believed() -> No
     with pytest.raises(DiskFailed):
         control.update(1, INFO)
     after_restart = disk.restarted()
-    believed = opened(after_restart).info(1)
-    assert believed == INFO
+    found = opened(after_restart).info(1)
+    assert found == INFO
     for seed in range(20):
-        assert opened(after_restart.crashed(Random(seed))).info(1) == believed
+        assert opened(after_restart.crashed(Random(seed))).info(1) == found
 
 
 def test_control_file_that_cannot_be_made_durable_is_not_opened() -> None:

@@ -199,7 +199,7 @@ def test_older_volume_with_other_records_is_damage() -> None:
     assert "record 5 is not the one that was flushed" in damage_of(directory)
 
 
-def test_damaged_or_missing_marks_are_written_anew() -> None:
+def test_damaged_or_missing_marks_are_written_again() -> None:
     changes: list[Callable[[MemoryDisk], None]] = [
         lambda disk: disk.remove(FLUSHED_FILE),
         lambda disk: disk.open(FLUSHED_FILE).truncate(0),
@@ -243,7 +243,7 @@ def test_mark_from_before_a_use_by_0_13_2_does_not_count() -> None:
         assert _stored_mark(directory) == last_id
 
 
-def test_mark_follows_each_change_of_the_control_entry() -> None:
+def test_flushed_mark_survives_a_crash_at_any_change_of_the_control_entry() -> None:
     disk = used()
     directory = open_on(disk)
     crashes: list[MemoryDisk] = []

@@ -155,19 +155,21 @@ def test_fault_free_replica_opens_a_session_with_everything() -> None:
     assert check(lambda volumes: volumes, two_volumes=True)
 
 
-def test_flipped_bit_of_any_byte_loses_nothing() -> None:
+def test_one_flipped_bit_of_any_byte_loses_no_committed_record() -> None:
     assert flips(range(5, 6), two_volumes=False) > 1300
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bit", [0, 7])
-def test_any_flipped_bit_loses_nothing(bit: int) -> None:
+def test_any_one_flipped_bit_loses_no_committed_record(bit: int) -> None:
     assert flips(range(bit, bit + 1), two_volumes=True) > 1300
 
 
 @pytest.mark.parametrize("absent", ["b", "c"])
 @pytest.mark.parametrize("two_volumes", [False, True])
-def test_lost_file_or_directory_loses_nothing(absent: str, *, two_volumes: bool) -> None:
+def test_one_lost_file_or_directory_loses_no_committed_record(
+    absent: str, *, two_volumes: bool
+) -> None:
     volumes = past(two_volumes=two_volumes).trio.copy().volumes["a"]
     found = list(files(volumes))
     assert len(found) >= 6
@@ -200,7 +202,7 @@ def test_lost_file_or_directory_loses_nothing(absent: str, *, two_volumes: bool)
 
 @pytest.mark.parametrize("absent", ["b", "c"])
 @pytest.mark.parametrize("two_volumes", [False, True])
-def test_lost_disk_loses_nothing(absent: str, *, two_volumes: bool) -> None:
+def test_one_lost_disk_loses_no_committed_record(absent: str, *, two_volumes: bool) -> None:
     for fault in (
         lambda _: Volumes(MemoryDisk(), MemoryDisk() if two_volumes else None),
         lambda v: Volumes(MemoryDisk(), v.meta),
@@ -210,7 +212,7 @@ def test_lost_disk_loses_nothing(absent: str, *, two_volumes: bool) -> None:
 
 
 @pytest.mark.parametrize("absent", ["b", "c"])
-def test_one_volume_restored_from_older_snapshot_loses_nothing(absent: str) -> None:
+def test_one_volume_of_older_snapshot_loses_no_committed_record(absent: str) -> None:
     for copy in past(two_volumes=True).copies:
         check(partial(older_data, copy), two_volumes=True, absent=absent)
         check(partial(older_meta, copy), two_volumes=True, absent=absent)
@@ -218,7 +220,9 @@ def test_one_volume_restored_from_older_snapshot_loses_nothing(absent: str) -> N
 
 @pytest.mark.parametrize("absent", ["b", "c"])
 @pytest.mark.parametrize("two_volumes", [False, True])
-def test_storage_of_an_earlier_session_loses_nothing(absent: str, *, two_volumes: bool) -> None:
+def test_one_storage_of_older_snapshot_loses_no_committed_record(
+    absent: str, *, two_volumes: bool
+) -> None:
     before = past(two_volumes=two_volumes)
     for copy in before.copies[: before.same_session]:
         check(partial(older_storage, copy), two_volumes=two_volumes, absent=absent)

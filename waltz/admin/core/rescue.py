@@ -1,17 +1,19 @@
 """Rebuild the metadata of a partition from what its replicas have on their disks. Pure.
 
-`rebuild` decides for one partition, from the reports of the storages that it is assigned to. The
-metadata say which session opened last, and which replicas took part. A disk does not have that: it
-has the newest session that *marked* it, its low-water mark, and its log.
+`rebuild` decides for one partition, from the reports of the storages that have its replicas. The
+metadata say which session opened last, and which replicas took part. A disk has neither of these
+facts. It has the id of the newest session that *marked* it (wrote a low-water mark to it), this
+mark, and the log.
 
 **Facts.** n replicas are assigned, q is a quorum of them. Session O is the last one that opened.
 
-1. A session that opens has marked q disks, with its resolved mark R. A disk whose session is older
-   than O took no part in O.
+1. A session that opens has marked q disks with R, the high-water mark that its recovery resolved.
+   A disk whose session is older than O took no part in O.
 2. A session resolves R only while q replicas hold the log up to R, and it marks no disk with more
    than R. Marks and logs then never go below R. So a disk that took part in O and was marked by a
    later session has the mark R of that session, which is not below any committed id.
-3. A log is right up to its disk's low-water mark. Above the mark it may differ: the records of an
+3. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
+   Above the mark it may differ: the records of an
    older session, or copies of such records that a session made before it resolved its mark.
 4. Two logs that differ at one id differ at all higher ids.
 
@@ -19,30 +21,31 @@ has the newest session that *marked* it, its low-water mark, and its log.
 their highest low-water mark, and W(X) the largest set of replicas of V(X) whose logs reach m(X) and
 have the same record at m(X). If X or a later session opened, W(X) has q replicas: those that held
 the log up to m(X) when m(X) was resolved (fact 2). So a session X with a smaller W(X) never opened.
-`rebuild` takes the newest X whose W(X) has q replicas: O is not newer. Then it groups the replicas
-of W(X) whose logs go on by their record after m(X), and keeps a group that may have been a quorum.
-The replicas of this group, and those that end at m(X), become participants of X whose position is
-not known, so that they vote. The others of W(X) are closed at m(X), all others at their own marks.
+`rebuild` takes the newest X whose W(X) has q replicas: O is not newer. Some logs of W(X) continue
+after m(X). `rebuild` groups their replicas by the record that follows m(X), and keeps a group that
+may have been a quorum. The replicas of this group, and those whose logs end at m(X), are written as
+participants of X without a closing mark, so that they vote. The other replicas of W(X) get the
+closing mark m(X). Replicas outside W(X) get their own low-water marks as closing marks.
 
 **No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares one
 with those that took part in O. Its mark is not below T (fact 2), so m(X) is not below T, and each
 replica of W(X) holds T. The next vote can decide no position below m(X), because fewer than q
 replicas are outside W(X). If O is X, the same is true for T up to m(X). If T is above m(X), no
 session after O has marked a participant, so m(X) is the mark of O. Then all q replicas that hold T
-are in W(X), have the same record after m(X), and vote as with the metadata of O.
+are in W(X), have the same record after m(X), and vote as they would with the metadata that O wrote.
 
 **No record differs.** A set of q replicas has one that took part in O, which has the right record
 at m(X); so W(X) is right up to m(X) (fact 4). Above m(X) only one group votes, and a committed
 record there is in the group. All other replicas are cut to where they are right.
 
-**Replicas that are not known.** A storage that does not answer, an empty disk, and a log that ends
-below its local mark may have had any session and any record. Such a replica may complete W(X), so a
-session X that it could have opened is not passed over, and is taken only if W(X) has q replicas
-without it. Its state has a session that no disk has: the next session takes it for an emptied disk,
-which counts as absent until the others have decided.
+**Unknown replicas.** The replica of a storage that does not answer, an empty disk, and a log that
+ends below its local mark are *unknown*: they may have had any session and any record. If W(X) has q
+replicas only together with the unknown ones, X may have opened, and `rebuild` decides nothing. In
+the rebuilt metadata, an unknown replica gets a session that no disk has. So the next session takes
+its disk for an emptied one, and counts the replica as absent until the vote has resolved the mark.
 
-The rule relies on the promise that fewer than q disks are lost, and cannot see that a disk was
-restored from a copy, or that the last change of the assignment was not followed by a session.
+The rule relies on the promise that fewer than q disks are lost. It cannot detect that a disk was
+restored from a copy, or that no session followed the last change of the assignment.
 `test_operations_rescue` tests the rule with random histories of sessions.
 """
 
@@ -154,8 +157,8 @@ def rebuild(
     """Decide the metadata of a partition.
 
     ``present`` are the metadata in ZooKeeper, if there are any. ``checksums`` are those of
-    `records_to_compare`, by storage and id. ``opened`` is a session that is known to have opened,
-    from a backup.
+    `records_to_compare`, by storage and id. ``opened`` is the session in a backup of the metadata,
+    which certainly opened; -1 without a backup.
     """
     present = present or NEW_PARTITION
     sessions = {r.storage: r.held.session_id for r in reports if r.held is not None}
@@ -163,7 +166,7 @@ def rebuild(
     top = -1 if newest is None else sessions[newest]
     if present.replicas:
         if top <= present.session_id:
-            return Rebuilt(Verdict.KEPT, None, "the metadata name its replicas")
+            return Rebuilt(Verdict.KEPT, None, "the metadata name the partition's replicas")
         return Rebuilt(
             Verdict.STALE,
             None,
@@ -173,7 +176,7 @@ def rebuild(
         )
     assigned = [r for r in reports if r.assigned]
     if not assigned:
-        return Rebuilt(Verdict.UNDECIDED, None, "ZooKeeper assigns it to no storage")
+        return Rebuilt(Verdict.UNDECIDED, None, "ZooKeeper assigns the partition to no storage")
     session_id = max(top, present.session_id) + SESSION_ROOM
     if all(_shows_nothing(report) for report in reports):
         if top <= present.session_id:
@@ -228,17 +231,17 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
             continue
         if len(complete) < needed:
             return (
-                f"session {session} may have opened: {', '.join(sorted(complete))} took part, and "
-                f"of the others {'; '.join(unknown)}"
+                f"session {session} may have opened: {', '.join(sorted(complete))} took part; "
+                f"unknown: {'; '.join(unknown)}"
             )
-        going_on = _by_record({s: known[s] for s in complete}, mark + 1, checksums)
-        possible = [group for group in going_on if len(group) + len(unknown) >= needed]
+        continuing = _by_record({s: known[s] for s in complete}, mark + 1, checksums)
+        possible = [group for group in continuing if len(group) + len(unknown) >= needed]
         if len(possible) > 1:
             return (
-                f"the replicas differ at transaction {mark + 1}, and it is not known which of them "
-                f"was acknowledged: {'; '.join(unknown)}"
+                f"the replicas differ at transaction {mark + 1}, and it is undecided which "
+                f"of these transactions was committed; unknown: {'; '.join(unknown)}"
             )
-        closed = frozenset[str]().union(*(group for group in going_on if group not in possible))
+        closed = frozenset[str]().union(*(group for group in continuing if group not in possible))
         return _Last(session, mark, complete - closed, closed)
     missing = f" ({'; '.join(unknown)})" if unknown else ""
     return f"no session is complete on {needed} of {len(assigned)} replicas{missing}"

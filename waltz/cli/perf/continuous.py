@@ -47,7 +47,7 @@ class ContinuousAppends:
         on_acknowledged: OnAcknowledged = lambda _partition, _count, _id: None,
     ) -> None:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
-        """The data by partition and transaction id."""
+        """The data of each acknowledged append, by partition and transaction id."""
         self.times: dict[int, list[float]] = {partition: [] for partition in partitions}
         """When appends were acknowledged, by partition, in seconds of the monotonic clock."""
         self._clients = clients

@@ -1,8 +1,9 @@
 """Metrics in the two JSON forms of Waltz 0.13.2: for HTTP and for the admin port. Pure.
 
-`JsonMetrics` calls the function that reads a metric when one of the forms is requested. It reads
-the `Timer` of a metric only once, when the metric is added. Source: spec/behaviour.md sections 12
-and 13, spec/wire.md section 7.
+Each metric has a function that returns its value. `JsonMetrics` calls this function whenever one of
+the forms is requested. The function of a timer is called only once, when the metric is added: the
+`Timer` that it returns is then read for each form. Source: spec/behaviour.md sections 12 and 13,
+spec/wire.md section 7.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ _FORMAT_VERSION = "4.0.0"
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
 """The maps that both forms have. The map of histograms is always empty."""
 
+# By their names in both forms, which are minutes.
 _WINDOWS_SECONDS = {"1": 60.0, "5": 300.0, "15": 900.0}
+# By their names in both forms: 999 is the 99.9th percentile.
 _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999": 0.999}
 
 
 class _Meter:
     """The rates of a growing count, averaged over 1, 5 and 15 minutes.
 
-    The averages are exponential. Each call of `read` updates them.
+    The averages are exponentially weighted. Each call of `read` updates these averages.
     """
 
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:
@@ -54,6 +57,7 @@ class _Meter:
         self._clock = clock
         self._begun = self._at = clock()
         self._seen = 0
+        """The count at the last call of `read`."""
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
@@ -74,7 +78,7 @@ class _Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Metric:
     """One metric. ``meter`` is set for meters and timers, ``timer`` for timers."""
 
     group: str
@@ -90,7 +94,7 @@ class JsonMetrics:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._groups: dict[str, dict[str, _Source]] = {}
+        self._groups: dict[str, dict[str, _Metric]] = {}
 
     def add(self, group: str, name: str, kind: JsonKind, read: Callable[[], Any]) -> None:
         """Add a metric whose value ``read`` returns.
@@ -103,8 +107,8 @@ class JsonMetrics:
         rated = kind in (JsonKind.METER, JsonKind.TIMER)
         meter = _Meter(count, self._clock) if rated else None
         members = self._groups.setdefault(group, {})
-        assert name not in members, f"{group}.{name} is there already"
-        members[name] = _Source(group, name, kind, read, meter, timer)
+        assert name not in members, f"{group}.{name} was added already"
+        members[name] = _Metric(group, name, kind, read, meter, timer)
 
     def remove(self, group: str) -> None:
         """Remove a group and its metrics. Do nothing if there is no such group."""
@@ -113,33 +117,33 @@ class JsonMetrics:
     def http_form(self) -> dict[str, Any]:
         """Return the answer to ``GET /metrics``."""
         form: dict[str, Any] = {"version": _FORMAT_VERSION} | {kind: {} for kind in _KINDS}
-        for full_name, source in self._all():
-            form[source.kind][full_name] = _http_value(source)
+        for full_name, metric in self._all():
+            form[metric.kind][full_name] = _http_value(metric)
         return form
 
     def bean_form(self) -> dict[str, Any]:
         """Return the answer to the metrics request of the storage admin port."""
         form: dict[str, Any] = {"metrics": {}, "ids": []} | {kind: {} for kind in _KINDS}
-        for full_name, source in self._all():
-            form[source.kind][full_name] = form["metrics"][full_name] = _bean_value(source)
-            full = {"group": source.group, "name": source.name, "fullName": full_name}
+        for full_name, metric in self._all():
+            form[metric.kind][full_name] = form["metrics"][full_name] = _bean_value(metric)
+            full = {"group": metric.group, "name": metric.name, "fullName": full_name}
             form["ids"].append(full)
         return form
 
-    def _all(self) -> list[tuple[str, _Source]]:
-        sources = (each for members in self._groups.values() for each in members.values())
-        named = ((f"{each.group}.{each.name}", each) for each in sources)
+    def _all(self) -> list[tuple[str, _Metric]]:
+        metrics = (each for members in self._groups.values() for each in members.values())
+        named = ((f"{each.group}.{each.name}", each) for each in metrics)
         return sorted(named, key=lambda pair: pair[0])
 
 
-def _http_value(source: _Source) -> dict[str, Any]:
-    if source.meter is None:
-        return {"value" if source.kind is JsonKind.GAUGE else "count": source.read()}
-    count, mean, moving = source.meter.read()
+def _http_value(metric: _Metric) -> dict[str, Any]:
+    if metric.meter is None:
+        return {"value" if metric.kind is JsonKind.GAUGE else "count": metric.read()}
+    count, mean, moving = metric.meter.read()
     rates = {"count": count, "mean_rate": mean} | {f"m{m}_rate": r for m, r in moving.items()}
-    if source.timer is None:
+    if metric.timer is None:
         return rates | {"units": "events/second"}
-    ordered = source.timer.ordered()
+    ordered = metric.timer.ordered()
     durations = {
         "max": ordered[-1] if ordered else 0.0,
         "mean": statistics.fmean(ordered) if ordered else 0.0,
@@ -150,10 +154,10 @@ def _http_value(source: _Source) -> dict[str, Any]:
     return durations | rates | {"duration_units": "seconds", "rate_units": "calls/second"}
 
 
-def _bean_value(source: _Source) -> dict[str, Any]:
-    if source.meter is None:
-        return {"value" if source.kind is JsonKind.GAUGE else "count": source.read()}
-    count, mean, moving = source.meter.read()
+def _bean_value(metric: _Metric) -> dict[str, Any]:
+    if metric.meter is None:
+        return {"value" if metric.kind is JsonKind.GAUGE else "count": metric.read()}
+    count, mean, moving = metric.meter.read()
     rates = {
         "count": count,
         "fifteenMinuteRate": moving["15"],
@@ -161,7 +165,7 @@ def _bean_value(source: _Source) -> dict[str, Any]:
         "fiveMinuteRate": moving["5"],
         "meanRate": mean,
     }
-    return rates if source.timer is None else rates | {"snapshot": _bean_snapshot(source.timer)}
+    return rates if metric.timer is None else rates | {"snapshot": _bean_snapshot(metric.timer)}
 
 
 def _bean_snapshot(timer: Timer) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 PUSHED_COLUMNS = frozenset(("partition", "transaction_id", "header"))
+"""The columns whose filters are applied here; Spark applies the filters on other columns."""
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -47,7 +48,7 @@ class ColumnBounds:
     def within(
         self, low: int = _LOWEST, high: int = _HIGHEST, among: frozenset[int] | None = None
     ) -> ColumnBounds:
-        """Return the bounds for values that these bounds and the arguments allow."""
+        """Return the bounds that allow the values that these bounds and the arguments allow."""
         if among is not None and self.among is not None:
             among &= self.among
         elif among is None:
@@ -108,7 +109,10 @@ class RowFilter:
 
 
 def push(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
-    """Return the narrowed filter, and the filters that Spark must apply itself."""
+    """Return ``row_filter`` narrowed by ``filters``, and the filters that it cannot express.
+
+    Spark must apply the latter itself.
+    """
     left = []
     for pushed in filters:
         narrower = row_filter.restrict(pushed)
@@ -122,7 +126,7 @@ def push(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, l
 def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:
     """Return ``allowed`` narrowed by ``pushed``, None if no ColumnBounds can express it."""
     if isinstance(pushed, IsNotNull):
-        return allowed  # no column of the log is ever null
+        return allowed  # No column of the log is ever null.
     if isinstance(pushed, In):
         if not all(n is None or _is_number(n) for n in pushed.value):
             return None

@@ -246,7 +246,9 @@ class ActivePartition(Generic[DataT]):
         except Exception:
             # `execute` has called on_exception. The call of `submit`, which could raise the error,
             # has returned long ago.
-            log.debug("partition %d: execute of %r raised", self.number, context, exc_info=True)
+            log.debug(
+                "partition %d: execute raised, ending %r", self.number, context, exc_info=True
+            )
             return None
 
     async def _apply_feed_and_report(self) -> None:

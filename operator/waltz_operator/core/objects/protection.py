@@ -22,8 +22,8 @@ def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 
     Every pool has one replica of each partition. So if N pools can be lost without losing a quorum,
     N storages may be evicted: more evictions would stop appends during a drain of nodes
-    (test_budgets_follow_from_quorums). With a single pool, every eviction interrupts appends. Then
-    no budget is created, because a budget of 0 would block every drain.
+    (test_disruption_budgets_leave_quorums). With a single pool, every eviction interrupts appends.
+    Then no budget is created, because a budget of 0 would block every drain.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     pools = len(spec.pools)

@@ -1,7 +1,7 @@
-"""The Certificate that cert-manager issues. Pure.
+"""The Certificate object, by which a cluster requests its certificate from cert-manager. Pure.
 
-The secrets with certificates that the operator issues are not here, because new keys are random:
-the executor creates these secrets.
+Without cert-manager, the operator issues the certificates. The executor creates the secrets that
+have them, because new keys are random.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class PartitionHost(Protocol):
         """Stop reading from ``connection`` until the partitions have fewer open appends."""
 
     async def check_storages(self) -> dict[str, bool]:
-        """Dial every storage that holds a partition; return for each whether it was reached."""
+        """Dial every storage that has partitions assigned; return for each whether it answered."""
 
     async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
         """Add ``partitions`` to those that the server prefers to own, or remove them.
@@ -122,7 +122,7 @@ class ClientConnection(FrameHandler):
         if self._peer is not None:
             self._host.disconnected(self._peer)
             for hosted in self._host.partitions():
-                # This input adds no effects.
+                # `Partition.lost` adds no effects, so there are none to perform.
                 hosted.core.lost(self._peer)
 
     def congested(self) -> None:
@@ -142,7 +142,7 @@ class ClientConnection(FrameHandler):
         """Pass single appends to their partitions; drop those to a partition of another server.
 
         The protocol has no answer that refuses a single append. The client of a dropped append
-        finds out by a flush that it is not in the log.
+        learns from the answer to its next flush that the append is not in the log.
         """
         assert self._peer is not None
         for partition, batch in appends.items():
@@ -168,8 +168,8 @@ class ClientConnection(FrameHandler):
     def _fits(self, partition: int, append: Append) -> bool:
         """Return whether the storages can store ``append``; log if they cannot.
 
-        The protocol has no answer that refuses a single append. Its client finds out by its next
-        flush that the append has failed.
+        The protocol has no answer that refuses a single append. The client
+        learns from the answer to its next flush that the append is not in the log.
         """
         size = record_bytes(append)
         if size <= self._max_record_bytes:

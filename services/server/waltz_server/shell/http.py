@@ -16,8 +16,8 @@ from waltz_server.shell.node import ServerNode
 async def start_http(node: ServerNode) -> AsyncIterator[int | None]:
     """Serve the node's HTTP port while the context is open; yield the port, None if it is off."""
     metrics = ProcessMetrics(METRICS, node, time.monotonic)
-    node.on_hosted(
-        lambda hosted: metrics.add_partition(hosted.core.id, hosted), metrics.remove_partition
+    node.observe_partitions(
+        lambda acquired: metrics.add_partition(acquired.core.id, acquired), metrics.remove_partition
     )
     config = node.config
     async with serve_http(

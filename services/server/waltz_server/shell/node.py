@@ -37,8 +37,8 @@ _FINISH_SECONDS = 3.0
 """How long a server that stops waits for its open appends."""
 _FINISH_CHECK_SECONDS = 0.005
 
-OnHosted = Callable[[HostedPartition], None]
-OnGone = Callable[[int], None]
+OnAcquired = Callable[[HostedPartition], None]
+OnReleased = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class ServerNode:
         self._links: StorageLinks | None = None
         self._membership: ServerMembership | None = None
         self._hosted: dict[int, HostedPartition] = {}
+        """The partitions that this server owns."""
         self._closing: set[asyncio.Task[None]] = set()
         """The tasks that close released partitions."""
         self._released_feed_misses = 0
@@ -91,9 +92,11 @@ class ServerNode:
         self._preferred: set[int] = set()
         """The partitions that this server prefers to own."""
         self._following: asyncio.Task[None] | None = None
+        """The task that follows the replica assignments in ZooKeeper."""
         self._leaving = False
-        self._on_hosted: OnHosted = lambda hosted: None
-        self._on_gone: OnGone = lambda partition: None
+        """Whether `stop` was called."""
+        self._on_acquired: OnAcquired = lambda hosted: None
+        self._on_released: OnReleased = lambda partition: None
         self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
         self.accepted = AcceptedConnections(config.max_connections)
@@ -197,14 +200,14 @@ class ServerNode:
         for task in done:
             task.result()
 
-    def on_hosted(self, hosted: OnHosted, gone: OnGone) -> None:
-        """Set the callbacks for a partition acquired (``hosted``) or released (``gone``).
+    def observe_partitions(self, acquired: OnAcquired, released: OnReleased) -> None:
+        """Set the callbacks for each partition that this server acquires or releases.
 
-        ``hosted`` is also called now for each partition that this server already has.
+        ``acquired`` is also called now for each partition that this server already has.
         """
-        self._on_hosted, self._on_gone = hosted, gone
+        self._on_acquired, self._on_released = acquired, released
         for each in self._hosted.values():
-            hosted(each)
+            acquired(each)
 
     def replicas(self) -> dict[str, list[str]]:
         """Return the storages of each partition on this server."""
@@ -241,7 +244,7 @@ class ServerNode:
                 self._check_overload()
 
     async def check_storages(self) -> dict[str, bool]:
-        """Dial every storage that holds a partition; return for each whether it was reached."""
+        """Dial every storage that has partitions assigned; return for each whether it answered."""
         assert self._links is not None
         used = frozenset(s for s, held in self._assignments.partitions.items() if held)
         return await self._links.check(used)
@@ -267,7 +270,7 @@ class ServerNode:
         """
         for partition in self._hosted.keys() - owned.keys():
             log.info("partition %d: released", partition)
-            self._on_gone(partition)
+            self._on_released(partition)
             released = self._hosted.pop(partition)
             self._released_feed_misses += released.core.feed_cache_misses
             self._released_data_misses += released.core.data_cache_misses
@@ -279,7 +282,7 @@ class ServerNode:
             if hosted is None:
                 log.info("partition %d: acquired (generation %d)", partition, generation)
                 hosted = self._hosted[partition] = self._new_partition(partition)
-                self._on_hosted(hosted)
+                self._on_acquired(hosted)
                 hosted.core.set_replicas(self._assignments.storages_of(partition))
             hosted.core.set_generation(generation)
             hosted.perform_effects()

@@ -14,10 +14,13 @@ from waltz.sync.callbacks.core.errors import DataMissing
 
 
 class _Missing(Enum):
+    """The type of `_MISSING`, so that type checkers know this one value."""
+
     DATA = "no data yet"
 
 
 _MISSING: Final = _Missing.DATA
+"""The data before ``execute`` has set it. None cannot stand for that, because it may be data."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ session fails before it opens, the next session votes among the same replicas. T
 still find everything that the failed session's vote has counted:
 
 * A voter keeps its log, so its position can be counted again.
-* A replica that left an earlier session has its own log cut first. Then the id of the new session
+* The log of a replica that left an earlier session is cut first. Then the id of the new session
   is written to its disk with the *interim mark*: the mark at which the log was cut, or the mark on
   the disk if that is higher. Only then the replica receives copies, which count. If a later session
   finds this session id on the disk, the records above the mark are copies: the later session counts

@@ -1,7 +1,8 @@
 """Convert requests for storages that support only older versions of the storage protocol. Pure.
 
 Version 0 has no request with a bound in bytes. Such a request is converted to a request for as many
-records as probably fit the bound. Versions before 3 have one request for all truncations.
+records as probably fit the bound. Versions before 3 have one request for truncations
+above and below the mark.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from waltz.protocol.storage import BOUNDED_LISTS_SINCE, CUTS_BELOW_MARKS_SINCE
 _FIRST_GUESS_BYTES = 16 << 10
 """Size of a record that is assumed before any record is measured."""
 _WEIGHT = 8
-"""A new measurement changes the mean by the difference divided by this number."""
+"""A new measurement moves the mean by its difference from the mean, divided by this number."""
 
 
 class RecordSizes:

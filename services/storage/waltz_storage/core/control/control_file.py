@@ -193,7 +193,7 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
 
 
 def _make_durable(file: DiskFile) -> None:
-    """Make the content durable before any entry is believed. Raises NoSpace, DiskFailed.
+    """Make the content durable before any entry is used. Raises NoSpace, DiskFailed.
 
     If the flush of an update failed, the process ended, but the operating system may still have the
     update in its cache. The storage would report a session that a loss of power takes back. A flush
