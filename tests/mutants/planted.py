@@ -10,6 +10,7 @@ from tests.mutants.planted_metadata import METADATA_BUGS
 from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS
+from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_sessions import SESSION_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
 from tests.mutants.planted_spark import SPARK_BUGS
@@ -21,6 +22,7 @@ PLANTED = (
     *CLIENT_BUGS,
     *BATCH_BUGS,
     *RANGE_BUGS,
+    *READ_BUGS,
     *METADATA_BUGS,
     *NET_BUGS,
     *LEAK_BUGS,

@@ -57,7 +57,7 @@ RANGE_BUGS = (
     Planted(
         "a read is forgotten with its session",
         Package.SERVER,
-        "for read in self._reads.copy():\n    self._send_read(read)\n",
+        "self._waiting.extendleft(reversed(self._sent))\n",
         "",
         "A read from a replica whose session ended is never repeated.",
     ),

@@ -37,6 +37,7 @@ from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.core.reads.data_reads import READ_BYTES
 from waltz_server.core.reads.read_purposes import RangeRequest
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
@@ -165,7 +166,9 @@ class ObservedPartition(HostedPartition):
                 self._history.note(self.name, f"disconnects a client: {reason}")
             case SendToClient(peer, frames) if frames[HEAD_BYTES] in _RANGE_ANSWERS:
                 self._check_range(peer, frames)
-            case SendToStorage(storage, st.BoundedRecordListRequest()):
+            case SendToStorage(storage, st.BoundedRecordListRequest(max_bytes=size)) if (
+                size != READ_BYTES  # reads of single transactions have this bound
+            ):
                 rpc = self._storages[storage]._link.connection
                 older = rpc is not None and rpc.version < st.BOUNDED_LISTS_SINCE
                 which = "an older storage" if older else "a storage"

@@ -108,6 +108,7 @@ class FrameConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
         self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
         self._last_write = 0.0
         self._timer: asyncio.TimerHandle | None = None
         """The timer of the present phase: during the handshake its timeout, after the handshake
@@ -141,14 +142,20 @@ class FrameConnection(asyncio.Protocol):
     def send(self, *frames: bytes) -> None:
         """Queue whole frames. Each argument is a frame, or the next part of a frame.
 
-        One write sends all frames that are queued during one turn of the event loop. After the
-        connection has ended, this does nothing.
+        One write sends all frames that are queued during one turn of the event loop, unless they
+        exceed the bound of the write buffer: then they are written now, so that `congested` is
+        called before the handler sends more. Otherwise one chunk of requests could queue answers of
+        any size (`test_frames_beyond_the_write_buffer_are_written_at_once`). After the connection
+        has ended, this does nothing.
         """
         if self.closed:
             return
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing += frames
+        self._outgoing_bytes += sum(map(len, frames))
+        if self._outgoing_bytes > _WRITE_HIGH_WATER_BYTES:
+            self._flush()
 
     def close(self, reason: str = "closed") -> None:
         """Send the queued frames, then close. `FrameHandler.lost` is called during this call.
@@ -276,6 +283,7 @@ class FrameConnection(asyncio.Protocol):
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.closed:
             outgoing, self._outgoing = self._outgoing, []
+            self._outgoing_bytes = 0
             self._last_write = self._loop.time()
             self._transport.writelines(outgoing)
 
@@ -286,6 +294,7 @@ class FrameConnection(asyncio.Protocol):
         self.closed = True
         self._count_incomplete(0)
         self._outgoing.clear()
+        self._outgoing_bytes = 0
         self._stop_timer()
         if not self._handshake.done():
             self._handshake.set_exception(ConnectionLost(reason))

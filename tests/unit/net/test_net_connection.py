@@ -373,6 +373,22 @@ async def test_frames_sent_in_one_turn_leave_in_one_write() -> None:
     assert transport.writes[1:] == [FRAME * 100]
 
 
+async def test_frames_beyond_the_write_buffer_are_written_at_once() -> None:
+    """Otherwise a handler could queue any number of answers before it learns of the congestion."""
+    transport = FakeTransport()
+    connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=False)
+    connection.connection_made(transport)
+    part = bytes(600 << 10)
+    connection.send(part)
+    assert len(transport.writes) == 1, "only the Hello is written"
+    connection.send(part)
+    assert transport.writes[1:] == [part + part]
+    connection.send(FRAME)
+    assert len(transport.writes) == 2
+    await asyncio.sleep(0)
+    assert transport.writes[2:] == [FRAME]
+
+
 async def test_frames_of_one_chunk_are_handed_over_in_one_call() -> None:
     handler = Recorder()
     connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)

@@ -10,7 +10,9 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.protocol import ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz_server.core.peer import Peer
+from waltz_server.core.effects import BackoffOver, RecoveryOverdue
+from waltz_server.core.peer import MOST_QUEUED_READS, Peer
+from waltz_server.core.reads.data_reads import WAITING_PER_CONNECTION
 
 
 def read(world: World, peer: Peer, wanted: int) -> None:
@@ -22,7 +24,7 @@ def requested_reads(world: World) -> list[tuple[int, int]]:
     return [
         (r.first_id, r.max_records)
         for _, r, _ in world.calls
-        if isinstance(r, st.RecordListRequest)
+        if isinstance(r, st.BoundedRecordListRequest)
     ]
 
 
@@ -94,7 +96,7 @@ def test_failed_data_read_can_be_repeated() -> None:
     world = opened(last=5)
     peer = Peer(4)
     for storage in world.storages.values():
-        storage.refusing[st.RecordListRequest] = "damaged"
+        storage.refusing[st.BoundedRecordListRequest] = "damaged"
     read(world, peer, 3)
     (answer,) = take_messages(world, peer)
     assert answer.error.startswith("com.wepay.waltz.store.exception.StoreException: ")
@@ -146,3 +148,27 @@ def test_mark_of_an_older_generation_is_not_answered_until_a_session_opens() -> 
 def test_mark_is_not_answered_to_a_client_that_knows_a_newer_generation() -> None:
     world = opened(last=2)
     assert read_mark(world, 2) == UNRESOLVED
+
+
+def test_long_queue_of_reads_is_shortened_when_the_recovery_is_overdue() -> None:
+    """A connection with a long queue is not read, so its requests to other partitions wait."""
+    kept = WAITING_PER_CONNECTION + MOST_QUEUED_READS
+    world, peer = opened(last=kept + 50), Peer(4)
+    world.hold(*NAMES)
+    for wanted in range(kept + 50):
+        read(world, peer, wanted)
+    world.cut("b")
+    world.cut("c")
+    assert peer.has_long_queue, "the next session may open at once"
+    while peer.has_long_queue:
+        world.wake(RecoveryOverdue)
+    refused = take_messages(world, peer)
+    assert sorted(m.transaction_id for m in refused) == list(range(kept, kept + 50))
+    assert all("no open store session" in m.error for m in refused)
+    world.release(*NAMES)
+    world.connect("b", "c")
+    while not world.store.is_open:
+        world.wake(BackoffOver)
+    answered = take_messages(world, peer)
+    assert sorted(m.transaction_id for m in answered) == list(range(kept))
+    assert all(m.data == str(m.transaction_id).encode() for m in answered)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
-from tests.support.scripted_storages import ScriptedStorage
+from tests.support.scripted_storages import ScriptedStorage, World
 from tests.support.store_world import (
     LIMITS,
     NAMES,
@@ -20,9 +21,11 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.protocol import storage as st
 from waltz_server.core.effects import BackoffOver
 from waltz_server.core.reads.read_purposes import FeedHeaders, TransactionData
+from waltz_server.core.replication.replica_reads import READS_PER_STORAGE
 from waltz_server.core.store_reports import ReadDone
 
 PURPOSE = TransactionData(0)
+MANY_BYTES = 1 << 20
 
 # ---- replicas that lag
 
@@ -138,10 +141,10 @@ def test_replica_that_is_not_assigned_yet_is_tried_again_after_a_backoff() -> No
 def test_read_goes_to_another_replica_when_one_fails() -> None:
     world = opened()
     put(world, "1", "2", "3")
-    world.storages["a"].refusing[st.RecordListRequest] = "damaged"
+    world.storages["a"].refusing[st.BoundedRecordListRequest] = "damaged"
     world.take_events()
     for _ in range(4):
-        world.core.reads.records(0, 2, PURPOSE)
+        world.core.reads.records(0, 2, MANY_BYTES, PURPOSE)
         world.settle()
     fetched = [e for e in world.events if isinstance(e, ReadDone)]
     assert len(fetched) == 4
@@ -154,9 +157,9 @@ def test_read_that_all_replicas_refuse_names_those_tried() -> None:
     world = opened()
     put(world, "1")
     for storage in world.storages.values():
-        storage.refusing[st.RecordListRequest] = "damaged"
+        storage.refusing[st.BoundedRecordListRequest] = "damaged"
     world.take_events()
-    world.core.reads.records(0, 1, PURPOSE)
+    world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
     world.settle()
     (fetched,) = world.events
     assert fetched.purpose is PURPOSE
@@ -168,7 +171,7 @@ def test_reads_of_replicas_never_go_beyond_the_mark() -> None:
     put(world, "1", "2")
     world.hold("b", "c")
     put(world, "uncommitted")
-    world.core.reads.records(0, 10, PURPOSE)
+    world.core.reads.records(0, 10, MANY_BYTES, PURPOSE)
     world.core.reads.headers(1, 10, FeedHeaders())
     world.release("b", "c")
     records, headers = (e for e in world.events if isinstance(e, ReadDone))
@@ -183,7 +186,7 @@ def test_reads_of_replicas_wait_for_the_next_session() -> None:
     put(world, "1")
     world.cut("a")
     world.cut("b")
-    world.core.reads.records(0, 1, PURPOSE)
+    world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
     world.settle()
     assert not any(isinstance(e, ReadDone) for e in world.events)
     world.connect("a", "b")
@@ -195,7 +198,7 @@ def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
     world = opened()
     put(world, "1")
     world.hold("a", "b", "c")
-    world.core.reads.records(0, 1, PURPOSE)
+    world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
     world.settle()
     (reading_from,) = [name for name in NAMES if world.waiting(name)]
     world.held.clear()
@@ -210,7 +213,7 @@ def test_slow_replica_is_read_from_less_often() -> None:
     reading_from = []
     for _ in range(60):
         world.hold(*NAMES)
-        world.core.reads.records(0, 1, PURPOSE)
+        world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
         world.settle()
         (name,) = [n for n in NAMES if world.waiting(n)]
         request = world.waiting(name)[0]
@@ -230,8 +233,62 @@ def test_read_goes_only_to_replicas_that_have_the_id() -> None:
     put(world, "2")
     world.calls.clear()
     for _ in range(9):
-        world.core.reads.records(1, 1, PURPOSE)
+        world.core.reads.records(1, 1, MANY_BYTES, PURPOSE)
         world.settle()
     assert len([e for e in world.events if isinstance(e, ReadDone) and e.records]) == 9
-    assert "RecordListRequest" not in kinds(world, "c")
-    assert not any(isinstance(r, st.RecordListRequest) for r in world.waiting("c"))
+    assert "BoundedRecordListRequest" not in kinds(world, "c")
+    assert not any(isinstance(r, st.BoundedRecordListRequest) for r in world.waiting("c"))
+
+
+# ---- bounds
+
+
+def done_ids(world: World) -> list[int]:
+    return [
+        each.transaction_id
+        for event in world.events
+        if isinstance(event, ReadDone) and event.records is not None
+        for each in event.records
+    ]
+
+
+def test_reads_under_way_are_bounded_at_each_storage() -> None:
+    """An append must not wait behind many reads on the connection to a storage."""
+    world = opened()
+    put(world, *map(str, range(20)))
+    world.take_events()
+    world.hold(*NAMES)
+    for first_id in range(20):
+        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+    world.settle()
+    assert [len(world.waiting(name)) for name in NAMES] == [READS_PER_STORAGE] * 3
+    world.release(*NAMES)
+    assert sorted(done_ids(world)) == list(range(20)), "no read is lost"
+
+
+def test_storage_that_hangs_does_not_stop_the_reads_of_other_replicas() -> None:
+    world = opened()
+    put(world, *map(str, range(20)))
+    world.take_events()
+    world.hold("a")
+    for first_id in range(20):
+        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+    world.settle()
+    assert len(world.waiting("a")) == READS_PER_STORAGE
+    assert len(done_ids(world)) == 20 - READS_PER_STORAGE
+    world.release("a")
+    assert sorted(done_ids(world)) == list(range(20))
+
+
+def test_reads_that_wait_are_sent_in_their_order() -> None:
+    world = opened()
+    put(world, *map(str, range(20)))
+    world.calls.clear()
+    world.hold(*NAMES)
+    for first_id in range(20):
+        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+    world.settle()
+    world.release(*NAMES)
+    sent = [r.first_id for _, r, _ in world.calls if isinstance(r, st.BoundedRecordListRequest)]
+    assert sorted(sent) == list(range(20))
+    assert all(n < later + 3 * READS_PER_STORAGE for n, later in pairwise(sent))

@@ -9,13 +9,20 @@ import pytest
 
 from waltz.net import AllowedNames, FrameConnection
 from waltz.protocol import MalformedMessage, admin, storage
+from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.engine.engine import Arrival, RequestJob
+from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.shell.admin_handler import AdminHandler
-from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
+from waltz_storage.shell.connections import (
+    MOST_WAITING_READS,
+    AdminConnection,
+    ClusterIdentity,
+    ServerConnection,
+)
 
 VERSION = 1
 AT_ONCE = 4
-"""How many lists of records are done at a time: each counts 16 of 64 MiB."""
+"""How many lists of 16 MiB, or appends of that size, are done at a time."""
 
 
 class Peer:
@@ -74,8 +81,18 @@ class Scene:
         job.reply(storage.SuccessResponse(1, job.request.seq_num, 0))
 
 
-def reads(count: int) -> list[storage.RecordListRequest]:
-    return [storage.RecordListRequest(1, seq, 0, 0, 10) for seq in range(count)]
+def seq_of(arrival: Arrival) -> int:
+    assert isinstance(arrival.job, AppendJob | RequestJob)
+    return arrival.job.request.seq_num
+
+
+def reads(count: int) -> list[storage.BoundedRecordListRequest]:
+    return [storage.BoundedRecordListRequest(1, seq, 0, 0, 10, 16 << 20) for seq in range(count)]
+
+
+def append(seq: int, size: int = 10) -> storage.AppendRequest:
+    records = RecordBatch.of([Record(seq, ReqId(1, 2, 0, seq), 0, bytes(size), 7)])
+    return storage.AppendRequest(1, seq, 0, records)
 
 
 @pytest.fixture
@@ -86,18 +103,46 @@ def scene() -> Scene:
 def test_connection_with_too_many_requests_is_not_read_until_they_are_answered(
     scene: Scene,
 ) -> None:
-    scene.receive(*reads(AT_ONCE))
+    scene.receive(*reads(AT_ONCE + MOST_WAITING_READS))
     assert scene.peer.reading
     scene.receive(*reads(2))
     assert len(scene.submitted) == AT_ONCE
     assert not scene.peer.reading
     scene.answer()
     assert len(scene.submitted) == AT_ONCE
-    assert not scene.peer.reading, "one request still waits"
+    assert not scene.peer.reading, "one request too many still waits"
     scene.answer()
     assert len(scene.submitted) == AT_ONCE
     assert scene.peer.reading
     assert scene.peer.changes == 2
+
+
+def test_connection_with_too_many_bytes_of_appends_is_not_read_until_they_are_answered(
+    scene: Scene,
+) -> None:
+    scene.receive(*(append(seq, 16 << 20) for seq in range(AT_ONCE + 1)))
+    assert len(scene.submitted) == AT_ONCE
+    assert not scene.peer.reading
+    job = scene.submitted.pop(0).job
+    assert isinstance(job, AppendJob)
+    job.reply(storage.SuccessResponse(1, 0, 0))
+    assert len(scene.submitted) == AT_ONCE
+    assert scene.peer.reading
+
+
+def test_append_overtakes_reads_that_wait_for_other_reads(scene: Scene) -> None:
+    scene.receive(*reads(AT_ONCE + 10), append(99))
+    assert [seq_of(arrival) for arrival in scene.submitted] == [*range(AT_ONCE), 99]
+    assert scene.peer.reading
+    scene.receive(append(100))
+    assert seq_of(scene.submitted[-1]) == 100
+    scene.answer()
+    assert seq_of(scene.submitted[-1]) == AT_ONCE, "the oldest read follows"
+
+
+def test_read_does_not_overtake_an_append_that_waits(scene: Scene) -> None:
+    scene.receive(*(append(seq, 16 << 20) for seq in range(AT_ONCE + 1)), *reads(1))
+    assert [seq_of(arrival) for arrival in scene.submitted] == [*range(AT_ONCE)]
 
 
 def test_connection_whose_peer_does_not_read_begins_no_request(scene: Scene) -> None:

@@ -50,6 +50,7 @@ from waltz_server.core.store_reports import (
     AppendsFailed,
     AppendsUnresolved,
     ReadDone,
+    SessionDelayed,
     SessionOpened,
     StoreReport,
     StoreReports,
@@ -261,6 +262,7 @@ class Partition:
     def writable(self, peer: Peer) -> None:
         """Send again to a connection that was congested."""
         self._feeding.writable(peer)
+        self._data.writable(peer)
         self._ranges.writable(peer)
 
     def lost(self, peer: Peer) -> None:
@@ -272,8 +274,9 @@ class Partition:
         self._queue.forget(peer)
 
     def turn(self) -> None:
-        """Give one catch-up feed its turn, and continue to answer reads of ranges."""
+        """Give one catch-up feed its turn, and continue to answer reads of data and of ranges."""
         self._feeding.turn()
+        self._data.resume()
         self._ranges.resume()
 
     def timer_expired(self, timer: Timer) -> None:
@@ -300,6 +303,8 @@ class Partition:
                 self._resolved(appends, None)
             case SessionOpened(mark):
                 self._opened(mark)
+            case SessionDelayed():
+                self._data.session_delayed()
             case ReadDone():
                 self._read_done(report)
             case _:

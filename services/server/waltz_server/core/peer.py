@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MOST_QUEUED_READS = 1000
+"""A connection with more requests for data in its queues is not read until it has fewer."""
+
 
 class Peer:
     """The state of one client's connection, shared by all partitions.
@@ -10,7 +13,7 @@ class Peer:
     event.
     """
 
-    __slots__ = ("congested", "reads", "version")
+    __slots__ = ("congested", "queued_reads", "reads", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -20,10 +23,17 @@ class Peer:
 
         The number is bounded, because each answer may be large.
         """
+        self.queued_reads = 0
+        """Number of requests for data that wait in the queues of all partitions (`data_reads`)."""
         self.congested = False
-        """Whether the client reads too slowly; then its feeds and its reads of ranges wait.
+        """Whether the client reads too slowly; then its feeds and reads of data and ranges wait.
 
         Partitions still send answers to its other requests. The shell sets this flag when the
         connection's buffer is full. When the buffer has drained, the shell clears the flag and
         calls `Partition.writable` of every partition.
         """
+
+    @property
+    def has_long_queue(self) -> bool:
+        """Whether the shell must not read the connection, because too many requests wait."""
+        return self.queued_reads > MOST_QUEUED_READS

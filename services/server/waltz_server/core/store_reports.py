@@ -28,6 +28,11 @@ class SessionOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionDelayed:
+    """No session is open, and it is unknown when the next one opens."""
+
+
+@dataclass(frozen=True, slots=True)
 class AppendsCommitted:
     """These appends are on a quorum's disks, with consecutive ids from ``first_id`` on."""
 
@@ -63,7 +68,7 @@ class ReadDone:
 
 
 Outcome = AppendsCommitted | AppendsFailed | AppendsUnresolved
-StoreReport = SessionOpened | Outcome | ReadDone
+StoreReport = SessionOpened | SessionDelayed | Outcome | ReadDone
 
 
 class StoreReports:

@@ -64,7 +64,10 @@ class PartitionHost(Protocol):
         """Forget a client's connection, which is closed."""
 
     def pause_client(self, connection: FrameConnection) -> None:
-        """Stop reading from ``connection`` until the partitions have fewer open appends."""
+        """Stop reading from ``connection`` while a partition has too many open appends.
+
+        Also stop while the client has a long queue of reads (`Peer.has_long_queue`).
+        """
 
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage that has partitions assigned; return for each whether it answered."""
@@ -196,6 +199,8 @@ class ClientConnection(FrameHandler):
         else:
             _pass_on(hosted.core, self._peer, message)
             hosted.perform_effects()
+            if self._peer.has_long_queue:
+                self._host.pause_client(self._connected())
 
     def _answer_without_partition(self, peer: Peer, message: _PartitionRequest) -> None:
         """Answer a request to a partition that this server does not own."""

@@ -88,7 +88,7 @@ class ServerNode:
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
         self._paused: list[FrameConnection] = []
-        """Connections that are not read while a partition is overloaded."""
+        """Connections that are not read: see `_check_overload`."""
         self._preferred: set[int] = set()
         """The partitions that this server prefers to own."""
         self._following: asyncio.Task[None] | None = None
@@ -236,7 +236,10 @@ class ServerNode:
             self._paused.remove(connection)
 
     def pause_client(self, connection: FrameConnection) -> None:
-        """Stop reading from ``connection`` until the partitions have fewer open appends."""
+        """Stop reading from ``connection`` while a partition has too many open appends.
+
+        Also stop while the client has a long queue of reads (`Peer.has_long_queue`).
+        """
         if connection not in self._paused:
             connection.pause_reading()
             self._paused.append(connection)
@@ -325,13 +328,21 @@ class ServerNode:
             await asyncio.sleep(_FINISH_CHECK_SECONDS)
 
     def _check_overload(self) -> None:
-        """Resume the paused connections if no partition is overloaded, else check again later."""
+        """Resume the paused connections that may be read again, and check the others again later.
+
+        No connection is read while a partition is overloaded, and none with a long queue of reads.
+        """
         if self._leaving:
             return
-        if any(hosted.core.overloaded for hosted in self._hosted.values()):
+        kept = self._paused
+        paused: list[FrameConnection] = []
+        if not any(hosted.core.overloaded for hosted in self._hosted.values()):
+            queued = {c for peer, c in self._connections.items() if peer.has_long_queue}
+            kept = [connection for connection in self._paused if connection in queued]
+            paused = [connection for connection in self._paused if connection not in queued]
+        self._paused = kept
+        if kept:
             loop = asyncio.get_running_loop()
             loop.call_later(_OVERLOAD_CHECK_SECONDS, self._check_overload)
-            return
-        paused, self._paused = self._paused, []
         for connection in paused:
             connection.resume_reading()

@@ -17,9 +17,10 @@ from functools import partial
 
 from waltz.protocol import admin
 from waltz.protocol.failures import RpcFailure
-from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.core.engine.engine import Arrival, ReadTask
 from waltz_storage.core.engine.rounds import Answer, Reply
 from waltz_storage.core.errors import RequestRefused, UnknownPartition
+from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.range_checksum import RangeChecksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -79,7 +80,7 @@ class AdminHandler:
             case admin.PartitionAssignmentRequest(_, partitions, False, delete):
                 self._change(partitions, partial(directory.unassign, delete_files=delete), origin)
             case admin.RecordListRequest():
-                self._each((request.partition,), lambda _: self._records(request), origin)
+                self._read(request, origin)
             case admin.LastSessionInfoRequest():
                 self._each((request.partition,), lambda _: self._session(request), origin)
             case admin.RangeChecksumRequest():
@@ -145,10 +146,20 @@ class AdminHandler:
 
         self._submit([Arrival(request.partition, task)])
 
-    def _records(self, request: admin.RecordListRequest) -> admin.Response:
-        opened = self._directory.partition(request.partition)
-        records = opened.records(request.first_id, request.max_records)
-        return admin.RecordListResponse(request.seq_num, request.partition, records)
+    def _read(self, request: admin.RecordListRequest, origin: _Origin) -> None:
+        """Read records in steps, between which the partition takes appends."""
+
+        def steps() -> Steps[list[Answer]]:
+            answer: admin.Response
+            try:
+                opened = self._directory.partition(request.partition)
+                records = yield from opened.record_steps(request.first_id, request.max_records)
+                answer = admin.RecordListResponse(request.seq_num, request.partition, records)
+            except RequestRefused as refused:
+                answer = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
+            return [(origin.reply, answer)]
+
+        self._submit([Arrival(request.partition, ReadTask(steps))])
 
     def _session(self, request: admin.LastSessionInfoRequest) -> admin.Response:
         info = self._directory.session_info(request.partition)

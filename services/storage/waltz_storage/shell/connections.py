@@ -1,7 +1,7 @@
 """Receive requests of servers and administrators, and send the answers. Touches the network.
 
-The node stops reading from a connection while too many of its requests are under way, and while the
-peer does not read the answers.
+The node stops reading from a connection while too many of its requests wait, and while the peer
+does not read the answers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from waltz.net import EVERYONE, AllowedNames, FrameConnection, FrameHandler, dec
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine.engine import Arrival, RequestJob
+from waltz_storage.core.engine.request_weights import RequestWeights
 from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.core.errors import RequestRefused
-from waltz_storage.core.partitions.fencing import raises_fence
+from waltz_storage.core.partitions.fencing import is_read, raises_fence
 from waltz_storage.shell.admin_handler import AdminHandler
 
 log = logging.getLogger(__name__)
@@ -33,19 +34,13 @@ _REFUSED_SECONDS = 10.0
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
-"""While a connection's requests under way have this weight or more, no further request begins."""
-_LIST_WEIGHT = 16 << 20
-"""The weight of a request for a list, and of every request on the admin port."""
-# A request that is not listed has the size of its message as its weight.
-_WEIGHTS: dict[type, int] = {
-    storage.RecordListRequest: _LIST_WEIGHT,
-    storage.RecordHeaderListRequest: _LIST_WEIGHT,
-    storage.BoundedRecordListRequest: _LIST_WEIGHT,
-    storage.CommittedRecordListRequest: _LIST_WEIGHT,
-    storage.StoredRecordListRequest: _LIST_WEIGHT,
-    storage.RecordRequest: 64 << 10,
-    storage.RecordHeaderRequest: 64 << 10,
-}
+"""The bound of the weight of a connection's reads under way, and of its other requests under way.
+
+While the weight is this or more, no further read, or no other request, begins."""
+MOST_WAITING_READS = 4096
+"""While more reads of records wait, nothing is read from their connection."""
+_ADMIN_WEIGHT = 16 << 20
+"""The weight of every request on the admin port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +67,50 @@ class ClusterIdentity:
 class _Intake(Generic[T]):
     """Begins the requests of one connection in their order, and bounds how many are under way.
 
-    The bound is on the sum of their weights. The weight of a request is about the number of bytes
-    that the request or its answer needs in memory. While requests wait, or the peer does not read
-    its answers, nothing is read from the connection.
+    The bound is on the sum of their weights (see `request_weights`), separately for reads and for
+    other requests. A read that waits because of other reads is overtaken by other requests, so that
+    reads do not delay appends. No request overtakes a request other than a read. While requests
+    other than reads wait, or too many reads, or the peer does not read its answers, nothing is read
+    from the connection.
     """
 
     def __init__(self, begin: Callable[[list[T]], None]) -> None:
         self.connection: FrameConnection | None = None
         self._begin = begin
-        self._waiting: deque[tuple[int, T]] = deque()
+        self._waiting: deque[tuple[T, int, bool]] = deque()
+        """The requests that wait, without those in ``_reads``: request, weight, whether it is a
+        read. They are in the order of their arrival."""
+        self._reads: deque[tuple[T, int]] = deque()
+        """The reads that wait only because of other reads, in the order of their arrival: request,
+        weight."""
         self._weight = 0
+        self._read_weight = 0
         self._paused = False
         self._beginning = False
 
-    def add(self, requests: list[tuple[int, T]]) -> None:
-        """Take the requests of one received chunk, each with its weight."""
+    def add(self, requests: list[tuple[T, int, bool]]) -> None:
+        """Take the requests of one received chunk: request, weight, whether it is a read."""
         self._waiting.extend(requests)
         self.proceed()
 
     def done(self, weight: int) -> None:
-        """Subtract the weight of an answered request."""
+        """Subtract the weight of an answered request other than a read."""
         self._weight -= weight
         if self._waiting:
             self.proceed()
 
+    def read_done(self, weight: int) -> None:
+        """Subtract the weight of an answered read."""
+        self._read_weight -= weight
+        if self._waiting or self._reads:
+            self.proceed()
+
     def proceed(self) -> None:
-        """Begin the requests that the bound allows; then pause or resume reading."""
+        """Begin the requests that the bounds allow; then pause or resume reading."""
         connection = self.connection
         if connection is None or connection.closed:
             self._waiting.clear()
+            self._reads.clear()
             return
         if self._beginning:
             # A request that the loop below has begun was answered at once: the loop continues.
@@ -109,7 +119,7 @@ class _Intake(Generic[T]):
         while begun := self._take(connection):
             self._begin(begun)
         self._beginning = False
-        pause = bool(self._waiting) or connection.congested
+        pause = bool(self._waiting) or len(self._reads) > MOST_WAITING_READS or connection.congested
         if pause and not self._paused:
             connection.pause_reading()
         elif self._paused and not pause:
@@ -117,11 +127,26 @@ class _Intake(Generic[T]):
         self._paused = pause
 
     def _take(self, connection: FrameConnection) -> list[T]:
+        """Return the requests that may begin now, in order; add their weights."""
         taken: list[T] = []
-        while self._waiting and self._weight < _MOST_WEIGHT and not connection.congested:
-            weight, request = self._waiting.popleft()
-            self._weight += weight
+        while self._reads and self._read_weight < _MOST_WEIGHT and not connection.congested:
+            request, weight = self._reads.popleft()
+            self._read_weight += weight
             taken.append(request)
+        while self._waiting and not connection.congested:
+            request, weight, is_read = self._waiting[0]
+            if is_read:
+                if self._read_weight < _MOST_WEIGHT:
+                    self._read_weight += weight
+                    taken.append(request)
+                else:
+                    self._reads.append((request, weight))
+            elif self._weight < _MOST_WEIGHT:
+                self._weight += weight
+                taken.append(request)
+            else:
+                break
+            self._waiting.popleft()
         return taken
 
 
@@ -141,6 +166,7 @@ class ServerConnection(FrameHandler):
         self._refusal: str | None = None
         """Why this peer is refused, None if it is allowed."""
         self._intake: _Intake[Arrival] = _Intake(submit)
+        self._weights = RequestWeights()
         self._sessions: dict[int, int] = {}
         """The highest session id of this peer's requests to each partition.
 
@@ -158,7 +184,7 @@ class ServerConnection(FrameHandler):
     def received(self, bodies: list[bytes]) -> None:
         """Pass the requests of one chunk to the engine, together."""
         version = _required(self._intake.connection).version
-        arrivals: list[tuple[int, Arrival]] = []
+        arrivals: list[tuple[Arrival, int, bool]] = []
         now = self._clock()
         for body in bodies:
             request = decoded(storage.decode, body, version)
@@ -170,15 +196,24 @@ class ServerConnection(FrameHandler):
                 continue
             if request.session_id > self._sessions.get(request.partition, _NO_SESSION):
                 self._note_session(request)
-            weight = _WEIGHTS.get(type(request), len(body))
-            reply = partial(self._answer, weight)
             if isinstance(request, storage.AppendRequest):
-                job: AppendJob | RequestJob = AppendJob(request, version, reply, now)
+                weight = len(body)
+                append = AppendJob(request, version, partial(self._answer, weight), now)
+                arrivals.append((Arrival(request.partition, append), weight, False))
             else:
-                # The engine refuses a message that is not a request.
-                job = RequestJob(cast(storage.Request, request), version, reply)
-            arrivals.append((weight, Arrival(request.partition, job)))
+                arrivals.append(self._arrival(cast(storage.Request, request), version, len(body)))
         self._intake.add(arrivals)
+
+    def _arrival(
+        self, request: storage.Request, version: int, message_bytes: int
+    ) -> tuple[Arrival, int, bool]:
+        """Return a request other than an append as the intake takes it.
+
+        The engine refuses a message that is not a request.
+        """
+        weight, reads = self._weights.of(request, message_bytes), is_read(request)
+        reply = partial(self._answer_read if reads else self._answer, weight)
+        return Arrival(request.partition, RequestJob(request, version, reply)), weight, reads
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -228,6 +263,11 @@ class ServerConnection(FrameHandler):
         self._send(answer)
         self._intake.done(weight)
 
+    def _answer_read(self, weight: int, answer: storage.Response) -> None:
+        self._weights.learn(answer)
+        self._send(answer)
+        self._intake.read_done(weight)
+
     def _send(self, answer: storage.Response) -> None:
         connection = _required(self._intake.connection)
         connection.send(*storage.encode_parts(answer, connection.version))
@@ -262,7 +302,9 @@ class AdminConnection(FrameHandler):
         if self._refusal is not None:
             self._refuse(decoded(admin.decode, bodies[0], version), self._refusal)
             return
-        self._intake.add([(_LIST_WEIGHT, decoded(admin.decode, body, version)) for body in bodies])
+        self._intake.add(
+            [(decoded(admin.decode, body, version), _ADMIN_WEIGHT, False) for body in bodies]
+        )
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -307,7 +349,7 @@ class AdminConnection(FrameHandler):
                 connection.close(reason)
             return
         connection.send(*admin.encode_parts(answer, connection.version))
-        self._intake.done(_LIST_WEIGHT)
+        self._intake.done(_ADMIN_WEIGHT)
 
 
 def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:

@@ -1,43 +1,79 @@
 """Answer the requests of a partition's clients for the data of single transactions. Pure.
 
-When a client reads a transaction of a recent batch, all transactions of this batch are cached.
-Requests for the same transaction share one read of a replica. Such a read includes a few
-transactions after the requested one, because most clients read forward. A failure is not cached, so
-that a client can repeat a request that came too early.
+When a client reads a transaction of a recent batch, all transactions of this batch are cached. A
+transaction that is not in memory is read from a replica. One such read serves all requests for the
+transactions in its window, and includes a few transactions after them, because most clients read
+forward. A failure is not cached, so that a client can repeat a request that came too early.
+
+The bounds, and the work that each of them limits:
+
+* `READS_IN_FLIGHT` reads of `READ_BYTES`, or of one larger record, are under way for the partition.
+* `WAITING_PER_CONNECTION` requests of one connection wait for reads. Its further requests wait in
+  its queue, in their order. A long queue stops reading from the connection (see `Peer`). Without a
+  store session, requests beyond a long queue are refused instead (see `session_delayed`).
+* About `MAX_ANSWER_BYTES` are sent to a connection at once, and nothing to a congested connection:
+  its requests wait in the queue until `writable`. Records that were read for them stay in memory
+  only if the cache keeps them; otherwise they are read again.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import HEADER_BYTES
-from waltz_server.core.effects import Ready, SendToClient
+from waltz_server.core.effects import Ready, ScheduleTurn, SendToClient
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
-from waltz_server.core.reads.read_purposes import TransactionData
+from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES, TransactionData
 from waltz_server.core.reads.recent_records import RecentRecords
 from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
-_READ_AHEAD_BYTES = 256 << 10
+READS_IN_FLIGHT = 2
+"""Most reads of replicas under way for the data of single transactions of one partition."""
+READ_BYTES = 256 << 10
+"""Most bytes of records in the answer to one such read, unless its first record is larger."""
+WAITING_PER_CONNECTION = 256
+"""Most requests of one connection that wait for reads of replicas."""
+
 _MAX_READ_AHEAD = 256
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
-
-_REQUESTS_KEPT = 16
-"""How many requests of one connection for one transaction are kept; the oldest is dropped.
-
-A client repeats its request while the partition has no open session. Without this bound, the
-repeated requests would fill the memory."""
+_NOT_OPEN = f"{_STORE_ERROR}: the partition has no open store session"
+_RELEASED = "partition not ready"
 
 _MEAN_WEIGHT = 8
 """A new measurement changes the mean size by the difference divided by this number."""
 
 _ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
 _ANSWER_TAIL = struct.Struct(">q?")  # transaction id, whether data follow
+
+
+class _Due(NamedTuple):
+    """A request that is in the queue of its connection."""
+
+    req_id: ReqId
+    wanted: int
+    error: str | None = None
+    """Why the transaction cannot be read, None if that is not known."""
+
+
+@dataclass(slots=True)
+class _ClientReads:
+    """The unanswered requests of one connection."""
+
+    due: deque[_Due] = field(default_factory=deque)
+    """The requests that can be answered, or that wait for a place in ``waiting``, in order."""
+    waiting: set[int] = field(default_factory=set)
+    """The transactions for whose reads the connection waits."""
+    num_waiting: int = 0
+    """Number of requests that wait for these reads."""
 
 
 class DataReads:
@@ -56,10 +92,20 @@ class DataReads:
         self._recent = recent
         self._replicas = replicas
         self._ready = ready
+        self._mark: int | None = None
+        """The high-water mark at the last request."""
+        self._clients: dict[Peer, _ClientReads] = {}
+        """The connections with unanswered requests."""
+        self._waiting: dict[int, dict[Peer, list[ReqId]]] = {}
+        """The requests that wait for the read of each transaction."""
+        self._unread: dict[int, None] = {}
+        """The transactions in ``_waiting`` that no read under way includes: a set in order."""
+        self._resumed: deque[int] = deque()
+        """The transactions with which the next reads begin, because an answer ended before them."""
         self._windows: dict[int, int] = {}
         """For each read under way: its first transaction id, and its number of transactions."""
-        self._waiting: dict[int, list[tuple[Peer, ReqId]]] = {}
-        """The requests that wait for each transaction."""
+        self._unfinished: dict[Peer, None] = {}
+        """The connections that got `MAX_ANSWER_BYTES` in this turn, and continue in the next."""
         self._mean_bytes: float | None = None
         """Mean size of a record, None before any record is measured."""
         self.data_cache_misses = 0
@@ -71,71 +117,169 @@ class DataReads:
     def read_data(
         self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
     ) -> None:
-        """Answer from memory immediately, or after a read of a replica.
+        """Answer now from memory, or later.
 
-        ``high_water_mark`` is None before the first store session has opened.
+        ``high_water_mark`` is None before the first store session has opened. If no session is open
+        and the connection's queue is long, the request is refused: see `session_delayed`.
         """
-        wanted = request.transaction_id
-        if high_water_mark is None or not 0 <= wanted <= high_water_mark:
-            error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
-            self._ready.add(_failure(peer, request.req_id, wanted, error))
-            return
-        tail = self._cache.get(self._partition, wanted) or self._from_recent(wanted)
-        if tail is not None:
-            self._ready.add(_answer(peer, request.req_id, wanted, tail))
-            return
-        self.data_cache_misses += 1
-        waiting = self._waiting.setdefault(wanted, [])
-        mine = [each for each in waiting if each[0] is peer]
-        if len(mine) >= _REQUESTS_KEPT:
-            waiting.remove(mine[0])
-        waiting.append((peer, request.req_id))
-        if len(waiting) == 1 and not self._is_being_read(wanted):
-            ahead = 1
-            if self._mean_bytes is not None:
-                ahead = int(_READ_AHEAD_BYTES // max(self._mean_bytes, 1.0))
-            self._fetch(wanted, min(max(ahead, 1), _MAX_READ_AHEAD, high_water_mark - wanted + 1))
+        self._mark = high_water_mark
+        client = self._clients.setdefault(peer, _ClientReads())
+        client.due.append(_Due(request.req_id, request.transaction_id))
+        peer.queued_reads += 1
+        self._serve(peer)
+        if not self._replicas.is_open:
+            self._shorten_queue(peer, client)
+
+    def session_delayed(self) -> None:
+        """Refuse the newest requests of long queues, because it is unknown when a session opens.
+
+        A connection with a long queue is not read. Its requests to other partitions must not wait
+        for the replicas of this partition.
+        """
+        for peer, client in self._clients.items():
+            self._shorten_queue(peer, client)
 
     def read_done(self, purpose: TransactionData, done: ReadDone) -> None:
         """Answer the requests for the records that were read.
 
-        If the read returned fewer records than requested, read each missing record that a request
-        waits for separately. If the read failed, refuse the requests for its records.
+        If the answer ended before a record that a request waits for, another read begins with this
+        record. If the read failed, refuse the requests for its records.
         """
         first_id = purpose.first_id
-        count = self._windows.pop(first_id)
-        if done.records is not None:
-            for transaction_id, _, tail in done.records.parts():
-                self._cache.put(self._partition, transaction_id, tail)
-                self._learn_size(len(tail))
-                for peer, req_id in self._waiting.pop(transaction_id, ()):
-                    self._ready.add(_answer(peer, req_id, transaction_id, tail))
-        for missing in range(first_id, first_id + count):
-            if missing not in self._waiting:
-                continue
-            if done.error is None:
-                if not self._is_being_read(missing):
-                    self._fetch(missing, 1)
-                continue
-            for peer, req_id in self._waiting.pop(missing):
-                error = f"{_STORE_ERROR}: {done.error}"
-                self._ready.add(_failure(peer, req_id, missing, error))
+        window = range(first_id, first_id + self._windows.pop(first_id))
+        records: dict[int, bytes] = {}
+        for transaction_id, _, tail in done.records.parts() if done.records is not None else ():
+            self._cache.put(self._partition, transaction_id, tail)
+            self._learn_size(len(tail))
+            if transaction_id in self._waiting:
+                records[transaction_id] = tail
+        error = None if done.error is None else f"{_STORE_ERROR}: {done.error}"
+        over = list(records) if error is None else [n for n in window if n in self._waiting]
+        touched: dict[Peer, list[_Due]] = {}
+        for transaction_id in over:
+            for peer, req_ids in self._waiting.pop(transaction_id).items():
+                client = self._clients[peer]
+                client.waiting.remove(transaction_id)
+                client.num_waiting -= len(req_ids)
+                due = touched.setdefault(peer, [])
+                due += (_Due(req_id, transaction_id, error) for req_id in req_ids)
+            self._unread.pop(transaction_id, None)
+        self._read_missing(window)
+        for peer, due in touched.items():
+            # These requests are older than those in the queue.
+            self._clients[peer].due.extendleft(reversed(due))
+            peer.queued_reads += len(due)
+            self._serve(peer, records)
+        self._read_replicas()
+
+    def writable(self, peer: Peer) -> None:
+        """Continue to answer a connection that is no longer congested."""
+        self._serve(peer)
+
+    def resume(self) -> None:
+        """Continue with the connections that got all bytes of their turn."""
+        unfinished, self._unfinished = self._unfinished, {}
+        for peer in unfinished:
+            self._serve(peer)
 
     def lost(self, peer: Peer) -> None:
         """Drop the requests of a closed connection."""
-        for wanted, waiting in list(self._waiting.items()):
-            left = [each for each in waiting if each[0] is not peer]
-            if left:
-                self._waiting[wanted] = left
-            else:
+        self._unfinished.pop(peer, None)
+        client = self._clients.pop(peer, None)
+        if client is None:
+            return
+        peer.queued_reads -= len(client.due)
+        for wanted in client.waiting:
+            waiting = self._waiting[wanted]
+            del waiting[peer]
+            if not waiting:
                 del self._waiting[wanted]
+                self._unread.pop(wanted, None)
 
     def close(self) -> None:
         """Refuse the requests that wait, because this server releases the partition."""
-        closed, self._waiting = self._waiting, {}
-        for wanted, waiting in closed.items():
-            for peer, req_id in waiting:
-                self._ready.add(_failure(peer, req_id, wanted, "partition not ready"))
+        for wanted, waiting in self._waiting.items():
+            for peer, req_ids in waiting.items():
+                for req_id in req_ids:
+                    self._refuse(peer, req_id, wanted, _RELEASED)
+        for peer, client in self._clients.items():
+            peer.queued_reads -= len(client.due)
+            for due in client.due:
+                self._refuse(peer, due.req_id, due.wanted, _RELEASED)
+        self._waiting.clear()
+        self._clients.clear()
+        self._unread.clear()
+        self._resumed.clear()
+        self._unfinished.clear()
+
+    def _shorten_queue(self, peer: Peer, client: _ClientReads) -> None:
+        """Refuse the newest requests of a connection while its queue is long."""
+        while client.due and peer.has_long_queue:
+            refused = client.due.pop()
+            peer.queued_reads -= 1
+            self._refuse(peer, refused.req_id, refused.wanted, _NOT_OPEN)
+
+    def _serve(self, peer: Peer, records: Mapping[int, bytes] | None = None) -> None:
+        """Answer the due requests of a connection, or let them wait for reads, within the bounds.
+
+        ``records`` has the record tails of a read that has just ended.
+        """
+        client = self._clients.get(peer)
+        if client is None:
+            return
+        due, sent_bytes = client.due, 0
+        while due and not peer.congested:
+            if sent_bytes >= MAX_ANSWER_BYTES:
+                # These answers may fill the socket. The shell finds that out only when it sends
+                # them, so the other requests wait for the next turn.
+                self._unfinished[peer] = None
+                self._ready.add(ScheduleTurn())
+                break
+            answer = self._answer_now(peer, due[0], records or {})
+            if answer is not None:
+                sent_bytes += len(answer.frames)
+                self._ready.add(answer)
+            elif not self._wait(peer, client, due[0]):
+                break
+            due.popleft()
+            peer.queued_reads -= 1
+        if not due and not client.waiting:
+            del self._clients[peer]
+        self._read_replicas()
+
+    def _answer_now(
+        self, peer: Peer, due: _Due, records: Mapping[int, bytes]
+    ) -> SendToClient | None:
+        """Return the answer to a request, None if its transaction must be read from a replica."""
+        req_id, wanted, error = due
+        if error is not None:
+            return _failure(peer, req_id, wanted, error)
+        if self._mark is None or not 0 <= wanted <= self._mark:
+            error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
+            return _failure(peer, req_id, wanted, error)
+        tail = (
+            records.get(wanted)
+            or self._cache.get(self._partition, wanted)
+            or self._from_recent(wanted)
+        )
+        return None if tail is None else _answer(peer, req_id, wanted, tail)
+
+    def _wait(self, peer: Peer, client: _ClientReads, due: _Due) -> bool:
+        """Let a request wait for the read of its transaction; return False beyond the bound."""
+        wanted = due.wanted
+        if client.num_waiting >= WAITING_PER_CONNECTION:
+            return False
+        client.num_waiting += 1
+        if wanted not in client.waiting:
+            client.waiting.add(wanted)
+            if wanted not in self._waiting:
+                self._waiting[wanted] = {}
+                if not self._is_being_read(wanted):
+                    self._unread[wanted] = None
+            self._waiting[wanted][peer] = []
+        self._waiting[wanted][peer].append(due.req_id)
+        self.data_cache_misses += 1
+        return True
 
     def _from_recent(self, wanted: int) -> bytes | None:
         """Cache the recent batch that contains ``wanted``; return the record tail of ``wanted``."""
@@ -150,13 +294,50 @@ class DataReads:
     def _is_being_read(self, wanted: int) -> bool:
         return any(first <= wanted < first + count for first, count in self._windows.items())
 
-    def _fetch(self, first_id: int, count: int) -> None:
-        self._windows[first_id] = count
-        self._replicas.records(first_id, count, TransactionData(first_id))
+    def _read_missing(self, window: range) -> None:
+        """Plan reads of the transactions of a window that its answer did not have.
+
+        The next read begins with the first of them, so that each read answers at least one request.
+        """
+        missing = [n for n in window if n in self._waiting and not self._is_being_read(n)]
+        self._unread.update(dict.fromkeys(missing))
+        self._resumed.extend(missing[:1])
+
+    def _read_replicas(self) -> None:
+        """Read the transactions that requests wait for, the oldest first, within the bound."""
+        while self._unread and len(self._windows) < READS_IN_FLIGHT:
+            if self._resumed:
+                first_id = self._resumed.popleft()
+                if first_id not in self._unread:
+                    continue
+            else:
+                first_id = self._first_of_window(next(iter(self._unread)))
+            assert self._mark is not None
+            assert first_id not in self._windows, "a transaction is read once at a time"
+            count = min(self._window_size(), self._mark + 1 - first_id)
+            assert count > 0, "only committed transactions are read"
+            for transaction_id in range(first_id, first_id + count):
+                self._unread.pop(transaction_id, None)
+            self._windows[first_id] = count
+            self._replicas.records(first_id, count, READ_BYTES, TransactionData(first_id))
+
+    def _window_size(self) -> int:
+        """Return how many records a read includes: about `READ_BYTES`."""
+        if self._mean_bytes is None:
+            return 1
+        return min(max(int(READ_BYTES // max(self._mean_bytes, 1.0)), 1), _MAX_READ_AHEAD)
+
+    def _first_of_window(self, wanted: int) -> int:
+        """Return where a read begins that includes ``wanted`` and the unread ones before it."""
+        lowest = max(0, wanted - self._window_size() + 1)
+        return next(n for n in range(lowest, wanted + 1) if n in self._unread)
 
     def _learn_size(self, size: int) -> None:
         mean = self._mean_bytes
         self._mean_bytes = float(size) if mean is None else mean + (size - mean) / _MEAN_WEIGHT
+
+    def _refuse(self, peer: Peer, req_id: ReqId, wanted: int, error: str) -> None:
+        self._ready.add(_failure(peer, req_id, wanted, error))
 
 
 def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> SendToClient:

@@ -242,7 +242,7 @@ class RangeReads:
         read.peer.reads += 1
         count = min(bounds.max_records, mark + 1 - request.first_id)
         if isinstance(request, cs.RecordsRequest):
-            self._replicas.bounded_records(request.first_id, count, bounds.max_bytes, read)
+            self._replicas.records(request.first_id, count, bounds.max_bytes, read)
         else:
             self._replicas.headers(request.first_id, count, read)
 

@@ -1,22 +1,32 @@
 """Read from a partition's replicas: try one replica after another, until one answers. Pure.
 
-A read that is under way when its store session ends is sent again in the next session. Reads never
-go beyond the high-water mark, because records above the mark may still be cut off.
+Few reads are under way at a time, so that an append never waits behind many reads on the connection
+to a storage or in the storage: see `READS_PER_STORAGE`. The other reads wait in their order. A read
+that is under way when its store session ends is sent again in the next session. Reads never go
+beyond the high-water mark, because records above the mark may still be cut off.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
 from waltz.protocol import storage as st
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.reads.read_purposes import ReadPurpose
-from waltz_server.core.replication.session_state import choose_replica
+from waltz_server.core.replication.session_state import choose_replica, readable_replicas
 from waltz_server.core.replication.store_session import StoreSession
 from waltz_server.core.store_reports import ReadDone, StoreReports
 
-_ReadRequest = st.RecordListRequest | st.BoundedRecordListRequest | st.RecordHeaderListRequest
+READS_PER_STORAGE = 2
+"""Most reads of one partition that are under way at one storage: while one read is on the network,
+the storage does the other one."""
+
+_MOST_PASSED = 32
+"""How many waiting reads are passed over to find one whose replicas are not busy."""
+
+_ReadRequest = st.BoundedRecordListRequest | st.RecordHeaderListRequest
 
 
 @dataclass(eq=False, slots=True)
@@ -24,53 +34,57 @@ class _ReplicaRead:
     purpose: ReadPurpose
     first_id: int
     count: int
-    headers: bool = False
-    """Whether to read headers instead of records."""
-    max_bytes: int | None = None
+    max_bytes: int | None
+    """The bound of the records in bytes, None to read headers instead of records."""
     tried: frozenset[str] = frozenset()
     """The storages that could not answer this read."""
+    storage: str = ""
+    """The storage to which ``request`` was sent."""
     request: st.Request | None = None
-    """The request under way; None while no session is open."""
+    """The request under way; None while the read waits."""
 
 
 class ReplicaReads:
-    """The reads of one partition that are under way, or that wait for the next session."""
+    """The reads of one partition that are under way, and those that wait."""
 
     def __init__(self, partition: int, ready: Ready, reports: StoreReports) -> None:
         self._ready = ready
         self._reports = reports
         self._partition = partition
         self._session: StoreSession | None = None
-        self._reads: list[_ReplicaRead] = []
+        self._sent: list[_ReplicaRead] = []
+        """The reads under way: at most `READS_PER_STORAGE` for each storage."""
+        self._waiting: deque[_ReplicaRead] = deque()
+        """The reads that wait for a storage, or for the next session."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a store session is open, so that reads are answered."""
+        return self._session is not None
 
     def opened(self, session: StoreSession) -> None:
         """Read from the replicas of ``session`` from now on."""
         self._session = session
-        for read in self._reads.copy():
-            self._send_read(read)
+        self._send_waiting()
 
     def ended(self) -> None:
         """Keep the reads in progress for the next session, because this session has ended."""
         self._session = None
-        for read in self._reads:
+        for read in self._sent:
             read.request = None
+        self._waiting.extendleft(reversed(self._sent))
+        self._sent = []
 
-    def records(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
-        """Read up to ``count`` committed records for ``purpose``; `ReadDone` follows."""
-        self._begin(_ReplicaRead(purpose, first_id, count))
-
-    def bounded_records(
-        self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose
-    ) -> None:
+    def records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` committed records of about ``max_bytes`` together, at least one.
 
         `ReadDone` follows. Its records may be larger if the storage does not support byte bounds.
         """
-        self._begin(_ReplicaRead(purpose, first_id, count, max_bytes=max_bytes))
+        self._begin(_ReplicaRead(purpose, first_id, count, max_bytes))
 
     def headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` headers of committed records for ``purpose``; `ReadDone` follows."""
-        self._begin(_ReplicaRead(purpose, first_id, count, headers=True))
+        self._begin(_ReplicaRead(purpose, first_id, count, None))
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
         """Handle ``response``, which is None if the connection was lost.
@@ -79,14 +93,17 @@ class ReplicaReads:
         """
         if not isinstance(request, _ReadRequest):
             return False
-        read = next((r for r in self._reads if r.request is request), None)
+        read = next((r for r in self._sent if r.request is request), None)
         if read is None:
             return False
+        self._sent.remove(read)
         match response:
             case st.RecordListResponse(records=records) if records.count:
-                self._end(read, ReadDone(read.purpose, records=records))
+                self._reports.add(ReadDone(read.purpose, records=records))
+                self._measure(storage, elapsed_ms)
             case st.RecordHeaderListResponse(headers=headers) if headers:
-                self._end(read, ReadDone(read.purpose, headers=headers))
+                self._reports.add(ReadDone(read.purpose, headers=headers))
+                self._measure(storage, elapsed_ms)
             case _:
                 if isinstance(response, st.FailureResponse):
                     why = response.failure.message
@@ -95,39 +112,65 @@ class ReplicaReads:
                         WriteLog(LogLevel.WARNING, f"partition {self._partition}: {text}")
                     )
                 read.tried |= {storage}
-                self._send_read(read)
-                return True
-        if self._session is not None:
-            self._session.replica_states[storage].read_took(elapsed_ms)
+                read.request = None
+                self._waiting.appendleft(read)
+        self._send_waiting()
         return True
 
     def _begin(self, read: _ReplicaRead) -> None:
-        self._reads.append(read)
-        self._send_read(read)
+        self._waiting.append(read)
+        self._send_waiting()
 
-    def _send_read(self, read: _ReplicaRead) -> None:
+    def _measure(self, storage: str, elapsed_ms: float) -> None:
+        if self._session is not None:
+            self._session.replica_states[storage].read_took(elapsed_ms)
+
+    def _send_waiting(self) -> None:
+        """Send the reads that wait, as far as the bound allows.
+
+        A read whose replicas are all busy stays where it is, and does not stop the reads behind it:
+        a storage that hangs would otherwise stop all reads that the others can answer.
+        """
         session = self._session
         if session is None:
-            read.request = None
             return
+        passed: list[_ReplicaRead] = []
+        while self._waiting and len(passed) < _MOST_PASSED and self._has_room(session):
+            read = self._waiting.popleft()
+            if not self._send(read, session):
+                passed.append(read)
+        self._waiting.extendleft(reversed(passed))
+
+    def _has_room(self, session: StoreSession) -> bool:
+        """Whether a replica may be sent another read."""
+        busy = self._busy()
+        return any(name not in busy for name in session.active())
+
+    def _busy(self) -> frozenset[str]:
+        """Return the storages that have as many reads under way as the bound allows."""
+        under_way = Counter(read.storage for read in self._sent)
+        return frozenset(name for name, n in under_way.items() if n >= READS_PER_STORAGE)
+
+    def _send(self, read: _ReplicaRead, session: StoreSession) -> bool:
+        """Send ``read`` or report that it failed; return False if it must wait."""
         last_id = min(read.first_id + read.count - 1, session.high_water_mark)
-        storage = choose_replica(session.replica_states.values(), last_id, read.tried)
-        if storage is None:
+        holders = readable_replicas(session.replica_states.values(), last_id, read.tried)
+        if not holders:
             tried = ", ".join(sorted(read.tried)) or "none"
             error = f"no replica could deliver transactions from {read.first_id} on, tried: {tried}"
-            self._end(read, ReadDone(read.purpose, error=error))
-            return
+            self._reports.add(ReadDone(read.purpose, error=error))
+            return True
+        storage = choose_replica(holders, last_id, self._busy())
+        if storage is None:
+            return False
+        read.storage = storage
         read.request = self._request(read, session.session_id, last_id - read.first_id + 1)
+        self._sent.append(read)
         self._ready.add(SendToStorage(storage, read.request))
+        return True
 
     def _request(self, read: _ReplicaRead, session_id: int, count: int) -> _ReadRequest:
         what = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
-        if read.headers:
+        if read.max_bytes is None:
             return st.RecordHeaderListRequest(*what)
-        if read.max_bytes is not None:
-            return st.BoundedRecordListRequest(*what, read.max_bytes)
-        return st.RecordListRequest(*what)
-
-    def _end(self, read: _ReplicaRead, done: ReadDone) -> None:
-        self._reads.remove(read)
-        self._reports.add(done)
+        return st.BoundedRecordListRequest(*what, read.max_bytes)

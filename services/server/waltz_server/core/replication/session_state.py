@@ -114,6 +114,19 @@ class ReplicaSession:
         self.expected_ms = (self.expected_ms + min(max(elapsed_ms, shortest), longest)) / 2
 
 
+def readable_replicas(
+    replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
+) -> list[ReplicaSession]:
+    """Return the active replicas outside ``excluded`` that have the log up to ``needed_id``."""
+    return [
+        r
+        for r in replicas
+        if r.stage is ReplicaStage.ACTIVE
+        and r.acknowledged >= needed_id
+        and r.storage not in excluded
+    ]
+
+
 def choose_replica(
     replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
 ) -> str | None:
@@ -122,13 +135,7 @@ def choose_replica(
     Add the expected time of one read to its load: the caller must send it a read. Return None if no
     such replica exists outside ``excluded``.
     """
-    having = [
-        r
-        for r in replicas
-        if r.stage is ReplicaStage.ACTIVE
-        and r.acknowledged >= needed_id
-        and r.storage not in excluded
-    ]
+    having = readable_replicas(replicas, needed_id, excluded)
     if not having:
         return None
     best = min(having, key=lambda r: r.read_load)

@@ -49,7 +49,7 @@ from waltz_server.core.replication.session_metadata import (
 from waltz_server.core.replication.session_state import SessionPhase, StoreStage
 from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
-from waltz_server.core.store_reports import SessionOpened, StoreReports
+from waltz_server.core.store_reports import SessionDelayed, SessionOpened, StoreReports
 
 _OVERDUE_SECONDS = 5.0
 """How long a recovery may take before the partition counts as unhealthy."""
@@ -275,7 +275,7 @@ class StorePartition:
         """Log why an overdue recovery waits, repeatedly until it ends."""
         if self.waiting_for is None or session_id != self.session_id:
             return
-        self.healthy = False
+        self._delayed()
         self._log(LogLevel.WARNING, f"session {session_id} waits: {self.waiting_for}")
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session_id)))
 
@@ -384,9 +384,14 @@ class StorePartition:
 
     def _pause(self, reason: str) -> None:
         """Wait, longer each time until a session opens."""
-        self.healthy = False
+        self._delayed()
         self._wait(self._retry.delay(self._failures), reason)
         self._failures += 1
+
+    def _delayed(self) -> None:
+        """Count as unhealthy, because it is unknown when a session opens."""
+        self.healthy = False
+        self._reports.add(SessionDelayed())
 
     def _admit_storage(self, storage: str) -> None:
         """Let ``storage`` take part if it is available, in a new session if necessary."""

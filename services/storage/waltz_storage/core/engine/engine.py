@@ -1,8 +1,20 @@
 """Pure. The engine: it orders the requests of all partitions, and groups appends into rounds.
 
-Each partition has a *lane*: a queue of jobs that are done one after the other, in arrival order. A
+Each partition has a *lane*: its jobs are done one after the other, and never two at a time. A
 *round* takes the appends at the heads of all lanes, one group per lane, and makes them durable
 together. Every other job is a *task*, which uses only its own lane.
+
+A job that only reads records (*read*) is done in steps (see `core.log.log_reads`). The order of the
+jobs of a lane is that of their arrival, with one exception, which lets no read delay an append for
+long (`test_append_waits_for_one_step_of_a_read`):
+
+* An append overtakes the reads that arrived before it: it waits for at most one step of a read.
+* While a read waits, one of its steps follows each group of appends, so that appends do not stop
+  reads.
+* A read overtakes no job that arrived before it: it sees each change that it followed.
+* Every other job waits until all reads that arrived before it have ended. So a log is not cut,
+  closed or given another session between two steps of a read (planted bug "a truncation overtakes a
+  read"). `_begin_change` asserts this rule, and `log_reads` asserts it for the log.
 
 The engine starts no thread and calls no callback. Each method returns the work for the shell:
 
@@ -22,6 +34,8 @@ from dataclasses import dataclass, field
 from waltz.protocol import storage
 from waltz_storage.core.engine.rounds import Answer, AppendJob, Reply, RoundPart
 from waltz_storage.core.errors import RequestRefused
+from waltz_storage.core.log.log_reads import Steps
+from waltz_storage.core.partitions.fencing import is_read
 from waltz_storage.core.partitions.partition import append_answers, failure
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -44,26 +58,60 @@ class RequestJob:
 Task = Callable[[], list[Answer]]
 """Work for one partition, such as a change by an administrator; returns answers to deliver."""
 
-Job = AppendJob | RequestJob | Task
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Work for one partition that only reads records, in steps; returns answers to deliver."""
+
+    begin: Callable[[], Steps[list[Answer]]]
+
+
+Job = AppendJob | RequestJob | ReadTask | Task
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Input for the lane of ``partition``.
 
-    ``job`` is a new job, or None: then the lane's task, or its part of a round, is done.
+    ``job`` is a new job, or None: then the lane's task, or a step of its read, or its part of a
+    round, is done.
     """
 
     partition: int
     job: Job | None
 
 
+class LaneRead:
+    """A read in a lane. Only the thread that does a step may use it during this step."""
+
+    __slots__ = ("_steps", "ended")
+
+    def __init__(self, steps: Steps[list[Answer]]) -> None:
+        self._steps = steps
+        self.ended = False
+        """Whether the last step is done."""
+
+    def step(self) -> list[Answer]:
+        """Do the next step; return the answers after the last one, else none."""
+        assert not self.ended, "a read that has ended has no further step"
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self.ended = True
+            answers: list[Answer] = end.value
+            return answers
+        return []
+
+
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """A job that the shell passes to `Engine.run_task`, on any thread."""
+    """A job, or the next step of a read, that the shell passes to `Engine.run_task`.
+
+    `Engine.run_task` may be called on any thread.
+    """
 
     partition: int
-    job: RequestJob | Task
+    job: RequestJob | Task | LaneRead
 
 
 @dataclass(slots=True)
@@ -81,7 +129,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the shell must do after a task or a part of a round.
+    """What the shell must do after a task, a step of a read, or a part of a round.
 
     Deliver ``answers``, then pass ``freed`` to `Engine.step`.
     """
@@ -96,7 +144,13 @@ class _Lane:
 
     partition: int
     jobs: deque[Job] = field(default_factory=deque)
+    """The jobs in their order, without those in ``reads``."""
+    reads: deque[LaneRead] = field(default_factory=deque)
+    """The reads in progress, in their order. All jobs that arrived before them are done, or are in
+    the group of appends that uses the partition now."""
     taken: bool = False
+    is_read_due: bool = False
+    """Whether a step of a read precedes the next group of appends."""
 
 
 class Engine:
@@ -109,26 +163,20 @@ class Engine:
     def queued(self, partition: int) -> int:
         """Return how many jobs of a partition wait."""
         lane = self._lanes.get(partition)
-        return len(lane.jobs) if lane is not None else 0
+        return len(lane.jobs) + len(lane.reads) if lane is not None else 0
 
     @property
     def idle(self) -> bool:
         """Whether no job waits or is being done."""
-        return not any(lane.taken or lane.jobs for lane in self._lanes.values())
+        return not any(lane.taken or lane.jobs or lane.reads for lane in self._lanes.values())
 
     def step(self, arrivals: Sequence[Arrival]) -> Ready:
         """Add arrivals to their lanes and take the jobs of these lanes that can begin now."""
         touched = [self._add(arrival) for arrival in arrivals]
         ready = Ready()
         for lane in touched:
-            while lane.jobs and not lane.taken:
-                job = lane.jobs[0]
-                if isinstance(job, AppendJob):
-                    self._take_group(lane, ready)
-                else:
-                    lane.jobs.popleft()
-                    lane.taken = True
-                    ready.tasks.append(LaneTask(lane.partition, job))
+            while not lane.taken and (lane.jobs or lane.reads):
+                self._begin_next(lane, ready)
         return ready
 
     def settle(self, part: RoundPart, now: float) -> Done:
@@ -148,9 +196,11 @@ class Engine:
         return Done(list(zip(replies, answers, strict=True)), Arrival(opened.partition, None))
 
     def run_task(self, task: LaneTask) -> Done:
-        """Do a task; raises DiskFailed."""
+        """Do a task, or one step of a read; raises DiskFailed."""
         job = task.job
         freed = Arrival(task.partition, None)
+        if isinstance(job, LaneRead):
+            return Done(job.step(), freed)
         if isinstance(job, RequestJob):
             return Done([(job.reply, self._response(job))], freed)
         return Done(job(), freed)
@@ -165,6 +215,8 @@ class Engine:
         if job is None:
             assert lane.taken, f"partition {partition}: freed a lane that was free"
             lane.taken = False
+            if lane.reads and lane.reads[0].ended:
+                lane.reads.popleft()
             return lane
         lane.jobs.append(job)
         if isinstance(job, AppendJob | RequestJob):
@@ -177,14 +229,55 @@ class Engine:
                 opened.raise_fence(job.request)
         return lane
 
+    def _begin_next(self, lane: _Lane, ready: Ready) -> None:
+        """Begin the next job of a free lane, or the next step of its first read."""
+        assert not lane.taken, f"partition {lane.partition}: two jobs at a time"
+        while lane.jobs and (read := self._as_read(lane.jobs[0])) is not None:
+            lane.jobs.popleft()
+            lane.reads.append(read)
+        head = lane.jobs[0] if lane.jobs else None
+        if isinstance(head, AppendJob) and not (lane.reads and lane.is_read_due):
+            lane.is_read_due = True
+            self._take_group(lane, ready)
+        elif lane.reads:
+            lane.is_read_due = False
+            lane.taken = True
+            ready.tasks.append(LaneTask(lane.partition, lane.reads[0]))
+        else:
+            self._begin_change(lane, ready)
+
+    def _begin_change(self, lane: _Lane, ready: Ready) -> None:
+        """Begin the job at the head of a lane, which is neither an append nor a read."""
+        assert not lane.reads, f"partition {lane.partition}: a change between the steps of a read"
+        job = lane.jobs.popleft()
+        assert not isinstance(job, AppendJob | ReadTask)
+        lane.taken = True
+        ready.tasks.append(LaneTask(lane.partition, job))
+
+    def _as_read(self, job: Job) -> LaneRead | None:
+        """Return the read of a job that only reads records, None for any other job."""
+        if isinstance(job, ReadTask):
+            return LaneRead(job.begin())
+        if isinstance(job, RequestJob) and is_read(job.request):
+            return LaneRead(self._answer_steps(job))
+        return None
+
     def _take_group(self, lane: _Lane, ready: Ready) -> None:
-        """Move the appends at the head of a lane to a part of the round; answer refused ones."""
+        """Move the appends at the head of a lane to a part of the round; answer refused ones.
+
+        A read between two of these appends does not split the group: it is done after the group.
+        """
         appends: list[AppendJob] = []
         size = 0
         while lane.jobs:
             job = lane.jobs[0]
             if not isinstance(job, AppendJob):
-                break
+                read = self._as_read(job)
+                if read is None:
+                    break
+                lane.jobs.popleft()
+                lane.reads.append(read)
+                continue
             size += len(job.request.records.wire)
             if appends and size > GROUP_LIMIT_BYTES:
                 break
@@ -199,6 +292,16 @@ class Engine:
             lane.taken = True
             staged = opened.log.stage([append.request.records for append in appends])
             ready.parts.append(RoundPart(opened, appends, staged))
+
+    def _answer_steps(self, job: RequestJob) -> Steps[list[Answer]]:
+        """Answer a request that only reads records, in steps."""
+        answer: storage.Response
+        try:
+            opened = self.directory.partition(job.request.partition)
+            answer = yield from opened.read_steps(job.request, job.version)
+        except RequestRefused as refused:
+            answer = failure(job.request, refused)
+        return [(job.reply, answer)]
 
     def _response(self, job: RequestJob) -> storage.Response:
         try:

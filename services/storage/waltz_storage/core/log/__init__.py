@@ -7,6 +7,7 @@ Read in this order:
 * `tail_segment`: the last segment, the only one that is written
 * `segment_reads`: reading consecutive records of one segment, or only their headers
 * `log_segments`: all segments of a log, and which one holds a transaction
+* `log_reads`: reading a log in steps, between which records may be appended
 * `flushed_end`: what is known about the end of a log before its files are opened
 * `log_check`: checking each record of a part of a log, and naming those that are damaged
 * `partition_log`: the log: append, read, truncate

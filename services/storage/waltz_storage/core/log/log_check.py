@@ -51,21 +51,21 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
     Raises OSError if the files cannot be opened for a reason that is not damage.
     """
     end_id = segments.tail.next_id
-    for segment, transaction_id, step in segments.steps(
-        first_id, end_id - first_id, MAX_CHECKED_RECORDS
-    ):
-        try:
-            data: ByteSource = segments.files(segment.first_id).data
-        except OSError as error:
-            if error.errno in NOT_DAMAGE:
-                raise
-            return _unreadable(transaction_id, step, end_id)
-        try:
-            offsets = segments.extent(segment, transaction_id, step).offsets
-        except (PartitionDamaged, OSError):
-            return _unreadable(transaction_id, step, end_id)
-        return _check(data, segment, transaction_id, offsets, max_bytes, end_id)
-    return CheckedRecords(first_id, first_id, end_id, 0, ())
+    if not 0 <= first_id < end_id:
+        return CheckedRecords(first_id, first_id, end_id, 0, ())
+    segment = segments.segment_of(first_id)
+    count = min(end_id, segment.next_id, first_id + MAX_CHECKED_RECORDS) - first_id
+    try:
+        data: ByteSource = segments.files(segment.first_id).data
+    except OSError as error:
+        if error.errno in NOT_DAMAGE:
+            raise
+        return _unreadable(first_id, count, end_id)
+    try:
+        offsets = segments.extent(segment, first_id, count).offsets
+    except (PartitionDamaged, OSError):
+        return _unreadable(first_id, count, end_id)
+    return _check(data, segment, first_id, offsets, max_bytes, end_id)
 
 
 def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:

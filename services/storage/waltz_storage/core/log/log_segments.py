@@ -34,8 +34,6 @@ from waltz_storage.core.log.segment_format import (
 from waltz_storage.core.log.segment_reads import Extent, VerifiedRecords, read_records
 from waltz_storage.core.log.tail_segment import TailSegment
 
-_READ_STEP_RECORDS = 4096
-
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
@@ -69,22 +67,11 @@ class LogSegments:
         self.options = options
         self.sealed = sealed
         self.tail = tail
+        self.removals = 0
+        """How often records were removed, or the files closed. No read may continue after that (see
+        `log_reads`)."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
-
-    def steps(
-        self, first_id: int, max_records: int, most: int = _READ_STEP_RECORDS
-    ) -> Iterator[tuple[SealedSegment, int, int]]:
-        """Split a range of records into single reads; yield segment, first id, and count of each.
-
-        A read covers one segment and at most ``most`` records.
-        """
-        end = min(first_id + max_records, self.tail.next_id)
-        while 0 <= first_id < end:
-            segment = self.segment_of(first_id)
-            step = min(end, segment.next_id, first_id + most) - first_id
-            yield segment, first_id, step
-            first_id += step
 
     def segment_of(self, transaction_id: int) -> SealedSegment:
         """Return the segment that holds a transaction, the tail if the id is above the log."""
@@ -176,6 +163,7 @@ class LogSegments:
 
     def release(self) -> None:
         """Close the files without changing them."""
+        self.removals += 1
         self.tail.files.close()
         for files in self._open.values():
             files.close()

@@ -2,33 +2,40 @@
 
 An append has four steps, so that the engine can group the steps of many partitions: `stage` checks
 and encodes the records, `write` writes them, `flush` makes them durable, `complete` makes them
-readable. A log is not thread-safe, but successive calls may come from different threads. Files are
+readable. A read has steps (see `log_reads`), between which records may be appended. A log is not
+thread-safe, but successive calls, and the steps of a read, may run on different threads. Files are
 used only through `LogSegments`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 from waltz.protocol.records import (
-    EMPTY_BATCH,
     NO_TRANSACTION,
     WIRE_OVERHEAD_BYTES,
     RecordBatch,
     RecordHeader,
 )
-from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
+from waltz.protocol.stored import StoredBatch
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import NoSpace, RequestRefused
 from waltz_storage.core.log.flushed_end import EMPTY_LOG, FlushedEnd, FlushedMark
 from waltz_storage.core.log.log_check import CheckedRecords, check_records
+from waltz_storage.core.log.log_reads import (
+    Steps,
+    batch_steps,
+    header_steps,
+    record_steps,
+    result_of,
+    stored_steps,
+)
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import (
     CHECKSUM,
-    DATA_SUFFIX,
     HEADER_BYTES,
     INDEX_SUFFIX,
     RECORD_OVERHEAD_BYTES,
@@ -36,17 +43,9 @@ from waltz_storage.core.log.segment_format import (
     SegmentEncoder,
     entry_position,
 )
-from waltz_storage.core.log.segment_reads import (
-    HeaderBudget,
-    VerifiedRecords,
-    read_headers,
-    read_stored,
-)
 from waltz_storage.core.log.tail_segment import TailSegment
 
 OUT_OF_ORDER = "transaction out of order"
-STORED_LIST_RECORDS = 1 << 14
-"""The most records that `read_stored_batch` returns; it reads the data file once."""
 
 _CHECKSUM_STEP_BYTES = 1 << 20
 
@@ -228,11 +227,11 @@ class PartitionLog:
         exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
         PartitionDamaged, OSError.
         """
-        count, wire = 0, []
-        for found in self._read_verified(first_id, max_records, max_bytes):
-            count += found.count
-            wire.append(found.wire)
-        return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
+        return result_of(self.batch_steps(first_id, max_records, max_bytes))
+
+    def batch_steps(self, first_id: int, max_records: int, max_bytes: int) -> Steps[RecordBatch]:
+        """Do what `read_batch` does, in steps."""
+        return batch_steps(self._segments, first_id, max_records, max_bytes)
 
     def read_stored_batch(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
         """Return consecutive unverified records in disk form; none if ``first_id`` is absent.
@@ -240,13 +239,11 @@ class PartitionLog:
         The batch ends where `read_batch` ends, at `STORED_LIST_RECORDS`, or at the end of the
         segment. Raises PartitionDamaged if the index is damaged, or OSError.
         """
-        segments = self._segments
-        steps = segments.steps(first_id, min(max_records, STORED_LIST_RECORDS), STORED_LIST_RECORDS)
-        for segment, transaction_id, step in steps:
-            extent = segments.extent(segment, transaction_id, step)
-            with segments.damage_in(segment, DATA_SUFFIX):
-                return read_stored(segments.files(segment.first_id).data, extent, max_bytes, 1)
-        return NO_STORED_RECORDS
+        return result_of(self.stored_steps(first_id, max_records, max_bytes))
+
+    def stored_steps(self, first_id: int, max_records: int, max_bytes: int) -> Steps[StoredBatch]:
+        """Do what `read_stored_batch` does, in steps."""
+        return stored_steps(self._segments, first_id, max_records, max_bytes)
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
         """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk.
@@ -254,7 +251,7 @@ class PartitionLog:
         Raises PartitionDamaged, OSError.
         """
         count = size = 0
-        for found in self._read_verified(first_id, max_records, max_bytes):
+        for found, _ in record_steps(self._segments, first_id, max_records, max_bytes):
             count += found.count
             size += len(found.raw)
             value = crc32(found.raw, value)
@@ -266,17 +263,11 @@ class PartitionLog:
         The list ends early when its reads have spent the `HeaderBudget`. Raises PartitionDamaged,
         OSError.
         """
-        headers: list[RecordHeader] = []
-        budget = HeaderBudget()
-        segments = self._segments
-        for segment, transaction_id, step in segments.steps(first_id, max_records):
-            extent = segments.extent(segment, transaction_id, step)
-            with segments.damage_in(segment, DATA_SUFFIX):
-                found = read_headers(segments.files(segment.first_id).data, extent, budget)
-            headers += found
-            if len(found) < step:
-                break
-        return tuple(headers)
+        return result_of(self.header_steps(first_id, max_records))
+
+    def header_steps(self, first_id: int, max_records: int) -> Steps[tuple[RecordHeader, ...]]:
+        """Do what `read_headers` does, in steps."""
+        return header_steps(self._segments, first_id, max_records)
 
     def check(self, first_id: int, max_bytes: int) -> CheckedRecords:
         """Check each record of a part of the log; see `check_records`."""
@@ -306,6 +297,7 @@ class PartitionLog:
         # Before the cut: a crash in between leaves a log that is longer than its mark. After the
         # cut, a crash would leave a shorter one, which is damage.
         self._mark.lower_to(left)
+        segments.removals += 1
         while segments.sealed and last_id + 1 < segments.tail.first_id:
             segments.drop_tail()
         if self._tail.next_id > last_id + 1:
@@ -374,15 +366,3 @@ class PartitionLog:
                 position = entry_position(last_id + 1 - segment.first_id)
                 raise Damage(position, f"index corrupted: record {last_id} does not end there")
         return segments.extent(segment, last_id, 1).offsets[1]
-
-    def _read_verified(
-        self, first_id: int, max_records: int, max_bytes: int
-    ) -> Iterator[VerifiedRecords]:
-        segments = self._segments
-        for segment, transaction_id, step in segments.steps(first_id, max_records):
-            at_least = 1 if transaction_id == first_id else 0
-            found = segments.read_step(segment, transaction_id, step, max_bytes, at_least)
-            max_bytes -= len(found.raw)
-            yield found
-            if found.count < step:
-                break

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from waltz.protocol.records import RecordHeader
-from waltz.protocol.stored import StoredBatch
 from waltz_storage.core.log.segment_format import (
     HEADER_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -88,16 +87,18 @@ def read_records(
 
     Raises Damage.
     """
-    stored = read_stored(data, extent, max_bytes, at_least)
-    raw = bytes(stored.raw)
-    wire = decode_records(raw, extent.offsets[0], extent.first_id, stored.count)
-    return VerifiedRecords(stored.count, raw, wire)
+    start = extent.offsets[0]
+    count, end = stored_range(extent, max_bytes, at_least)
+    raw = data.read(start, end - start)
+    wire = decode_records(raw, start, extent.first_id, count)
+    return VerifiedRecords(count, raw, wire)
 
 
-def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> StoredBatch:
-    """Read the same records as `read_records`, unverified.
+def stored_range(extent: Extent, max_bytes: int, at_least: int) -> tuple[int, int]:
+    """Return how many records `read_records` would read, and the position where the last one ends.
 
-    Raises Damage if a position from the index is outside the segment.
+    The records begin at the first position of ``extent``. Raises Damage if a position from the
+    index is outside the segment.
     """
     offsets = extent.offsets
     start = offsets[0]
@@ -105,7 +106,7 @@ def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int)
     end = offsets[count]
     if not HEADER_BYTES <= start <= end <= extent.end:
         raise Damage(start, f"index corrupted: record {extent.first_id} at {start} … {end}")
-    return StoredBatch(count, data.read(start, end - start))
+    return count, end
 
 
 def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list[RecordHeader]:

@@ -47,6 +47,11 @@ def raises_fence(request: storage.Request) -> bool:
     return not isinstance(request, storage.CommittedRecordListRequest)
 
 
+def is_read(request: storage.Request) -> bool:
+    """Whether the request only reads records. Appends may overtake such a request (`engine`)."""
+    return isinstance(request, _READS)
+
+
 def is_possible(session_id: int, info: PartitionInfo) -> bool:
     """Whether a server can have this session id.
 
@@ -101,7 +106,7 @@ def _check_switches(request: storage.Request, version: int, info: PartitionInfo)
         raise RequestRefused(
             f"read and write for partition={partition} have been disabled on storage node"
         )
-    needed = Switch.READ if isinstance(request, _READS) else Switch.WRITE
+    needed = Switch.READ if is_read(request) else Switch.WRITE
     if not info.is_on(needed):
         raise RequestRefused(
             f"{needed.name.lower()} for partition={partition} has been disabled on storage node"

@@ -12,17 +12,19 @@ from contextlib import contextmanager
 
 from waltz.protocol import storage
 from waltz.protocol.failures import RpcFailure
-from waltz.protocol.records import RecordBatch, RecordHeader
+from waltz.protocol.records import RecordBatch
 from waltz.runtime.core.timer import Timer
 from waltz_storage.core.control.control_file import ControlFile
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import RequestRefused, UnknownRequest
+from waltz_storage.core.log.log_reads import Steps, result_of
 from waltz_storage.core.log.partition_log import PartitionLog, Scan
 from waltz_storage.core.partitions.fencing import (
     begin_session,
     check_request,
     check_truncation,
     is_possible,
+    is_read,
     raises_fence,
 )
 
@@ -99,8 +101,9 @@ class StoragePartition:
 
     def handle(self, request: storage.Request, version: int) -> storage.Response:
         """Execute any request other than an append; raises RequestRefused, DiskFailed."""
-        self.requests[_COUNTERS.get(type(request), _WITHOUT_METRIC)] += 1
-        self.admit(request, version)
+        if is_read(request):
+            return result_of(self.read_steps(request, version))
+        self._accept(request, version)
         context = (request.session_id, request.seq_num, request.partition)
         match request:
             case storage.LastSessionInfoRequest():
@@ -118,25 +121,39 @@ class StoragePartition:
                 return storage.MaxTransactionIdResponse(*context, self.log.max_id)
             case storage.MaxTransactionIdRequest():
                 return storage.MaxTransactionIdResponse(*context, self.log.max_id)
-            case storage.RecordHeaderRequest():
-                headers = self.headers(request.transaction_id, 1)
-                return storage.RecordHeaderResponse(*context, headers[0] if headers else None)
-            case storage.RecordRequest():
-                batch = self.records(request.transaction_id, 1)
-                return storage.RecordResponse(*context, batch if batch.count else None)
-            case storage.RecordHeaderListRequest():
-                headers = self.headers(request.first_id, request.max_records)
-                return storage.RecordHeaderListResponse(*context, headers)
-            case storage.RecordListRequest():
-                batch = self.records(request.first_id, request.max_records)
-                return storage.RecordListResponse(*context, batch)
-            case storage.BoundedRecordListRequest(_, _, _, first_id, most, max_bytes):
-                batch = self.records(first_id, most, min(max_bytes, BULK_LIMIT_BYTES))
-                return storage.RecordListResponse(*context, batch)
-            case storage.CommittedRecordListRequest():
-                return self._committed(request)
             case _:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
+
+    def read_steps(self, request: storage.Request, version: int) -> Steps[storage.Response]:
+        """Answer a request that only reads records (`is_read`), in steps (see `log_reads`).
+
+        The first step checks that the request may be executed. Raises RequestRefused.
+        """
+        self._accept(request, version)
+        context = (request.session_id, request.seq_num, request.partition)
+        log = self.log
+        with _reading():
+            match request:
+                case storage.RecordHeaderRequest(transaction_id=wanted):
+                    headers = yield from log.header_steps(wanted, 1)
+                    return storage.RecordHeaderResponse(*context, headers[0] if headers else None)
+                case storage.RecordRequest(transaction_id=wanted):
+                    batch = yield from log.batch_steps(wanted, 1, READ_LIMIT_BYTES)
+                    return storage.RecordResponse(*context, batch if batch.count else None)
+                case storage.RecordHeaderListRequest(first_id=first_id, max_records=most):
+                    headers = yield from log.header_steps(first_id, min(most, _MAX_HEADERS))
+                    return storage.RecordHeaderListResponse(*context, headers)
+                case storage.RecordListRequest(first_id=first_id, max_records=most):
+                    batch = yield from log.batch_steps(first_id, most, READ_LIMIT_BYTES)
+                    return storage.RecordListResponse(*context, batch)
+                case storage.BoundedRecordListRequest(_, _, _, first_id, most, max_bytes):
+                    size = min(max_bytes, BULK_LIMIT_BYTES)
+                    batch = yield from log.batch_steps(first_id, most, size)
+                    return storage.RecordListResponse(*context, batch)
+                case storage.CommittedRecordListRequest():
+                    return (yield from self._committed(request))
+                case _:
+                    raise AssertionError(f"{type(request).__name__} is not a read of records")
 
     def count_append(self, records: int, seconds: float) -> None:
         """Count an accepted append of this many records, which was durable after ``seconds``."""
@@ -147,28 +164,34 @@ class StoragePartition:
         self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
     ) -> RecordBatch:
         """Return consecutive records from ``first_id`` on; raises RequestRefused."""
+        return result_of(self.record_steps(first_id, max_records, max_bytes))
+
+    def record_steps(
+        self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
+    ) -> Steps[RecordBatch]:
+        """Do what `records` does, in steps."""
         with _reading():
-            return self.log.read_batch(first_id, max_records, max_bytes)
+            return (yield from self.log.batch_steps(first_id, max_records, max_bytes))
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
         """Continue the checksum ``value`` over consecutive records; raises RequestRefused."""
         with _reading():
             return self.log.scan(first_id, max_records, max_bytes, value)
 
-    def headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
-        """Return the headers of consecutive records from ``first_id``; raises RequestRefused."""
-        with _reading():
-            return self.log.read_headers(first_id, min(max_records, _MAX_HEADERS))
+    def _accept(self, request: storage.Request, version: int) -> None:
+        """Count a request other than an append, and check that it may be executed."""
+        self.requests[_COUNTERS.get(type(request), _WITHOUT_METRIC)] += 1
+        self.admit(request, version)
 
-    def _committed(self, request: storage.CommittedRecordListRequest) -> storage.Response:
+    def _committed(self, request: storage.CommittedRecordListRequest) -> Steps[storage.Response]:
         context = (request.session_id, request.seq_num, request.partition)
         most = min(request.max_records, request.last_id + 1 - request.first_id)
         size = min(request.max_bytes, BULK_LIMIT_BYTES)
         if isinstance(request, storage.StoredRecordListRequest):
-            with _reading():
-                stored = self.log.read_stored_batch(request.first_id, most, size)
+            stored = yield from self.log.stored_steps(request.first_id, most, size)
             return storage.StoredRecordListResponse(*context, stored)
-        return storage.RecordListResponse(*context, self.records(request.first_id, most, size))
+        batch = yield from self.log.batch_steps(request.first_id, most, size)
+        return storage.RecordListResponse(*context, batch)
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:
         info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)

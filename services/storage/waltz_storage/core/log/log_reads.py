@@ -1,0 +1,151 @@
+"""Pure. Read a log in steps, between which its partition may take appends.
+
+A step reads at most `STEP_BYTES` of one segment, or one larger record. A generator of `Steps` does
+one step each time that it is resumed, and returns the result at its end. The steps of a read may
+run on different threads, but never at the same time as another use of the log: a `PartitionLog` is
+not thread-safe.
+
+Between two steps, records may be appended, and segments may be begun. Nothing else may change: the
+end of the range is fixed by the first step, and a read that continued after a truncation could join
+records of two different logs. The engine's lane keeps this rule; the assertions here check it
+(`LogSegments.removals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TypeVar
+
+from waltz.protocol.records import EMPTY_BATCH, RecordBatch, RecordHeader
+from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
+from waltz_storage.core.log.log_segments import LogSegments
+from waltz_storage.core.log.segment_format import DATA_SUFFIX
+from waltz_storage.core.log.segment_reads import (
+    HeaderBudget,
+    VerifiedRecords,
+    read_headers,
+    stored_range,
+)
+
+STEP_BYTES = 1 << 20
+"""How many bytes a step reads at most, unless its first record is larger."""
+STORED_LIST_RECORDS = 1 << 14
+"""The most records that `stored_steps` returns."""
+
+_STEP_RECORDS = 4096
+_STEP_HEADER_READS = 16
+"""How many times one step of a read of headers reads the data file at most."""
+_REMOVED = "records are not removed between two steps of a read"
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""A read in progress: yields None between two steps, and returns the result."""
+
+
+def result_of(steps: Steps[T]) -> T:
+    """Do all steps without a pause; return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def record_steps(
+    segments: LogSegments, first_id: int, max_records: int, max_bytes: int
+) -> Iterator[tuple[VerifiedRecords, bool]]:
+    """Read and verify consecutive records; yield those of each step, and whether they are the last.
+
+    The read ends at ``max_records``, at the present end of the log, or before the record that would
+    exceed ``max_bytes`` on disk. The first record is read whatever its size. Raises
+    PartitionDamaged, OSError.
+    """
+    removals, next_id = segments.removals, first_id
+    end = min(first_id + max_records, segments.tail.next_id)
+    while 0 <= next_id < end:
+        assert segments.removals == removals, _REMOVED
+        segment = segments.segment_of(next_id)
+        count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
+        at_least = 1 if next_id == first_id else 0
+        found = segments.read_step(segment, next_id, count, min(max_bytes, STEP_BYTES), at_least)
+        if not found.count and max_bytes > STEP_BYTES:
+            # The next record is larger than a step, but it may be within the bound of the read.
+            found = segments.read_step(segment, next_id, 1, max_bytes, 0)
+        if not found.count:
+            return
+        next_id += found.count
+        is_last = next_id >= end or (found.count < count and max_bytes <= STEP_BYTES)
+        max_bytes -= len(found.raw)
+        yield found, is_last
+        if is_last:
+            return
+
+
+def batch_steps(
+    segments: LogSegments, first_id: int, max_records: int, max_bytes: int
+) -> Steps[RecordBatch]:
+    """Read the records of `record_steps` as one batch, which may be empty."""
+    count, wire = 0, []
+    for found, is_last in record_steps(segments, first_id, max_records, max_bytes):
+        count += found.count
+        wire.append(found.wire)
+        if not is_last:
+            yield
+    return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
+
+
+def header_steps(
+    segments: LogSegments, first_id: int, max_records: int
+) -> Steps[tuple[RecordHeader, ...]]:
+    """Read the headers of consecutive records, until a `HeaderBudget` is spent.
+
+    Raises PartitionDamaged, OSError.
+    """
+    removals, next_id, left = segments.removals, first_id, HeaderBudget()
+    end = min(first_id + max_records, segments.tail.next_id)
+    headers: list[RecordHeader] = []
+    while 0 <= next_id < end and not left.spent:
+        if headers:
+            yield
+            assert segments.removals == removals, _REMOVED
+        segment = segments.segment_of(next_id)
+        count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
+        extent = segments.extent(segment, next_id, count)
+        reads, size = min(left.reads, _STEP_HEADER_READS), min(left.size, STEP_BYTES)
+        budget = HeaderBudget(reads, size)
+        with segments.damage_in(segment, DATA_SUFFIX):
+            found = read_headers(segments.files(segment.first_id).data, extent, budget)
+        assert found, "a step with a budget reads at least one header"
+        headers += found
+        next_id += len(found)
+        left.reads -= reads - budget.reads
+        left.size -= size - budget.size
+    return tuple(headers)
+
+
+def stored_steps(
+    segments: LogSegments, first_id: int, max_records: int, max_bytes: int
+) -> Steps[StoredBatch]:
+    """Read consecutive unverified records of one segment in disk form.
+
+    The bounds are those of `record_steps`, and `STORED_LIST_RECORDS`. Raises PartitionDamaged if
+    the index is damaged, or OSError.
+    """
+    removals = segments.removals
+    end = min(first_id + min(max_records, STORED_LIST_RECORDS), segments.tail.next_id)
+    if not 0 <= first_id < end:
+        return NO_STORED_RECORDS
+    segment = segments.segment_of(first_id)
+    extent = segments.extent(segment, first_id, min(end, segment.next_id) - first_id)
+    with segments.damage_in(segment, DATA_SUFFIX):
+        count, stop = stored_range(extent, max_bytes, 1)
+    parts: list[bytes] = []
+    for position in range(extent.offsets[0], stop, STEP_BYTES):
+        if parts:
+            yield
+            assert segments.removals == removals, _REMOVED
+        # An append may have closed the file since the last step: ask for it again.
+        data = segments.files(segment.first_id).data
+        parts.append(data.read(position, min(STEP_BYTES, stop - position)))
+    return StoredBatch(count, parts[0] if len(parts) == 1 else b"".join(parts))

@@ -1,0 +1,146 @@
+"""Bugs to plant into the order and the bounds of reads, hunted by single tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+_STEPS = "unit/storage/test_storage_read_steps.py::"
+_CONNECTIONS = "unit/storage/test_storage_connections.py::"
+_DATA = "unit/server/test_server_data_reads.py::"
+_CONGESTION = "unit/server/test_server_read_congestion.py::"
+
+READ_BUGS = (
+    Planted(
+        "a truncation overtakes a read",
+        Package.STORAGE,
+        "elif lane.reads:\n",
+        "elif lane.reads and head is None:\n",
+        "A read continues in a log that was cut after its first step.",
+        nodes(_STEPS + "test_truncation_waits_for_the_reads_that_arrived_before_it"),
+    ),
+    Planted(
+        "an append waits for all reads",
+        Package.STORAGE,
+        "isinstance(head, AppendJob) and not (lane.reads and lane.is_read_due)",
+        "isinstance(head, AppendJob) and not lane.reads",
+        "Ten thousand reads of old transactions delay each append.",
+        nodes(_STEPS + "test_append_waits_for_one_step_of_a_read"),
+    ),
+    Planted(
+        "appends stop a read",
+        Package.STORAGE,
+        "isinstance(head, AppendJob) and not (lane.reads and lane.is_read_due)",
+        "isinstance(head, AppendJob)",
+        "A read is never answered while appends arrive.",
+        nodes(_STEPS + "test_appends_do_not_stop_a_read"),
+    ),
+    Planted(
+        "a read is not divided into steps",
+        Package.STORAGE,
+        "min(max_bytes, STEP_BYTES), at_least)",
+        "max_bytes, at_least)",
+        "An append waits for a read of 16 MiB.",
+        nodes(_STEPS + "test_step_reads_about_a_megabyte"),
+    ),
+    Planted(
+        "an append waits on its connection for reads",
+        Package.STORAGE,
+        "self._reads.append((request, weight))\n",
+        "break\n",
+        "Appends wait until the storage has answered the reads before them.",
+        nodes(_CONNECTIONS + "test_append_overtakes_reads_that_wait_for_other_reads"),
+    ),
+    Planted(
+        "reads that wait do not stop the reading of their connection",
+        Package.STORAGE,
+        "len(self._reads) > MOST_WAITING_READS",
+        "False",
+        "Reads that wait fill the memory of the storage.",
+        nodes(
+            _CONNECTIONS
+            + "test_connection_with_too_many_requests_is_not_read_until_they_are_answered"
+        ),
+    ),
+    Planted(
+        "a storage gets all reads at once",
+        Package.SERVER,
+        "if n >= READS_PER_STORAGE)",
+        "if n >= 1000)",
+        "Appends wait behind reads on the connection to the storage.",
+        nodes(
+            "unit/server/test_server_store_reads.py::test_reads_under_way_are_bounded_at_each_storage"
+        ),
+    ),
+    Planted(
+        "a read whose replicas are busy is lost",
+        Package.SERVER,
+        "self._waiting.extendleft(reversed(passed))\n",
+        "",
+        "A client gets no answer.",
+        nodes(
+            "unit/server/test_server_store_reads.py::test_storage_that_hangs_does_not_stop_the_reads_of_other_replicas",
+            "unit/server/test_server_store_reads.py::test_reads_under_way_are_bounded_at_each_storage",
+        ),
+    ),
+    Planted(
+        "data are sent to a congested connection",
+        Package.SERVER,
+        "while due and not peer.congested:\n",
+        "while due:\n",
+        "One chunk of requests queues gigabytes of answers.",
+        nodes(_CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers"),
+    ),
+    Planted(
+        "frames beyond the write buffer wait for the end of the turn",
+        Package.NET,
+        "if self._outgoing_bytes > _WRITE_HIGH_WATER_BYTES:\n    self._flush()\n",
+        "",
+        "One chunk of requests queues gigabytes of answers before the connection is congested.",
+        nodes(
+            "unit/net/test_net_connection.py::test_frames_beyond_the_write_buffer_are_written_at_once",
+            _CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers",
+        ),
+    ),
+    Planted(
+        "a connection with a long queue of reads is read",
+        Package.SERVER,
+        "if self._peer.has_long_queue:\n    self._host.pause_client(self._connected())\n",
+        "",
+        "Requests fill the memory of the server.",
+        nodes(_CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers"),
+    ),
+    Planted(
+        "a writable connection gets no data",
+        Package.SERVER,
+        "self._data.writable(peer)\n",
+        "",
+        "Requests that waited for a congested connection are never answered.",
+        nodes(_CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers"),
+    ),
+    Planted(
+        "records that an answer did not have are not read",
+        Package.SERVER,
+        "self._read_missing(window)\n",
+        "",
+        "Requests for the records at the end of a window are never answered.",
+        nodes(_DATA + "test_read_continues_where_an_answer_ended_early"),
+    ),
+    Planted(
+        "each transaction is read separately",
+        Package.SERVER,
+        "count = min(self._window_size(), self._mark + 1 - first_id)\n",
+        "count = 1\n",
+        "A storage does one read for each request.",
+        nodes(_DATA + "test_cold_reads_in_any_order_are_merged_into_few_lists"),
+    ),
+    Planted(
+        "a partition that does not open keeps long queues",
+        Package.SERVER,
+        "case SessionDelayed():\n    self._data.session_delayed()\n",
+        "case SessionDelayed():\n    pass\n",
+        "A client's requests to other partitions wait for a partition without a quorum.",
+        nodes(
+            "unit/server/test_server_partition_reads.py::test_long_queue_of_reads_is_shortened_when_the_recovery_is_overdue"
+        ),
+    ),
+)
