@@ -206,8 +206,8 @@ SESSION_BUGS = (
     Planted(
         "an unconfirmed mark answers mounts",
         Package.SERVER,
-        "if mark is None or not self._confirmed:\n",
-        "if mark is None:\n",
+        "if (mark := self.high_water_mark) is None:\n",
+        "if (mark := self._mark) is None:\n",
         "A server that gets its partition back answers with the end of an older log.",
     ),
     Planted(

@@ -186,10 +186,9 @@ class Partition:
 
     def mount(self, peer: Peer, request: cs.MountRequest) -> None:
         """Register the client's connection; begin its feed once earlier appends are resolved."""
-        req_id = request.req_id
-        if req_id.generation > self.generation:
+        if request.req_id.generation > self.generation:
             # The client knows of a change of owner that has not reached this server yet.
-            self._send(peer, cs.MountResponse(req_id, cs.MountState.NOT_READY))
+            self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
             return
         if self._clients.register(peer, request):
             self._queue.add_barrier(Barrier(peer, request))
@@ -362,8 +361,7 @@ class Partition:
         self._release_barriers()
 
     def _release_barriers(self) -> None:
-        mark = self._mark
-        if mark is None or not self._confirmed:
+        if (mark := self.high_water_mark) is None:
             return
         for barrier in self._queue.passed_barriers():
             match barrier.request:
@@ -376,11 +374,10 @@ class Partition:
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark
+        mounted = cs.MountResponse(request.req_id, cs.MountState.READY)
         if position > mark:
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.CLIENT_AHEAD))
-            return
-        mounted = cs.MountResponse(request.req_id, cs.MountState.READY)
-        if position == mark:
+        elif position == mark:
             self.feeds.close(peer)
             self._send(peer, mounted)
         elif position < NO_TRANSACTION:

@@ -275,14 +275,14 @@ class StorePartition:
         """Log why an overdue recovery waits, repeatedly until it ends."""
         if self.waiting_for is None or session_id != self.session_id:
             return
-        self._delayed()
+        self.healthy = False
+        self._reports.add(SessionDelayed())
         self._log(LogLevel.WARNING, f"session {session_id} waits: {self.waiting_for}")
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session_id)))
 
     def _connect_storages(self) -> None:
         """Connect to the assigned replicas, and to those that the current session still needs."""
-        current = self.session.replicas if self.session is not None else ()
-        wanted = (*self._replicas, *current)
+        wanted = (*self._replicas, *(self.session.replicas if self.session is not None else ()))
         if self._backoff.track(wanted):
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
@@ -384,14 +384,10 @@ class StorePartition:
 
     def _pause(self, reason: str) -> None:
         """Wait, longer each time until a session opens."""
-        self._delayed()
-        self._wait(self._retry.delay(self._failures), reason)
-        self._failures += 1
-
-    def _delayed(self) -> None:
-        """Count as unhealthy, because it is unknown when a session opens."""
         self.healthy = False
         self._reports.add(SessionDelayed())
+        self._wait(self._retry.delay(self._failures), reason)
+        self._failures += 1
 
     def _admit_storage(self, storage: str) -> None:
         """Let ``storage`` take part if it is available, in a new session if necessary."""
