@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from waltz.net.accepted import AcceptedConnections
+from waltz.net.core.allowed_names import certificate_names
 from waltz.net.keep_alive import set_keep_alive
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
 
@@ -129,6 +130,12 @@ class FrameConnection(asyncio.Protocol):
         assert self._transport is not None, "not connected"
         certificate: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
         return certificate
+
+    @property
+    def peer_identity(self) -> str:
+        """The peer's address, and the names in its verified certificate, for the log."""
+        names = ", ".join(sorted(certificate_names(self.peer_certificate or {})))
+        return f"{self.peer} (certificate of {names})" if names else self.peer
 
     @property
     def peer_text(self) -> str | None:

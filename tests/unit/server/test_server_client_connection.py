@@ -136,6 +136,7 @@ async def test_requests_about_the_server_are_answered(
 async def test_preferred_partitions_are_changed_by_request(
     two_servers: InProcessCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     client, node = await RawClient.connect(two_servers, 4), node_of(two_servers)
     add, remove = cs.AddPreferredPartitionRequest, cs.RemovePreferredPartitionRequest
     added, removed = cs.AddPreferredPartitionResponse, cs.RemovePreferredPartitionResponse
@@ -144,6 +145,11 @@ async def test_preferred_partitions_are_changed_by_request(
     client.send(remove(req_id(2), (0,)))
     assert await client.take() == [removed(req_id(2), True)]
     assert node._preferred == {2}
+    changes = [text for text in caplog.messages if text.startswith("administrative change by ")]
+    assert [text.partition(": ")[2] for text in changes] == [
+        "add preferred partitions 0, 2",
+        "remove preferred partitions 0",
+    ]
     client.send(add(req_id(3), (0, PARTITIONS)), remove(req_id(4), (-1,)))
     assert await client.take(2) == [added(req_id(3), False), removed(req_id(4), False)]
     assert node._preferred == {2}

@@ -154,8 +154,12 @@ async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
     try:
         for tls in (server, operator):
             (await RpcConnection.open_storage(address(node), tls, IDENTITY)).close()
-        (await RpcConnection.open_admin(admin_address(node), operator, IDENTITY)).close()
+        caplog.set_level("INFO")
+        port = await RpcConnection.open_admin(admin_address(node), operator, IDENTITY)
+        await port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
+        port.close()
         assert "refused" not in caplog.text
+        assert "(certificate of operator): assign partitions 0: done" in caplog.text
         with pytest.raises(RemoteFailure, match=r"has client; storage\.allowedNames must contain"):
             await RpcConnection.open_storage(address(node), client, IDENTITY)
         for tls in (server, client):
@@ -186,6 +190,21 @@ def test_allowed_names_without_verified_certificates_are_an_error(
     config = read(StorageConfig, file, {})
     chosen = config.allowed_servers.names, config.allowed_administrators.names
     assert sorted(chosen, key=bool) == [None, ("server", "operator")]
+
+
+async def test_administrative_change_is_logged_with_its_peer_and_outcome(
+    node: StorageNode, admin_port: RpcConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await admin_port.call(lambda seq: admin.PartitionAvailableRequest(seq, (0,), True))
+    with pytest.raises(RemoteFailure):
+        await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (7,), True, False))
+    await admin_port.call(admin.AssignedPartitionStatusRequest)
+    changes = [text for text in caplog.messages if text.startswith("administrative change")]
+    assert len(changes) == 2
+    assert changes[0].startswith("administrative change by 127.0.0.1:")
+    assert changes[0].endswith(": switch on reads and writes of partitions 0: done")
+    assert ": assign partitions 7: refused: " in changes[1]
 
 
 async def test_admin_requests_are_answered(

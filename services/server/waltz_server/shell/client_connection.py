@@ -248,6 +248,12 @@ class ClientConnection(FrameHandler):
     async def _change_preference(
         self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
     ) -> None:
+        log.info(
+            "administrative change by %s: %s preferred partitions %s",
+            self._connected().peer_identity,
+            "add" if preferred else "remove",
+            ", ".join(map(str, partitions)),
+        )
         try:
             await self._host.prefer(partitions, preferred)
         except PolicyError as error:

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar, cast
 from waltz.net import EVERYONE, AllowedNames, FrameConnection, FrameHandler, decoded
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
+from waltz_storage.core.admin_changes import change_text, outcome_text
 from waltz_storage.core.engine.engine import Arrival, RequestJob
 from waltz_storage.core.engine.request_weights import RequestWeights
 from waltz_storage.core.engine.rounds import AppendJob
@@ -328,7 +329,8 @@ class AdminConnection(FrameHandler):
                     self._answer(admin.MetricsResponse(seq, self._metrics()))
                 case _:
                     # The handler refuses a message that is not a request.
-                    self._handler.handle(cast(admin.Request, request), version, self._answer)
+                    reply = self._audited(request)
+                    self._handler.handle(cast(admin.Request, request), version, reply)
 
     def _refuse(self, request: admin.Message, why: str) -> None:
         """Close the connection. A peer that follows the protocol gets the reason as an answer."""
@@ -338,6 +340,19 @@ class AdminConnection(FrameHandler):
             answer = admin.AdminFailureResponse(request.seq_num, failure)
             connection.send(*admin.encode_parts(answer, connection.version))
         connection.close(why)
+
+    def _audited(self, request: admin.Message) -> Callable[[admin.Response | None], None]:
+        """Return the callback for the answer; it logs a change, who requested it, its outcome."""
+        change = change_text(request)
+        if change is None:
+            return self._answer
+        peer = _required(self._intake.connection).peer_identity
+
+        def answer_and_log(answer: admin.Response | None) -> None:
+            log.info("administrative change by %s: %s: %s", peer, change, outcome_text(answer))
+            self._answer(answer)
+
+        return answer_and_log
 
     def _answer(self, answer: admin.Response | None) -> None:
         """Send ``answer``. None: the request's version has no answer, so close the connection."""

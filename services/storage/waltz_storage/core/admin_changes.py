@@ -1,0 +1,39 @@
+"""Describe the admin requests that change a storage, for the log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz.protocol import admin
+
+
+def change_text(request: admin.Message) -> str | None:
+    """Return what ``request`` changes, None if it is not a request for a change."""
+    match request:
+        case admin.PartitionAssignmentRequest(_, partitions, True, _):
+            return f"assign {_listed(partitions)}"
+        case admin.PartitionAssignmentRequest(_, partitions, False, delete):
+            files = "delete" if delete else "keep"
+            return f"unassign {_listed(partitions)} and {files} their files"
+        case admin.PartitionAvailableRequest(_, partitions, on):
+            return f"switch {'on' if on else 'off'} reads and writes of {_listed(partitions)}"
+        case admin.PartitionSwitchRequest(_, partitions, which, on):
+            kind = {admin.Switch.READ: "reads", admin.Switch.WRITE: "writes"}[which]
+            return f"switch {'on' if on else 'off'} {kind} of {_listed(partitions)}"
+        case _:
+            return None
+
+
+def outcome_text(answer: admin.Response | None) -> str:
+    """Return the outcome of a request for a change by its answer; None is no answer."""
+    match answer:
+        case None:
+            return "refused"
+        case admin.AdminFailureResponse(_, failure):
+            return f"refused: {failure.message}"
+        case _:
+            return "done"
+
+
+def _listed(partitions: Sequence[int]) -> str:
+    return f"partitions {', '.join(map(str, partitions))}" if partitions else "no partition"

@@ -1,0 +1,53 @@
+"""Test the texts by which the log describes administrative changes of a storage."""
+
+from __future__ import annotations
+
+import pytest
+
+from waltz.protocol import admin
+from waltz.protocol.failures import RpcFailure
+from waltz_storage.core.admin_changes import change_text, outcome_text
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (admin.PartitionAssignmentRequest(1, (0, 2), True, False), "assign partitions 0, 2"),
+        (
+            admin.PartitionAssignmentRequest(1, (0,), False, False),
+            "unassign partitions 0 and keep their files",
+        ),
+        (
+            admin.PartitionAssignmentRequest(1, (0,), False, True),
+            "unassign partitions 0 and delete their files",
+        ),
+        (
+            admin.PartitionAvailableRequest(1, (1,), False),
+            "switch off reads and writes of partitions 1",
+        ),
+        (
+            admin.PartitionSwitchRequest(1, (1,), admin.Switch.READ, True),
+            "switch on reads of partitions 1",
+        ),
+        (
+            admin.PartitionSwitchRequest(1, (), admin.Switch.WRITE, False),
+            "switch off writes of no partition",
+        ),
+        (admin.MetricsRequest(1), None),
+        (admin.LastSessionInfoRequest(1, 0), None),
+    ],
+)
+def test_change_is_described_by_its_request(request_: admin.Message, text: str | None) -> None:
+    assert change_text(request_) == text
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (admin.AdminSuccessResponse(1), "done"),
+        (admin.AdminFailureResponse(1, RpcFailure("E: the reason")), "refused: E: the reason"),
+        (None, "refused"),
+    ],
+)
+def test_outcome_is_described_by_the_answer(answer: admin.Response | None, text: str) -> None:
+    assert outcome_text(answer) == text
