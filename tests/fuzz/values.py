@@ -25,9 +25,10 @@ from waltz.protocol import (
     client_server,
     storage,
 )
-from waltz.protocol.admin import PartitionState, Switch
+from waltz.protocol.admin import PartitionState
 from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
+from waltz.protocol.damaged_ranges import DamagedRange, Switch
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
@@ -102,6 +103,10 @@ def state(random: Random) -> PartitionState:
     return PartitionState(int32(random), session, low, local, last, size, readable, writable)
 
 
+def damaged_range(random: Random) -> DamagedRange:
+    return DamagedRange(int32(random), int64(random), int64(random))
+
+
 def batched_append(random: Random) -> BatchedAppend:
     content = data(random)
     locks = (ints(random), ints(random), ints(random))
@@ -152,6 +157,7 @@ _BY_TYPE: dict[Any, Make] = {
     Switch: lambda random: random.choice(list(Switch)),
     tuple[RecordHeader, ...]: _some(header),
     tuple[PartitionState, ...]: _some(state),
+    tuple[DamagedRange, ...]: _some(damaged_range),
     tuple[BatchedAppend, ...]: _some(batched_append),
     tuple[BatchedOutcome, ...]: _some(outcome),
     RecordHeader | None: lambda random: maybe(random, header),

@@ -47,6 +47,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net import ConnectionLost, RemoteFailure, RpcConnection
 from waltz.protocol import admin, storage
 from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 
 ANSWER_SECONDS = 0.3
@@ -88,7 +89,7 @@ class AdminStorage(StorageNode):
                     self.replicas[partition].reset(-1)
             reply(answer)
 
-        handler = AdminHandler(self._directory, self._submit, deliver)
+        handler = AdminHandler(self._directory, self._submit, deliver, Scrubber(0, 0.0))
         self._guarded(self._incarnation, handler.handle, request, 1, answered)
 
     def _submit(self, arrivals: Any) -> None:

@@ -10,6 +10,7 @@ from waltz.testing.engine import AtOnce
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, RequestJob
 from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
@@ -21,8 +22,9 @@ class InlineEngine:
         self.directory = directory
         self.failures: list[BaseException] = []
         self.engine = Engine(directory)
+        self.scrubber = Scrubber(0, now=0.0)
         self.writer: RoundWriter = ParallelFlushes(AtOnce())
-        self.handler = AdminHandler(directory, self.submit, _deliver)
+        self.handler = AdminHandler(directory, self.submit, _deliver, self.scrubber)
         self._arrivals: list[Arrival] = []
 
     def ask(self, request: Any) -> Any:

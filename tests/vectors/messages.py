@@ -24,6 +24,7 @@ from waltz.protocol import (
 )
 from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import MountState
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.stored import StoredBatch
 
@@ -147,6 +148,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "outcomes": lambda values: tuple(BatchedOutcome(OutcomeKind(kind), at) for kind, at in values),
     "switch": admin.Switch,
     "states": lambda values: tuple(_state(v) for v in values),
+    "ranges": lambda values: tuple(DamagedRange(*v.values()) for v in values),
 }
 
 

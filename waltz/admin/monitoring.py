@@ -103,7 +103,8 @@ class Monitor:
                     admin = self._storages[address] = await StorageAdmin.open(
                         storage, port, self._tls, params
                     )
-                return StorageSample({held.partition: held for held in await admin.states()})
+                states, damaged = await admin.states(), await admin.damaged_ranges()
+                return StorageSample({held.partition: held for held in states}, damaged=damaged)
         except TimeoutError:
             reason = f"no answer within {self._timeout_seconds:g} s"
         except (DialFailed, ConnectionLost, RemoteFailure) as problem:

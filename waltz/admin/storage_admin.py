@@ -16,6 +16,7 @@ from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import RecordBatch
 
 
@@ -133,6 +134,18 @@ class StorageAdmin:
         answer = await self._connection.call(admin.MetricsRequest)
         metrics: dict[str, Any] = json.loads(answer.json)
         return metrics
+
+    async def damaged_ranges(self) -> tuple[DamagedRange, ...]:
+        """Return the records that the storage found damaged and that are not repaired.
+
+        A storage that has no scrubber reports none.
+        """
+        try:
+            answer = await self._connection.call(admin.DamagedRecordsRequest)
+        except UnsupportedByPeer:
+            return ()
+        ranges: tuple[DamagedRange, ...] = answer.ranges
+        return ranges
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
         gauges = (await self.metrics()).get("gauges", {})

@@ -14,6 +14,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
+from waltz.protocol.damaged_ranges import RANGES, DamagedRange
 from waltz.protocol.failures import FAILURE, RpcFailure
 from waltz.protocol.fields import (
     BATCH,
@@ -231,6 +232,21 @@ class RangeChecksumResponse:
     checksum: int
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedRecordsRequest:
+    """Request all records that the node found damaged and that are not repaired."""
+
+    seq_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecordsResponse:
+    """The damaged ranges, ascending by partition and id; the first ones if there are many."""
+
+    seq_num: int
+    ranges: tuple[DamagedRange, ...]
+
+
 class _SwitchByte:
     """One byte, the number of a `Switch`."""
 
@@ -318,6 +334,8 @@ _TABLE = MessageTable(
             (_PARTITION, *_FIRST_AND_LAST, Field("num_bytes", LONG), Field("checksum", INT)),
             since=1,
         ),
+        Layout(DamagedRecordsRequest, 20, since=2),
+        Layout(DamagedRecordsResponse, 21, (Field("ranges", RANGES),), since=2),
     ),
 )
 
@@ -332,6 +350,7 @@ Request = (
     | PartitionSwitchRequest
     | PartitionStatesRequest
     | RangeChecksumRequest
+    | DamagedRecordsRequest
 )
 
 Response = (
@@ -343,6 +362,7 @@ Response = (
     | AssignedPartitionStatusResponse
     | PartitionStatesResponse
     | RangeChecksumResponse
+    | DamagedRecordsResponse
 )
 
 Message = Request | Response

@@ -74,7 +74,7 @@ STORAGE = ProtocolSpec(
     _STORAGE_APPENDS,
 )
 ADMIN = ProtocolSpec(
-    "storage admin", ord("A"), (0, 1), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
+    "storage admin", ord("A"), (0, 1, 2), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
 )
 
 

@@ -14,6 +14,7 @@ from waltz.admin import HeldPartition, StorageAdmin
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
+from waltz.protocol.damaged_ranges import DamagedRange
 
 PARAMS = StoreParams(uuid.UUID(int=3), 4)
 GAUGES = {"gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 12}}}
@@ -52,6 +53,8 @@ class AdminPort(FrameHandler):
             case admin.PartitionStatesRequest(seq):
                 state = admin.PartitionState(1, 7, 5, 4, 12, 99, readable=True, writable=False)
                 return admin.PartitionStatesResponse(seq, (state,))
+            case admin.DamagedRecordsRequest(seq):
+                return admin.DamagedRecordsResponse(seq, (DamagedRange(1, 3, 4),))
             case _:
                 return admin.AdminSuccessResponse(request.seq_num)
 
@@ -83,6 +86,14 @@ async def test_states_of_old_storage_are_read_by_one_request_each() -> None:
             HeldPartition(1, 7, 5, 4, 12, None, readable=True, writable=True),
             HeldPartition(2, 7, 5, 4, None, None, readable=False, writable=False),
         )
+
+
+async def test_damaged_ranges_are_read_from_storage_that_has_a_scrubber() -> None:
+    async with storage(0, 1, 2) as (_, opened):
+        assert await opened.damaged_ranges() == (DamagedRange(1, 3, 4),)
+    async with storage(0, 1) as (port, opened):
+        assert await opened.damaged_ranges() == ()
+        assert not port.requests
 
 
 async def test_switch_requests_have_their_partitions() -> None:

@@ -23,6 +23,7 @@ from waltz.metadata.core.formats import (
 from waltz.metadata.core.membership_steps import Member, Membership
 from waltz.metadata.core.storage_maps import StorageMaps, assign_everything
 from waltz.protocol import ReqId
+from waltz.protocol.damaged_ranges import DamagedRange
 
 KEY = uuid.UUID(int=7)
 MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
@@ -81,7 +82,9 @@ def test_cluster_shows_servers_storages_and_partitions() -> None:
 
 def test_storages_show_what_they_hold() -> None:
     held = HeldPartition(1, 4, 9, 8, 12, None, readable=True, writable=False)
-    shown = storage_rows.storages(MAPS, {"a:1": Holdings((held,)), "b:1": Holdings(problem="gone")})
+    damaged = (DamagedRange(1, 3, 4), DamagedRange(1, 7, 7), DamagedRange(2, 0, 9))
+    holdings = {"a:1": Holdings((held,), damaged=damaged), "b:1": Holdings(problem="gone")}
+    shown = storage_rows.storages(MAPS, holdings)
     assert shown.value[0] == {
         "storage": "a:1",
         "group": 0,
@@ -98,12 +101,13 @@ def test_storages_show_what_they_hold() -> None:
                 "local_low_water_mark": 8,
                 "max_transaction_id": 12,
                 "size_bytes": None,
+                "damaged_records": 3,
             }
         ],
         "problem": None,
     }
     assert shown.value[1]["problem"] == "gone"
-    assert list(shown.tables[1].cells[0]) == ["a:1", 1, "yes", "no", 4, 9, 8, 12, "-"]
+    assert list(shown.tables[1].cells[0]) == ["a:1", 1, "yes", "no", 4, 9, 8, 12, "-", 3]
 
 
 def test_storage_known_by_one_map_is_shown() -> None:

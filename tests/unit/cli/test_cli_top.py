@@ -23,6 +23,7 @@ from waltz.metadata.core.formats import (
 )
 from waltz.metadata.core.membership_steps import Member, Membership
 from waltz.metadata.core.storage_maps import assign_everything
+from waltz.protocol.damaged_ranges import DamagedRange
 
 MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
 ASSIGNMENT = PartitionAssignment(1, 2, {3: (OwnedPartition(0, 7),)})
@@ -68,8 +69,8 @@ def test_top_shows_rates_lag_and_recoveries() -> None:
     served, lost = shown.value["partitions"]
     assert (served["server"], served["generation"], served["session"]) == (3, 7, 4)
     assert served["replicas"] == [
-        {"storage": "a:1", "in_session": True, "available": True, "lag": 10},
-        {"storage": "b:1", "in_session": False, "available": True, "lag": 50},
+        {"storage": "a:1", "in_session": True, "available": True, "lag": 10, "damaged_records": 0},
+        {"storage": "b:1", "in_session": False, "available": True, "lag": 50, "damaged_records": 0},
     ]
     assert (lost["server"], lost["high_water_mark"]) == (None, None)
     assert shown.value["servers"][0]["transactions_per_second"] == 15.0
@@ -77,6 +78,14 @@ def test_top_shows_rates_lag_and_recoveries() -> None:
     _, partitions, _, storages = shown.tables
     assert partitions.cells[0][-1] == "b:1: not in session"
     assert storages.cells[0][-2] == "1.5"
+
+
+def test_top_shows_replica_with_damaged_records() -> None:
+    found = {"a:1": StorageSample({0: held(0, 100)}, damaged=(DamagedRange(0, 7, 9),))}
+    now = replace(sample(1.0, 100), storages=found)
+    shown = top(now, None, now)
+    assert shown.value["partitions"][0]["replicas"][0]["damaged_records"] == 3
+    assert shown.tables[1].cells[0][-1].startswith("a:1: 3 damaged records")
 
 
 def test_top_shows_processes_that_do_not_answer() -> None:

@@ -41,6 +41,7 @@ from waltz.protocol.batches import (
     OutcomeKind,
 )
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
 from waltz.protocol.stored import StoredBatch
@@ -50,7 +51,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (STORAGE, storage),
     (ADMIN, admin),
 )
-VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(4), ADMIN: range(2)}
+VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(4), ADMIN: range(3)}
 """All versions, offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
@@ -116,6 +117,9 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     tuple[BatchedAppend, ...]: st.lists(_APPENDS, min_size=1, max_size=3).map(tuple),
     tuple[BatchedOutcome, ...]: st.lists(_OUTCOMES, max_size=3).map(tuple),
     tuple[PartitionState, ...]: st.lists(_STATES, max_size=3).map(tuple),
+    tuple[DamagedRange, ...]: st.lists(
+        st.builds(DamagedRange, _INTS, _LONGS, _LONGS), max_size=3
+    ).map(tuple),
     Mapping[str, bool]: st.dictionaries(_TEXTS, st.booleans(), max_size=4),
     Mapping[int, bool]: st.dictionaries(_INTS, st.booleans(), max_size=4),
 }
@@ -380,6 +384,8 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         ),
         admin.RangeChecksumRequest(9, 2, 0, 12),
         admin.RangeChecksumResponse(9, 2, 0, 12, 4711, -1),
+        admin.DamagedRecordsRequest(9),
+        admin.DamagedRecordsResponse(9, (DamagedRange(1, 12, 14), DamagedRange(2, 5, 5))),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The admin port's version 1: switches, states of all partitions, range checksums, failures."""
+"""The admin port's versions 1 and 2: switches, states, range checksums, damage, failures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions import range_checksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -255,3 +257,18 @@ def test_request_with_an_unknown_partition_changes_no_partition(engine: InlineEn
     answer = switch(engine, admin.Switch.READ, False, 0, PARTITIONS)
     assert isinstance(answer, admin.AdminFailureResponse)
     assert engine.directory.states() == before
+
+
+def test_damaged_ranges_of_all_partitions_are_reported_since_version_2() -> None:
+    engine = InlineEngine(StorageDirectory(MemoryDisk(), KEY, PARTITIONS, LogOptions(lambda: 1)))
+    assert engine.administer(admin.DamagedRecordsRequest(7), 2).ranges == ()
+    engine.scrubber.findings.note(2, CheckedRecords(0, 9, 9, 0, (4, 5, 8)))
+    engine.scrubber.findings.note(0, CheckedRecords(0, 9, 9, 0, (1,)))
+    assert engine.administer(admin.DamagedRecordsRequest(7), 2) == admin.DamagedRecordsResponse(
+        7,
+        (
+            DamagedRange(0, 1, 1),
+            DamagedRange(2, 4, 5),
+            DamagedRange(2, 8, 8),
+        ),
+    )

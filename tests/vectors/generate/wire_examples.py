@@ -216,32 +216,32 @@ STORAGE: list[tuple[str, range, Fields]] = [
 ]
 
 STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
-    ("AdminSuccessResponse", range(2), {}),
-    ("AdminFailureResponse", range(2), _FAILURE),
-    ("AdminOpenRequest", range(2), {"seqNum": -1, "key": KEY, "numPartitions": 4}),
-    ("PartitionAvailableRequest", range(2), {"partitionIds": [0, 2], "toggled": True}),
+    ("AdminSuccessResponse", range(3), {}),
+    ("AdminFailureResponse", range(3), _FAILURE),
+    ("AdminOpenRequest", range(3), {"seqNum": -1, "key": KEY, "numPartitions": 4}),
+    ("PartitionAvailableRequest", range(3), {"partitionIds": [0, 2], "toggled": True}),
     (
         "PartitionAssignmentRequest",
-        range(2),
+        range(3),
         {"partitionIds": [2], "toggled": False, "deleteStorageFiles": True},
     ),
-    ("RecordListRequest", range(2), {"partitionId": 2, "transactionId": 42, "maxNumRecords": 20}),
-    ("RecordListResponse", range(2), {"partitionId": 2, "records": _TWO}),
-    ("LastSessionInfoRequest", range(2), {"partitionId": 2}),
+    ("RecordListRequest", range(3), {"partitionId": 2, "transactionId": 42, "maxNumRecords": 20}),
+    ("RecordListResponse", range(3), {"partitionId": 2, "records": _TWO}),
+    ("LastSessionInfoRequest", range(3), {"partitionId": 2}),
     (
         "LastSessionInfoResponse",
-        range(2),
+        range(3),
         {"partitionId": 2, "lastSessionId": 8, "lowWaterMark": 41, "localLowWaterMark": 40},
     ),
-    ("MetricsRequest", range(2), {}),
-    ("MetricsResponse", range(2), {"metricsJson": '{"gauges":{}}'}),
-    ("AssignedPartitionStatusRequest", range(2), {}),
-    ("AssignedPartitionStatusResponse", range(2), {"partitionStatus": [[0, True], [2, False]]}),
-    ("PartitionSwitchRequest", range(1, 2), {"partitionIds": [2], "switch": 1, "on": False}),
-    ("PartitionStatesRequest", range(1, 2), {}),
+    ("MetricsRequest", range(3), {}),
+    ("MetricsResponse", range(3), {"metricsJson": '{"gauges":{}}'}),
+    ("AssignedPartitionStatusRequest", range(3), {}),
+    ("AssignedPartitionStatusResponse", range(3), {"partitionStatus": [[0, True], [2, False]]}),
+    ("PartitionSwitchRequest", range(1, 3), {"partitionIds": [2], "switch": 1, "on": False}),
+    ("PartitionStatesRequest", range(1, 3), {}),
     (
         "PartitionStatesResponse",
-        range(1, 2),
+        range(1, 3),
         {
             "states": [
                 {
@@ -259,12 +259,12 @@ STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
     ),
     (
         "RangeChecksumRequest",
-        range(1, 2),
+        range(1, 3),
         {"partitionId": 2, "firstTransactionId": 42, "lastTransactionId": 99},
     ),
     (
         "RangeChecksumResponse",
-        range(1, 2),
+        range(1, 3),
         {
             "partitionId": 2,
             "firstTransactionId": 42,
@@ -272,5 +272,11 @@ STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
             "numBytes": 88,
             "checksum": -1123581321,
         },
+    ),
+    ("DamagedRecordsRequest", range(2, 3), {}),
+    (
+        "DamagedRecordsResponse",
+        range(2, 3),
+        {"ranges": [{"partitionId": 2, "firstTransactionId": 42, "lastTransactionId": 43}]},
     ),
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.protocol.damaged_ranges import DamagedRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,14 @@ class ServerSample:
 
 @dataclass(frozen=True, slots=True)
 class StorageSample:
-    """The replicas that one storage reported; ``problem`` is why the storage reported nothing."""
+    """The replicas that one storage reported; ``problem`` is why the storage reported nothing.
+
+    ``damaged`` are the records that the storage found damaged.
+    """
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
     problem: str | None = None
+    damaged: tuple[DamagedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,10 @@ class Sample:
         metadata = self.metadata.get(partition)
         return metadata is not None and metadata.takes_part(storage)
 
+    def damaged_records(self, partition: int, storage: str) -> int:
+        """Return how many records of a replica its storage found damaged."""
+        return damaged_records(self.storages.get(storage, StorageSample()).damaged, partition)
+
     def lag(self, partition: int, storage: str) -> int | None:
         """Return how many committed transactions ``storage`` lacks, None if that is not known."""
         held = self.storages.get(storage, StorageSample()).held.get(partition)
@@ -80,6 +89,11 @@ class Sample:
         if held is None or held.max_transaction_id is None or mark is None:
             return None
         return max(0, mark - held.max_transaction_id)
+
+
+def damaged_records(ranges: Iterable[DamagedRange], partition: int) -> int:
+    """Return how many records of a partition the ranges have."""
+    return sum(each.count for each in ranges if each.partition == partition)
 
 
 def rate(before: Sample | None, now: Sample, partition: int) -> float | None:

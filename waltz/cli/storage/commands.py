@@ -161,7 +161,7 @@ async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsC
             asyncio.timeout(ANSWER_SECONDS),
             await open_admin(cluster, maps, storage, tls) as admin,
         ):
-            return Holdings(await admin.states())
+            return Holdings(await admin.states(), damaged=await admin.damaged_ranges())
     except TimeoutError:
         return Holdings(problem=f"no answer within {ANSWER_SECONDS:g} s")
     except (DialFailed, ConnectionLost, RemoteFailure, ChangeRefused, Failed) as problem:

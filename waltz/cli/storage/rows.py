@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin import Compared, HeldPartition, Ports
+from waltz.admin.core.sample import damaged_records
 from waltz.cli.rows import Shown, blank, column, listing, nested, record
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.protocol.damaged_ranges import DamagedRange
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The report of a storage on its replicas; ``problem`` is why the storage did not report."""
+    """The report of a storage on its replicas; ``problem`` is why the storage did not report.
+
+    ``damaged`` are the records that the storage found damaged.
+    """
 
     partitions: tuple[HeldPartition, ...] = ()
     problem: str | None = None
+    damaged: tuple[DamagedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class HeldReplica:
     local_low_water_mark: int
     max_transaction_id: int | None
     size_bytes: int | None
+    damaged_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
             known.group,
             known.admin_port,
             known.assigned,
-            tuple(map(_held, holdings[known.storage].partitions)),
+            _held_replicas(holdings[known.storage]),
             holdings[known.storage].problem,
         )
         for known in known_storages(maps)
@@ -187,15 +194,19 @@ def known_storages(maps: StorageMaps) -> tuple[KnownStorage, ...]:
     )
 
 
-def _held(state: HeldPartition) -> HeldReplica:
-    return HeldReplica(
-        state.partition,
-        state.available,
-        state.readable,
-        state.writable,
-        state.session_id,
-        state.low_water_mark,
-        state.local_low_water_mark,
-        state.max_transaction_id,
-        state.size_bytes,
+def _held_replicas(holdings: Holdings) -> tuple[HeldReplica, ...]:
+    return tuple(
+        HeldReplica(
+            state.partition,
+            state.available,
+            state.readable,
+            state.writable,
+            state.session_id,
+            state.low_water_mark,
+            state.local_low_water_mark,
+            state.max_transaction_id,
+            state.size_bytes,
+            damaged_records(holdings.damaged, state.partition),
+        )
+        for state in holdings.partitions
     )

@@ -23,6 +23,7 @@ class WatchedReplica:
     in_session: bool
     available: bool | None
     lag: int | None
+    damaged_records: int
 
     @property
     def trouble(self) -> str:
@@ -31,6 +32,8 @@ class WatchedReplica:
             return f"{self.storage}: does not answer"
         if not self.available:
             return f"{self.storage}: off or missing"
+        if self.damaged_records:
+            return f"{self.storage}: {self.damaged_records} damaged records"
         return "" if self.in_session else f"{self.storage}: not in session"
 
 
@@ -126,6 +129,7 @@ def _partition(
             now.in_session(partition, storage),
             _available(now, partition, storage),
             now.lag(partition, storage),
+            now.damaged_records(partition, storage),
         )
         for storage in sorted(now.maps.assignments.storages_of(partition))
     )

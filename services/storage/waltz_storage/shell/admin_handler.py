@@ -2,9 +2,9 @@
 
 A request becomes one task in the lane of each of its partitions, after the jobs that wait there. It
 is answered when all its tasks are done. A checksum of a range takes several tasks, one after the
-other, and a request for the state of all partitions is answered at once. Version 0 of the protocol
-has no answer to a request that cannot be done at all, such as a request for a partition that does
-not exist; version 1 has one.
+other. A request for the state of all partitions, or for the damaged records, is answered at once.
+Version 0 of the protocol has no answer to a request that cannot be done at all, such as a request
+for a partition that does not exist; version 1 has one.
 Touches the disk through the storage directory, and a lock.
 """
 
@@ -14,8 +14,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from waltz.protocol import admin
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine.engine import Arrival, ReadTask
 from waltz_storage.core.engine.rounds import Answer, Reply
@@ -23,9 +25,13 @@ from waltz_storage.core.errors import RequestRefused, UnknownPartition
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.range_checksum import RangeChecksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.scrubber import Scrubber
 
 _ALL_ANSWERED_SINCE = 1
 """The first version in which every request is answered."""
+
+_MAX_RANGES = 10_000
+"""The most damaged ranges in an answer. More than these are a lost disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,10 @@ class AdminHandler:
         directory: StorageDirectory,
         submit: Callable[[Sequence[Arrival]], None],
         deliver: Callable[[list[Answer]], None],
+        scrubber: Scrubber,
     ) -> None:
         self._directory = directory
+        self._scrubber = scrubber
         self._submit = submit
         self._deliver = deliver
 
@@ -91,9 +99,25 @@ class AdminHandler:
             case admin.PartitionStatesRequest():
                 states = admin.PartitionStatesResponse(origin.seq, directory.states())
                 self._deliver([(reply, states)])
+            case admin.DamagedRecordsRequest():
+                found = admin.DamagedRecordsResponse(origin.seq, self._damaged())
+                self._deliver([(reply, found)])
             case _:
                 refusal = origin.refusal(f"{type(request).__name__} is not a request")
                 self._deliver([(reply, refusal)])
+
+    def _damaged(self) -> tuple[DamagedRange, ...]:
+        """Return the damaged ranges of all partitions, up to `_MAX_RANGES`."""
+        return tuple(
+            islice(
+                (
+                    DamagedRange(partition, each.first_id, each.last_id)
+                    for partition, ranges in sorted(self._scrubber.findings.ranges.items())
+                    for each in ranges
+                ),
+                _MAX_RANGES,
+            )
+        )
 
     def _change(
         self, partitions: Sequence[int], change: Callable[[int], None], origin: _Origin

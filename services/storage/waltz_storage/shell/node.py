@@ -171,7 +171,7 @@ class StorageNode:
         )
         metrics = self._metrics = storage_metrics(sources, clock)
         scrubbing = Scrubbing(scrubber, directory, engine.submit, clock)
-        handler = AdminHandler(directory, engine.submit, mailbox.post)
+        handler = AdminHandler(directory, engine.submit, mailbox.post, scrubber)
         engine.start()
         self.listener = network.listener(
             self._servers,

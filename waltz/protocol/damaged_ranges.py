@@ -1,0 +1,38 @@
+"""The damaged records of a storage, as messages contain them (spec/wire.md section 11). Pure."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from waltz.protocol.fields import INT, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """The records of a partition from ``first_id`` to ``last_id`` are damaged."""
+
+    partition: int
+    first_id: int
+    last_id: int
+
+    @property
+    def count(self) -> int:
+        """How many records the range has."""
+        return self.last_id - self.first_id + 1
+
+
+class _Ranges:
+    """An int count, then that many `DamagedRange`."""
+
+    def write(self, out: list[bytes], value: tuple[DamagedRange, ...]) -> None:
+        INT.write(out, len(value))
+        out += (_RANGE.pack(*astuple(each)) for each in value)
+
+    def read(self, reader: Reader) -> tuple[DamagedRange, ...]:
+        return tuple(DamagedRange(*reader.fixed(_RANGE)) for _ in range(reader.count(_RANGE.size)))
+
+
+_RANGE = struct.Struct(">iqq")
+RANGES: Final = _Ranges()
