@@ -25,10 +25,10 @@ from waltz.protocol import (
     client_server,
     storage,
 )
-from waltz.protocol.admin import PartitionState
+from waltz.protocol.admin import PartitionState, Switch
 from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
-from waltz.protocol.damaged_ranges import DamagedRange, Switch
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 

@@ -159,7 +159,7 @@ def test_read_of_an_administrator_lets_appends_overtake_it() -> None:
     engine = InlineEngine(directory_with(*[DATA] * RECORDS))
     order: list[str] = []
     arrivals: list[Arrival] = []
-    handler = AdminHandler(engine.directory, arrivals.extend, lambda answers: None)
+    handler = AdminHandler(engine.directory, arrivals.extend, lambda answers: None, engine.scrubber)
     handler.handle(admin.RecordListRequest(2, 0, 0, 100), 0, lambda answer: order.append("read"))
     arrivals.append(arrival(append(RECORDS), lambda answer: order.append("append")))
     engine.submit(arrivals)

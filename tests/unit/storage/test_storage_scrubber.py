@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import uuid
 from collections.abc import Sequence
@@ -12,8 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.eventually import eventually
+from tests.support.inline_engine import InlineEngine, arrival
+from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.engine.engine import Arrival
 from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.log.log_check import MAX_CHECKED_RECORDS, CheckedRecords
 from waltz_storage.core.log.log_opening import open_log
@@ -26,6 +31,7 @@ from waltz_storage.core.log.segment_format import (
     entry_position,
     segment_name,
 )
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.findings import DamagedRange, Findings
 from waltz_storage.core.scrub.scrubber import (
     CHECK_BYTES,
@@ -35,6 +41,7 @@ from waltz_storage.core.scrub.scrubber import (
     Scrubber,
 )
 from waltz_storage.core.scrub.token_bucket import TokenBucket
+from waltz_storage.shell.scrubbing import Scrubbing
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40
@@ -270,3 +277,25 @@ def test_records_that_cannot_be_read_use_up_the_rate_too() -> None:
 def test_rate_of_zero_switches_scrubber_off() -> None:
     assert not Scrubber(0, now=0.0).enabled
     assert Scrubber(1, now=0.0).enabled
+
+
+# ---- checks in the lane of a partition
+
+
+async def test_append_that_arrives_with_a_check_is_done_first() -> None:
+    options = LogOptions(lambda: 9, EVERYTHING, allocate_bytes=0)
+    engine = InlineEngine(StorageDirectory(MemoryDisk(), IDENTITY.key, 1, options))
+    engine.directory.assign(0)
+    engine.directory.set_available(0, True)
+    scrubber, arrivals = Scrubber(1 << 30, now=0.0), list[Arrival]()
+    scrubbing = Scrubbing(scrubber, engine.directory, arrivals.extend, lambda: 0.0)
+    task = asyncio.create_task(scrubbing.run())
+    await eventually(lambda: arrivals)
+    record = Record(0, ReqId(1, 2, 0, 4), 5, b"x" * 10, 7)
+    append = storage.AppendRequest(-1, 1, 0, RecordBatch.of([record]))
+    engine.submit([*arrivals, arrival(append, lambda answer: None)])
+    await eventually(lambda: scrubber.progress.passes)
+    assert scrubber.progress.checked_bytes == 10 + RECORD_OVERHEAD_BYTES
+    task.cancel()
+    await asyncio.wait((task,))
+    assert not engine.failures

@@ -1,7 +1,7 @@
 """Run the scrubber: perform its checks in the lanes of the partitions, and log what it finds.
 
-Each check is one task in the lane of its partition, as a read is. An append waits for at most one
-check. Touches the event loop, and the disk through the tasks.
+Each check is a read in the lane of its partition. Appends overtake it, and wait at most while it
+runs. Touches the event loop, and the disk through the tasks.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.core.engine.engine import Arrival, ReadTask
 from waltz_storage.core.engine.rounds import Answer, Reply
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.log.log_check import CheckedRecords
+from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.findings import Ranges
 from waltz_storage.core.scrub.scrubber import Check, Pause, Scrubber
@@ -63,7 +64,7 @@ class Scrubbing:
             if not done.done():
                 done.set_result(outcome)
 
-        task = partial(_checked, self._directory, check, reply)
+        task = ReadTask(partial(_check_steps, self._directory, check, reply))
         self._submit([Arrival(check.partition, task)])
         return await done
 
@@ -107,8 +108,12 @@ class Scrubbing:
 REMEDY = "replace the replica as docs/faults.md describes"
 
 
-def _checked(directory: StorageDirectory, check: Check, reply: Reply) -> list[Answer]:
-    """Perform a check. A refusal means that the partition is not open any more."""
+def _check_steps(directory: StorageDirectory, check: Check, reply: Reply) -> Steps[list[Answer]]:
+    """Perform a check in its second step, so that appends that wait are done first.
+
+    A refusal means that the partition is not open any more.
+    """
+    yield
     outcome: _Outcome
     try:
         outcome = directory.partition(check.partition).log.check(check.first_id, check.max_bytes)
