@@ -62,6 +62,17 @@ READ_BUGS = (
         ),
     ),
     Planted(
+        "an answered read keeps its weight",
+        Package.STORAGE,
+        "self._read_weight -= weight\n",
+        "",
+        "After some time a connection takes no reads.",
+        nodes(
+            _CONNECTIONS
+            + "test_connection_with_too_many_requests_is_not_read_until_they_are_answered"
+        ),
+    ),
+    Planted(
         "a storage gets all reads at once",
         Package.SERVER,
         "if n >= READS_PER_STORAGE)",
@@ -78,8 +89,7 @@ READ_BUGS = (
         "",
         "A client gets no answer.",
         nodes(
-            "unit/server/test_server_store_reads.py::test_storage_that_hangs_does_not_stop_the_reads_of_other_replicas",
-            "unit/server/test_server_store_reads.py::test_reads_under_way_are_bounded_at_each_storage",
+            "unit/server/test_server_store_reads.py::test_reads_whose_only_replica_is_busy_wait_for_it"
         ),
     ),
     Planted(

@@ -271,7 +271,7 @@ SHELL_BUGS = (
         "if self._waiting:\n",
         "After some time a connection takes no requests.",
         nodes(
-            "unit/storage/test_storage_connections.py::test_connection_with_too_many_requests_is_not_read_until_they_are_answered"
+            "unit/storage/test_storage_connections.py::test_connection_with_too_many_bytes_of_appends_is_not_read_until_they_are_answered"
         ),
     ),
     Planted(

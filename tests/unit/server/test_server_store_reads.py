@@ -280,6 +280,22 @@ def test_storage_that_hangs_does_not_stop_the_reads_of_other_replicas() -> None:
     assert sorted(done_ids(world)) == list(range(20))
 
 
+def test_reads_whose_only_replica_is_busy_wait_for_it() -> None:
+    world = opened()
+    put(world, *map(str, range(5)))
+    world.take_events()
+    for name in "b", "c":
+        world.storages[name].refusing[st.BoundedRecordListRequest] = "damaged"
+    world.hold("a")
+    for first_id in range(5):
+        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+    world.settle()
+    assert len(world.waiting("a")) == READS_PER_STORAGE
+    assert done_ids(world) == []
+    world.release("a")
+    assert sorted(done_ids(world)) == list(range(5))
+
+
 def test_reads_that_wait_are_sent_in_their_order() -> None:
     world = opened()
     put(world, *map(str, range(20)))
