@@ -4,5 +4,6 @@
 * `connections`, `admin_handler`: requests of servers and of administrators
 * `engine_thread`, `parallel_flushes`: the threads that run the engine, and flush
 * `posix_disk`: files of the operating system
+* `scrubbing`: the checks of the scrubber, in the lanes of the partitions
 * `config`, `metrics`: settings, metrics and health
 """
