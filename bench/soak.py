@@ -33,7 +33,7 @@ console = Console()
 async def _consume_slowly(cluster: MeasuredCluster, seen: list[int]) -> None:
     """Stream a partition from its start, with pauses; fail if a transaction id is missing.
 
-    ``seen`` has one element: the id of the last transaction.
+    ``seen`` has one element: the id of the last transaction that has arrived.
     """
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:

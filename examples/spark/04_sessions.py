@@ -1,4 +1,4 @@
-"""Group flights of an aircraft into sessions by a stream with state, and draw a picture.
+"""Group flights of an aircraft into sessions by a stateful stream, and draw a picture.
 
     python examples/spark/04_sessions.py [waltz-local/cluster.json [spark-out]]
 

@@ -165,7 +165,7 @@ STORAGE_BUGS = (
         ),
     ),
     Planted(
-        "missing partition directory made anew",
+        "missing partition directory is created again",
         Package.STORAGE,
         "_check_files(disk, identity, known)\n",
         "",

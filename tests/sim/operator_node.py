@@ -17,7 +17,7 @@ from tests.sim.history import History
 from tests.sim.network import Channel, Network
 from tests.sim.partition_run import PartitionRun
 from tests.sim.storage_node import StorageNode, deliver
-from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
+from waltz.admin.core.comparison import ComparisonResult, RangeSum, comparison_of
 from waltz.admin.core.replicas import (
     PartitionView,
     ReplicaObservation,
@@ -185,7 +185,7 @@ class OperatorNode:
         history: History,
     ) -> None:
         self.orders: list[Order | Compare] = []
-        self.compared: list[Compared] = []
+        self.compared: list[ComparisonResult] = []
         """The results of comparisons."""
         self.before_step: Callable[[], None] = lambda: None
         self._clock = clock

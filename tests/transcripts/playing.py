@@ -1,7 +1,8 @@
-"""Runs a transcript: a text of commands and of what they show, which is written anew.
+"""Perform the commands of a transcript, and return its text with the output of this run.
 
-A file begins with prose, every line of it with "#". Then come commands, each followed by "----",
-what is to be seen, and an empty line. Several commands before one "----" are done in turn.
+A transcript begins with a description, each line of which begins with "#". Then come commands, each
+followed by "----", the expected output and an empty line. Several commands before one "----" are
+performed one after the other.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ _NOTHING = "nothing happens"
 
 
 class Playing(Protocol):
-    """A stage, on which commands are done."""
+    """The object on which the commands of a transcript are performed."""
 
     def run(self, command: str) -> list[str]:
-        """Do one command; return what is to be seen."""
+        """Perform one command; return the lines of its output."""
 
 
 def played(text: str, stage: Playing) -> str:
-    """Return ``text`` with what its commands show on ``stage``."""
+    """Return ``text`` with the output of its commands on ``stage`` in place of the old output."""
     out: list[str] = []
     commands: list[str] = []
     shown = False

@@ -15,7 +15,7 @@ Every change of a replica or a storage is an `Order` with a pure plan in `core`:
 """
 
 from waltz.admin.core.assignment import Assignment, AssignmentSide, GroupAssignment
-from waltz.admin.core.comparison import Compared, Difference
+from waltz.admin.core.comparison import ComparisonResult, Difference
 from waltz.admin.core.dry_run import Forecast, forecast
 from waltz.admin.core.move import Move
 from waltz.admin.core.offline_fill import OfflineFill
@@ -61,7 +61,7 @@ from waltz.admin.rescue import (
 )
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
-from waltz.admin.storage_ports import Ports, check_ports, max_transaction_id
+from waltz.admin.storage_ports import PortProblems, check_ports, max_transaction_id
 
 __all__ = [
     "COPY_BATCH",
@@ -69,7 +69,7 @@ __all__ = [
     "AssignmentSide",
     "Check",
     "ClusterFacts",
-    "Compared",
+    "ComparisonResult",
     "CopyFailed",
     "Deregistration",
     "Difference",
@@ -87,7 +87,7 @@ __all__ = [
     "OrderExecutor",
     "OrderRefused",
     "PartitionRescue",
-    "Ports",
+    "PortProblems",
     "Rebuilt",
     "Refuse",
     "Registration",

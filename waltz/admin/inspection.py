@@ -56,7 +56,7 @@ async def inspect(
 async def query_servers(
     members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
 ) -> Mapping[int, ServerReport]:
-    """Query servers concurrently for their partitions, the health of the partitions, and storages.
+    """Query servers concurrently: their partitions, the health of these, the storages they reach.
 
     A server has ``timeout_seconds`` for the handshake and for each request.
     """

@@ -25,7 +25,7 @@ class CopyFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedRange:
     """The ids that a copy added to the destination; none if ``last_id`` is below ``first_id``."""
 
     first_id: int
@@ -61,7 +61,7 @@ async def copy_offline(
     batch_size: int,
     progress: Progress,
     overwrite: bool = False,
-) -> Copied:
+) -> CopiedRange:
     """Copy the source's log, up to the start of its session, to the switched-off destination.
 
     A destination that already reaches that point is not changed: its later transactions may be
@@ -77,7 +77,7 @@ async def copy_offline(
     last_id = (await source.session_info(partition)).local_low_water_mark
     held = await writer.max_id()
     if held >= last_id and not overwrite:
-        return Copied(held + 1, held)
+        return CopiedRange(held + 1, held)
     position = first = await writer.cut()
     progress(position, last_id)
     while position < last_id:
@@ -91,7 +91,7 @@ async def copy_offline(
         position += records.count
         await writer.append(records, position)
         progress(position, last_id)
-    return Copied(first + 1, position)
+    return CopiedRange(first + 1, position)
 
 
 class _Writer:

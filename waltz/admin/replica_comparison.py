@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
+from waltz.admin.core.comparison import ComparisonResult, RangeSum, comparison_of
 from waltz.admin.core.replicas import ObservationScope
 from waltz.admin.observation import ReplicaObserver
 from waltz.admin.storage_admin import StorageAdmin
@@ -36,7 +36,7 @@ async def compare_replicas(
     first_id: int = 0,
     last_id: int | None = None,
     on_compared: OnCompared = lambda _at, _last: None,
-) -> Compared:
+) -> ComparisonResult:
     """Compare the replicas of ``partition`` from ``first_id`` on; stop at the first difference.
 
     The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. Raises

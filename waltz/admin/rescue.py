@@ -1,7 +1,7 @@
 """Rebuild the partition metadata of a cluster, and back it up. Touches ZooKeeper and the network.
 
 `core.rescue` decides what to write. A partition's metadata are written by compare-and-set with the
-version that was read, so metadata that a server has written meanwhile stay.
+version that was read, so metadata that a server wrote after that read are kept.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ async def fence_replicas(
 
 
 async def _fence(connection: RpcConnection, partition: int, session_id: int) -> None:
-    # A storage raises its fence also if a switch of the partition is off, although it refuses then.
+    # A storage with a switch of the partition off refuses this request, but still raises its fence.
     with contextlib.suppress(RemoteFailure):
         await connection.call(
             lambda seq: messages.LastSessionInfoRequest(session_id, seq, partition)
@@ -169,9 +169,9 @@ async def _fence(connection: RpcConnection, partition: int, session_id: int) -> 
 
 
 async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[PartitionRescue]:
-    """Write the decided metadata; return the partitions whose metadata changed meanwhile.
+    """Write the decided metadata; return the partitions whose metadata changed since the plan.
 
-    Those partitions are not written.
+    The metadata of those partitions are not written.
     """
     changed = []
     for plan in plans:
@@ -202,7 +202,7 @@ def undecided(plans: list[PartitionRescue]) -> bool:
 def _reports(
     partition: int, maps: StorageMaps, replicas: Mapping[str, StorageReplicas]
 ) -> tuple[ReplicaReport, ...]:
-    """Return the reports of assigned replicas, and of those that a storage holds nevertheless."""
+    """Return the reports of the assigned replicas, and of replicas that are held unassigned."""
     assigned = set(maps.assignments.storages_of(partition))
     return tuple(
         ReplicaReport(s, found.held.get(partition), found.problem, assigned=s in assigned)

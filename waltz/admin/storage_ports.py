@@ -27,7 +27,7 @@ from waltz.protocol import storage as messages
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class PortProblems:
     """Why each of the two ports of a storage does not answer; None if that port answers."""
 
     storage_problem: str | None
@@ -36,24 +36,24 @@ class Ports:
 
 async def check_ports(
     maps: StorageMaps, tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
-) -> Mapping[str, Ports]:
+) -> Mapping[str, PortProblems]:
     """Open both ports of every storage in ZooKeeper's maps, concurrently."""
     cluster = params.key, params.num_partitions
     names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
 
-    async def check(storage: str) -> Ports:
+    async def check(storage: str) -> PortProblems:
         admin_port = maps.connections.admin_ports.get(storage)
         storage_problem = await _problem(
             lambda: RpcConnection.open_storage(split_address(storage), tls, cluster),
             timeout_seconds,
         )
         if admin_port is None:
-            return Ports(storage_problem, "ZooKeeper has no admin port of this storage")
+            return PortProblems(storage_problem, "ZooKeeper has no admin port of this storage")
         admin_problem = await _problem(
             lambda: RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster),
             timeout_seconds,
         )
-        return Ports(storage_problem, admin_problem)
+        return PortProblems(storage_problem, admin_problem)
 
     checked = await asyncio.gather(*(check(storage) for storage in names))
     return dict(zip(names, checked, strict=True))

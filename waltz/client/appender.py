@@ -51,7 +51,7 @@ class _Partition:
 class Appender:
     """The appends of one client id. A partition is mounted when it is first used.
 
-    This class implements `LinkUser`, and `Appending` of `waltz.client.core.metrics`.
+    This class implements `LinkUser`, and `AppendState` of `waltz.client.core.metrics`.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class Appender:
         return len(self._open_calls)
 
     def is_mounted(self, partition: int) -> bool:
-        """See Appending."""
+        """See AppendState."""
         state = self._partitions.get(partition)
         return state is not None and state.appends.mount.phase is Phase.MOUNTED
 
     def mark(self, partition: int) -> int:
-        """See Appending."""
+        """See AppendState."""
         state = self._partitions.get(partition)
         return NO_TRANSACTION if state is None else state.appends.mark
 
     def in_flight(self, partition: int) -> int:
-        """See Appending."""
+        """See AppendState."""
         state = self._partitions.get(partition)
         return 0 if state is None else state.in_flight.count
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from waltz.client.core.log_stream import LogStream
-from waltz.client.core.metrics import Appending, ClientMetrics
+from waltz.client.core.metrics import AppendState, ClientMetrics
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
 from waltz.client.deadlines import in_time
 from waltz.client.log_bulk import LogBulk
@@ -44,7 +44,7 @@ class LogClient(abc.ABC, Generic[DataT]):
     def __init__(
         self,
         options: ClientOptions,
-        appending: Appending,
+        appending: AppendState,
         *,
         cluster_name: str,
         num_partitions: int,

@@ -2,7 +2,7 @@
 
 An answer may be lost after ZooKeeper has executed the operation. A read is simply repeated. A write
 must not be repeated without a check: if ZooKeeper has executed the first compare-and-set, the
-second one fails with a version conflict, and the caller would believe that another process has
+second one fails with a version conflict, and the caller would assume that another process has
 written. After a lost answer, `compare_and_set` therefore first reads whether its write was executed
 (test_write_whose_answer_was_lost_succeeds).
 """

@@ -18,7 +18,7 @@ from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.rows import Columns
 from waltz.spark.core.write_options import WriteOptions
 from waltz.spark.log_reader import ClusterLocation
-from waltz.spark.writer import SESSION_CACHE, WriteTask, Written
+from waltz.spark.writer import SESSION_CACHE, WriteCounts, WriteTask
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -28,7 +28,7 @@ _BATCH_ID = "streaming.sql.batchId"
 class WrittenMessage(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed
     """The result of a task, for the driver."""
 
-    written: Written
+    written: WriteCounts
 
 
 class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed

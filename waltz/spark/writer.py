@@ -51,7 +51,7 @@ class WriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteCounts:
     """The number of a task's rows, and how many of them this attempt appended."""
 
     rows: int
@@ -99,7 +99,7 @@ class WriterSession:
         """Raise NoCluster if there is no cluster at the location."""
         self.run(Cluster(self._store, self.where.root).params())
 
-    def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> Written:
+    def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> WriteCounts:
         """Append the missing rows of a task's Arrow batches.
 
         Raises RowRefused, Superseded, WriteIsOver, waltz.WaltzError.
@@ -133,7 +133,7 @@ class Attempt:
     """One attempt at a task. A ``with`` block opens its client, and closes it at the end."""
 
     def __init__(self, session: WriterSession, task: WriteTask, columns: Columns) -> None:
-        self.written = Written(0, 0)
+        self.written = WriteCounts(0, 0)
         self._session = session
         self._task = task
         self._columns = columns
@@ -166,7 +166,7 @@ class Attempt:
                 self._session.run(self._append([partition]))
             self._buffered[partition].append(row)
             self._sizes[partition] += len(row.data)
-        self.written = Written(self.written.rows + batch.num_rows, self.written.appended)
+        self.written = WriteCounts(self.written.rows + batch.num_rows, self.written.appended)
 
     def flush(self) -> None:
         """Append all buffered rows."""
@@ -196,7 +196,7 @@ class Attempt:
             ]
             if done:
                 missing.appended(max(last for last, _ in done), (row for _, row in done))
-                self.written = Written(self.written.rows, self.written.appended + len(done))
+                self.written = WriteCounts(self.written.rows, self.written.appended + len(done))
             refused = [
                 row
                 for outcome, row in zip(outcomes, left, strict=True)

@@ -71,6 +71,7 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
         # defaults of the fields in it.
         result["default"] = _without_null(result["default"])
     if any("self.matches(" in each["rule"] for each in result.get(RULES_EXTENSION, ())):
+        # The rule replaces the pattern, because its message is clearer (`model.shape`).
         result.pop("pattern")
     if "description" in result:
         words = result["description"].split()

@@ -164,8 +164,8 @@ async def _read_incomplete(
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
     """Whether an incomplete cluster was complete before.
 
-    Then it has at least one of these, and the creation of a cluster makes none of them: other
-    znodes below its root, ids that were assigned, metadata of partitions.
+    A cluster that was complete normally has other znodes below its root, assigned ids, or metadata
+    of partitions. The creation of a cluster makes none of these.
     """
     paths = cluster.paths
     if {*(await store.children(paths.root)).names} - _CLUSTER_ZNODES:

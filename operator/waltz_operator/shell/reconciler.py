@@ -103,7 +103,12 @@ class Reconciler:
         except KubeError:
             raise
         except InvalidResource as invalid:
-            log.error("cluster %s/%s: %s", namespace, name, invalid)
+            log.error(
+                "cluster %s/%s: invalid resource, not reconciled until it is corrected: %s",
+                namespace,
+                name,
+                invalid,
+            )
             await self._report_failure(found, "InvalidResource", str(invalid))
             return ReconcileResult(IDLE_REQUEUE_SECONDS, ready=False)
         except Exception as problem:

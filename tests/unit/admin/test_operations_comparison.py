@@ -7,7 +7,7 @@ from zlib import crc32
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.admin.core.comparison import Compared, Comparison, RangeSum
+from waltz.admin.core.comparison import Comparison, ComparisonResult, RangeSum
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz_storage.core.log.segment_format import SegmentEncoder
 
@@ -31,7 +31,7 @@ class Replica:
 
 def compare(
     replicas: dict[str, Replica], last_id: int, *, first_id: int = 0, slice_ids: int = 7
-) -> tuple[Compared, int]:
+) -> tuple[ComparisonResult, int]:
     """Return the result, and the number of requests."""
     limits: dict[str, int | str] = dict.fromkeys(replicas, last_id)
     comparison = Comparison(limits, last_id, first_id=first_id, slice_ids=slice_ids)

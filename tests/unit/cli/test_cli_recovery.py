@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waltz.cli.running import Failed
-from waltz.cli.storage.orders import Recovered, recover_each
+from waltz.cli.storage.orders import RecoveryResult, recover_each
 
 
 async def test_partition_that_fails_does_not_stop_recovery_of_others() -> None:
@@ -16,5 +16,5 @@ async def test_partition_that_fails_does_not_stop_recovery_of_others() -> None:
         return 3
 
     recovered = await recover_each((0, 1, 2), recover)
-    assert recovered == Recovered(6, {1: "no healthy replica to copy from"})
+    assert recovered == RecoveryResult(6, {1: "no healthy replica to copy from"})
     assert tried == [0, 1, 2]

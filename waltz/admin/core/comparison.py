@@ -55,7 +55,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparisonResult:
     """The result of a comparison up to ``last_id``.
 
     ``ends`` maps the storage of each replica that ends before ``last_id`` to the replica's last id.
@@ -124,9 +124,9 @@ class Comparison:
         return None if finished or len(self._limits) < 2 else (self._next_id, self._range_end)
 
     @property
-    def result(self) -> Compared:
+    def result(self) -> ComparisonResult:
         """The result so far."""
-        return Compared(self._last_id, self._difference, self._ends, self._problems)
+        return ComparisonResult(self._last_id, self._difference, self._ends, self._problems)
 
     def add_sums(self, answers: Mapping[str, RangeSum | str]) -> None:
         """Add the answers for `next_range`: each storage's checksum, or why it sent none."""

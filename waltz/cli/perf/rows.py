@@ -35,7 +35,7 @@ class Appended(Throughput):
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class ValidationResult:
     """The outcome of checking order and locks.
 
     ``transactions`` counts the checked transactions, ``others`` those of other producers.
@@ -86,7 +86,7 @@ def consumed(transactions: int, num_bytes: int, seconds: float) -> Shown:
 def validated(found: Mapping[int, Validation], seconds: float) -> Shown:
     """Return the result shown for the checked transactions of all partitions."""
     problems = tuple(problem for each in found.values() for problem in each.problems)
-    result = Validated(
+    result = ValidationResult(
         not problems,
         sum(each.checked for each in found.values()),
         sum(each.others for each in found.values()),

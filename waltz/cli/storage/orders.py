@@ -59,7 +59,7 @@ async def perform(where: Target, order: Order, *, max_stall: float, dry_run: boo
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveryResult:
     """The number of steps of all recoveries, and for each partition that failed the reason."""
 
     steps: int
@@ -68,7 +68,7 @@ class Recovered:
 
 async def recover_each(
     partitions: Iterable[int], recover: Callable[[int], Awaitable[int]]
-) -> Recovered:
+) -> RecoveryResult:
     """Call ``recover`` for each partition; it returns the number of its steps, or raises Failed.
 
     A partition that fails does not keep the others from being recovered: each replica that is
@@ -80,7 +80,7 @@ async def recover_each(
             steps += await recover(partition)
         except Failed as problem:
             failures[partition] = str(problem)
-    return Recovered(steps, failures)
+    return RecoveryResult(steps, failures)
 
 
 def direct_executor(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from waltz.admin import (
-    Compared,
+    ComparisonResult,
     Move,
     Order,
     ReplicaRecovery,
@@ -31,7 +31,7 @@ from waltz.cli.options import (
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import Failed, opened, run
-from waltz.cli.storage.orders import Recovered, perform, recover_each
+from waltz.cli.storage.orders import RecoveryResult, perform, recover_each
 from waltz.cli.storage.rows import compared
 from waltz.metadata.cluster import Cluster
 
@@ -154,7 +154,7 @@ def recover_command(
     """
     where, wanted = target(context), partitions_of(partitions)
 
-    async def recover() -> Recovered:
+    async def recover() -> RecoveryResult:
         chosen = wanted if wanted is not None else await _assigned(where, destination)
         return await recover_each(
             chosen,
@@ -207,7 +207,7 @@ def compare_command(
     """
     where, wanted = target(context), partitions_of(partitions)
 
-    async def compare() -> dict[int, Compared]:
+    async def compare() -> dict[int, ComparisonResult]:
         async with opened(where) as cluster:
             count = (await cluster.params()).num_partitions
             results = {}
@@ -221,7 +221,7 @@ def compare_command(
         raise typer.Exit(1)
 
 
-async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:
+async def _compare(cluster: Cluster, where: Target, partition: int) -> ComparisonResult:
     with progress_towards(f"partition {partition}") as advance:
         try:
             return await compare_replicas(

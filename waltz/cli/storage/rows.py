@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from waltz.admin import Compared, HeldPartition, Ports
+from waltz.admin import ComparisonResult, HeldPartition, PortProblems
 from waltz.admin.core.sample import damaged_records
 from waltz.cli.rows import Shown, blank, column, listing, nested, record
 from waltz.client.core.ranges import format_partitions
@@ -150,7 +150,7 @@ def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
     return listing("Storages", ListedStorage, found)
 
 
-def ports(found: Mapping[str, Ports]) -> Shown:
+def ports(found: Mapping[str, PortProblems]) -> Shown:
     """Return the result shown for the check of the ports of storages."""
     states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
     return listing("Ports", PortState, states)
@@ -166,7 +166,7 @@ def synced(changes: Mapping[str, SyncedStorage]) -> Shown:
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 
-def compared(found: Mapping[int, Compared]) -> Shown:
+def compared(found: Mapping[int, ComparisonResult]) -> Shown:
     """Return the result shown for comparisons, by partition."""
     results = []
     for partition, each in found.items():

@@ -39,8 +39,8 @@ class PartitionMetrics:
     appends: Timer = field(default_factory=Timer)
 
 
-class Appending(Protocol):
-    """The component of a client that appends, as the source of metrics."""
+class AppendState(Protocol):
+    """The state of a client's appends, from which the gauges are read."""
 
     def is_mounted(self, partition: int) -> bool:
         """Return whether the partition is mounted, so that appends can be sent."""
@@ -59,11 +59,9 @@ class ClientMetrics:
     with metrics of its own can copy these values.
     """
 
-    def __init__(
-        self, cluster_name: str, client_id: int, appending: Appending, clock: Clock
-    ) -> None:
+    def __init__(self, cluster_name: str, client_id: int, state: AppendState, clock: Clock) -> None:
         self.json = JsonMetrics(clock)
-        self._appending = appending
+        self._state = state
         self._partitions: dict[int, PartitionMetrics] = {}
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
             ("cluster-name", lambda: cluster_name),
@@ -83,11 +81,11 @@ class ClientMetrics:
         return metrics
 
     def _add_group(self, partition: int, metrics: PartitionMetrics) -> None:
-        group, json, appending = partition_group(partition), self.json, self._appending
+        group, json, state = partition_group(partition), self.json, self._state
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
-            ("is-mounted", lambda: appending.is_mounted(partition)),
-            ("high-water-mark", lambda: appending.mark(partition)),
-            ("num-registered-transactions", lambda: appending.in_flight(partition)),
+            ("is-mounted", lambda: state.is_mounted(partition)),
+            ("high-water-mark", lambda: state.mark(partition)),
+            ("num-registered-transactions", lambda: state.in_flight(partition)),
         )
         meters: Iterable[tuple[str, Callable[[], int]]] = (
             ("lock-failure", lambda: metrics.lock_failures),

@@ -121,7 +121,7 @@ class SentAppends:
             self._settle(Settled(sent.token, Outcome.ABSENT))
 
     def refuse(self, seq: int, conflict: int) -> None:
-        """Record that the server refused the append ``seq``, because ``conflict`` took a lock."""
+        """Record that the server refused ``seq``, because transaction ``conflict`` took a lock."""
         sent = self.in_doubt.pop(seq, None)
         if sent is not None:
             self._refused.append(_RefusedAppend(sent.token, conflict))

@@ -71,7 +71,7 @@ class DataclassSerializer(Generic[T]):
     """Encodes instances of one dataclass as JSON objects.
 
     The fields must have JSON types: text, numbers, booleans, None, lists and dictionaries. A field
-    with a default may be added later: transactions from before then have the default. An unknown
+    with a default may be added later: older transactions then have the default. An unknown
     field in the data raises an error; if it were ignored, its value would be lost.
     """
 

@@ -11,6 +11,8 @@ from waltz_operator.core.resources import TlsMode, WaltzCluster
 from waltz_operator.core.resources.parts import Resources, Scheduling, Volume
 
 USER = 1000
+"""The id of the user and of the group that run every container."""
+
 _TLS_FOLDER = "/etc/waltz/tls"
 
 LOCKED_DOWN = {
@@ -21,6 +23,7 @@ LOCKED_DOWN = {
 """The security context of every container."""
 
 SCRATCH = {"name": "tmp", "mountPath": "/tmp"}
+"""The mount of an empty directory for temporary files: other directories are read-only."""
 
 
 def pod_template(

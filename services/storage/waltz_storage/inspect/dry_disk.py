@@ -65,7 +65,7 @@ class Change:
     size_before: int | None
     size_after: int | None
     rewritten: bool
-    """Whether bytes would change that the file has before and after."""
+    """Whether a byte would change that the file has both before and after the start."""
 
     @property
     def kind(self) -> ChangeKind:
@@ -96,7 +96,7 @@ class DryDisk:
         """Return whether a file or directory of this name exists. Raises OSError."""
         known = self._files.get(path)
         if known is not None:
-            return known.there
+            return known.exists
         return path in self._directories or _exists(self._root / path)
 
     def names(self, directory: str) -> list[str]:
@@ -104,7 +104,7 @@ class DryDisk:
         found = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
         for path, content in self._files.items():
             parent, _, name = path.rpartition("/")
-            if parent == directory and content.there:
+            if parent == directory and content.exists:
                 found.add(name)
             elif parent == directory:
                 found.discard(name)
@@ -117,7 +117,7 @@ class DryDisk:
     def open(self, path: str) -> DiskFile:
         """Open an existing file. Raises OSError."""
         content = self._content(path)
-        if not content.there:
+        if not content.exists:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         content.check_readable()
         return _DryFile(content)
@@ -125,7 +125,7 @@ class DryDisk:
     def create(self, path: str) -> DiskFile:
         """Create or open a file."""
         content = self._content(path)
-        content.there = True
+        content.exists = True
         return _DryFile(content)
 
     def rename(self, old: str, new: str) -> None:
@@ -133,11 +133,11 @@ class DryDisk:
         moved = self._content(old)
         target = self._content(new)
         target.replace(moved.read(0, moved.size))
-        moved.there = False
+        moved.exists = False
 
     def remove(self, path: str) -> None:
         """Remove a file in memory."""
-        self._content(path).there = False
+        self._content(path).exists = False
 
     def flush_directory(self, path: str) -> None:
         """Do nothing: no change is kept."""
@@ -168,7 +168,7 @@ class _Content:
         self._real = real
         self._before = None if real is None else real.stat().st_size
         self._changed: bytearray | None = None
-        self.there = real is not None
+        self.exists = real is not None
         """Whether the file exists, after the changes so far."""
         self.size = self._before or 0
 
@@ -203,11 +203,11 @@ class _Content:
     def replace(self, content: bytes) -> None:
         """Replace the whole content, also of a file that does not exist."""
         self._changed = bytearray(content)
-        self.size, self.there = len(content), True
+        self.size, self.exists = len(content), True
 
     def change(self, path: str) -> Change | None:
         """Return how the file would change, None if it would stay as it is."""
-        after = self.size if self.there else None
+        after = self.size if self.exists else None
         common = min(self._before or 0, after or 0)
         rewritten = self._changed is not None and self._differs(common)
         if after == self._before and not rewritten:

@@ -71,7 +71,7 @@ class SegmentReport:
     flaws: tuple[Flaw, ...]
 
 
-class Windowed:
+class ReadAheadSource:
     """A byte source that reads ahead: records are small, and each read of a file costs time."""
 
     def __init__(self, source: ByteSource) -> None:

@@ -17,10 +17,10 @@ from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.places import CannotInspect, Place, segment_path, segments
 from waltz_storage.inspect.segment_check import (
     Flaw,
+    ReadAheadSource,
     SegmentReport,
     Stored,
     Tail,
-    Windowed,
     check_segment,
     records_and_flaws,
     whole_records,
@@ -47,10 +47,10 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
             try:
                 index = stack.enter_context(ReadOnlyFile(index_path))
             except FileNotFoundError:
-                report = check_segment(Windowed(data), None, first_id)
+                report = check_segment(ReadAheadSource(data), None, first_id)
                 missing = Flaw(first_id, 0, f"there is no {index_path.name}")
                 return replace(report, flaws=(missing, *report.flaws))
-            return check_segment(Windowed(data), index, first_id)
+            return check_segment(ReadAheadSource(data), index, first_id)
     except OSError as problem:
         failed = problem.filename or path  # An error of reading names no file.
         raise CannotInspect(f"cannot read {failed}: {problem.strerror}") from problem
@@ -62,7 +62,7 @@ def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[St
     Raises OSError.
     """
     with ReadOnlyFile(segment_path(root, partition, first_id)) as file:
-        yield from whole_records(Windowed(file), first_id)
+        yield from whole_records(ReadAheadSource(file), first_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
             yield Gap(f"transactions from {expected} on are missing before {path.name}")
         read_header(place.root, partition, first_id)  # Raises CannotInspect if it is damaged.
         with ExitStack() as stack:
-            data = Windowed(stack.enter_context(ReadOnlyFile(path)))
+            data = ReadAheadSource(stack.enter_context(ReadOnlyFile(path)))
             index_path = path.with_suffix(INDEX_SUFFIX)
             index = stack.enter_context(ReadOnlyFile(index_path)) if index_path.exists() else None
             expected = first_id

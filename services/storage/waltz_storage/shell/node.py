@@ -149,7 +149,7 @@ class StorageNode:
         if directory.unmarked:
             log.warning(
                 "no flushed marks for partitions %s: Waltz 0.13.2 used this directory last, or %s "
-                "was lost; the marks are written anew. An invalid record at the end of these logs "
+                "was lost; the marks are written again. An invalid record at the end of these logs "
                 "was taken for an interrupted write: compare the replicas with waltz storage "
                 "compare",
                 ", ".join(map(str, directory.unmarked)),

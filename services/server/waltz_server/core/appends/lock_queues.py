@@ -118,7 +118,7 @@ class LockQueues(Generic[Item]):
                 del queue_of[key]
 
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
-        """Remove and return the items for which ``stays`` is false; queue all others anew."""
+        """Remove and return the items for which ``stays`` is false; queue all others again."""
         waiters = list(self._all.values())
         for emptied in (self._all, self._clients, self._locks, self._due, self._parked):
             emptied.clear()

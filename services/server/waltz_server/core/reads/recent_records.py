@@ -17,7 +17,7 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 28
 """Position of the data length in an encoded record."""
 _COMPACT_AT = 1024
-"""When so many dropped entries have gathered in the lists, they are removed from the lists."""
+"""The number of dropped entries at which they are removed from the lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,10 @@ class RecentRecords:
         self._bytes = 0
         self._first_ids: list[int] = []
         self._batches: list[RecordBatch] = []
-        self._gone = 0
+        self._dropped = 0
         """Number of dropped entries, which are at the beginning of both lists."""
         self._next_id: int | None = None
+        """The id after the last record; None before the first call of `put`."""
 
     def put(self, first_id: int, batch: RecordBatch) -> None:
         """Keep ``batch``. If it does not follow the last batch, drop all other batches first.
@@ -78,23 +79,23 @@ class RecentRecords:
         """
         if first_id != self._next_id:
             self._first_ids, self._batches = [], []
-            self._gone = self._bytes = 0
+            self._dropped = self._bytes = 0
         self._next_id = first_id + batch.count
         self._first_ids.append(first_id)
         self._batches.append(batch)
         self._bytes += len(batch.wire)
         while self._bytes > self._capacity:
-            self._bytes -= len(self._batches[self._gone].wire)
-            self._batches[self._gone] = EMPTY_BATCH
-            self._gone += 1
-        if self._gone >= _COMPACT_AT:
-            del self._first_ids[: self._gone], self._batches[: self._gone]
-            self._gone = 0
+            self._bytes -= len(self._batches[self._dropped].wire)
+            self._batches[self._dropped] = EMPTY_BATCH
+            self._dropped += 1
+        if self._dropped >= _COMPACT_AT:
+            del self._first_ids[: self._dropped], self._batches[: self._dropped]
+            self._dropped = 0
 
     def batch_with(self, transaction_id: int) -> RecordBatch | None:
         """Return the batch that contains a transaction, None if that batch is not kept."""
-        at = bisect_right(self._first_ids, transaction_id, self._gone) - 1
-        if at < self._gone or self._next_id is None or transaction_id >= self._next_id:
+        at = bisect_right(self._first_ids, transaction_id, self._dropped) - 1
+        if at < self._dropped or self._next_id is None or transaction_id >= self._next_id:
             return None
         return self._batches[at]
 
@@ -103,8 +104,8 @@ class RecentRecords:
 
         The first record may be larger than the bound in bytes.
         """
-        at = bisect_right(self._first_ids, first_id, self._gone) - 1
-        if at < self._gone or self._next_id is None or first_id >= self._next_id:
+        at = bisect_right(self._first_ids, first_id, self._dropped) - 1
+        if at < self._dropped or self._next_id is None or first_id >= self._next_id:
             return None
         skip = first_id - self._first_ids[at]
         found = [records_within(self._batches[at], skip, bounds, at_least_one=True)]

@@ -4,7 +4,7 @@ The store begins each session with a compare-and-set of the partition's metadata
 appends that a broken session left in doubt, and decides when a failed replica may take part again
 (spec/behaviour.md sections 5 to 7; spec/zookeeper.md section 6).
 
-The compare-and-set makes a session exclusive: of two servers that both believe to own the
+The compare-and-set makes a session exclusive: if two servers each assume that they own the
 partition, only one writes the next session id, and a storage refuses appends of all sessions but
 the highest one that has contacted it.
 """

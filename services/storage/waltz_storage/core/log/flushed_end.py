@@ -33,7 +33,7 @@ class KnownLog:
     """What is known about a log before its files are opened.
 
     ``flushed`` is its flushed mark, None if the mark is not known. If ``has_files``, the log had
-    files: a log without files is damaged, and is not made anew.
+    files: a log without files is damaged, and no new files are made.
     """
 
     local_low_water_mark: int = NO_TRANSACTION

@@ -36,10 +36,10 @@ from waltz_storage.core.log.segment_format import (
     long_record_is_valid,
 )
 
+# The positions of the fields in a file's header.
 _KEY_AT = 12
 _PARTITION_AT = 28
 _FIRST_ID_AT = 32
-"""Positions of the fields in a file's header."""
 
 _WINDOW_BYTES = 1 << 20
 _WINDOW_ENTRIES = _WINDOW_BYTES // ENTRY_BYTES

@@ -294,8 +294,8 @@ class PartitionLog:
         with changing(f"truncation of the log of partition {self.identity.partition}"):
             end = self._cut_offset(last_id)
             left = self.end_at(last_id)
-        # Before the cut: a crash in between leaves a log that is longer than its mark. After the
-        # cut, a crash would leave a shorter one, which is damage.
+        # The mark is lowered before the cut: a crash in between leaves a log that is longer than
+        # its mark. In the opposite order, a crash would leave a shorter log, which is damage.
         self._mark.lower_to(left)
         segments.removals += 1
         while segments.sealed and last_id + 1 < segments.tail.first_id:

@@ -4,7 +4,7 @@ A log is not cut below its low-water mark: see `check_truncation`.
 
 The *fence* is the highest of these session ids: the id in the control file, and the ids of all
 requests since the partition was opened, except reads of committed records. Requests of a lower
-session are refused: two servers that both believe they own the partition must not both write to it.
+session are refused: if two servers each assume that they own the partition, only one may write.
 Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
