@@ -90,7 +90,7 @@ def desired(case: str) -> DesiredCluster:
 def manifests(case: str) -> list[Manifest]:
     wanted = desired(case)
     cluster = wanted.cluster
-    found = [*server_objects(cluster), server_deployment(cluster), *budgets(cluster)]
+    found = [*server_objects(cluster), server_deployment(cluster), *budgets(cluster, 1)]
     found += network_policies(cluster, wanted.own_pools, "waltz-system")
     found += certificate_requests(cluster)
     for pool in wanted.own_pools:
@@ -187,16 +187,18 @@ def test_volumes_of_a_storage_are_mounted_at_its_directories() -> None:
 
 
 def test_disruption_budgets_leave_quorums() -> None:
-    allowed = {each.key.name: each.body["spec"]["maxUnavailable"] for each in budgets_of(pools=3)}
-    assert allowed == {"log-storage": 1, "log-server": 1, "log-zookeeper": 1}
-    assert {each.key.name for each in budgets_of(pools=1)} == {"log-server", "log-zookeeper"}
-    (storage,) = (each for each in budgets_of(pools=5) if each.key.name == "log-storage")
-    assert storage.body["spec"]["maxUnavailable"] == 2
+    for storages in (0, 1, 2):
+        allowed = allowed_evictions(pools=3, storages=storages)
+        assert allowed == {"log-storage": storages, "log-server": 1, "log-zookeeper": 1}
+    assert allowed_evictions(pools=1, storages=0).keys() == {"log-server", "log-zookeeper"}
+    alone = {"servers": {"replicas": 1}, "zookeeper": {"managed": {"members": 1}}}
+    assert allowed_evictions(pools=3, storages=1, **alone) == {"log-storage": 1}
 
 
-def budgets_of(pools: int) -> tuple[Manifest, ...]:
-    resource = cluster_resource(pools=[f"p{i}" for i in range(pools)])
-    return budgets(WaltzCluster.model_validate(resource))
+def allowed_evictions(pools: int, storages: int, **spec: Any) -> dict[str, int]:
+    resource = cluster_resource(pools=[f"p{i}" for i in range(pools)], **spec)
+    found = budgets(WaltzCluster.model_validate(resource), storages)
+    return {each.key.name: each.body["spec"]["maxUnavailable"] for each in found}
 
 
 def test_object_with_added_defaults_and_respelled_quantities_matches() -> None:

@@ -1,4 +1,4 @@
-"""Protection of a cluster's pods: disruption budgets by quorum, network policies. Pure."""
+"""Protection of a cluster's pods: disruption budgets, network policies. Pure."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from waltz_operator.core.objects.manifest import Manifest, manifest
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
-def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
+def budgets(cluster: WaltzCluster, storages: int) -> tuple[Manifest, ...]:
     """Return the disruption budgets: how many pods of each component may be evicted at once.
 
-    Every pool has one replica of each partition. So if N pools can be lost without losing a quorum,
-    N storages may be evicted: more evictions would stop appends during a drain of nodes
-    (test_disruption_budgets_leave_quorums). With a single pool, every eviction interrupts appends.
-    Then no budget is created, because a budget of 0 would block every drain.
+    ``storages`` is the number of storages that may be away now: with more evictions a partition
+    could lose its quorum during a drain of nodes (tests/unit/operator/test_operator_disruption.py).
+    With a single pool, every eviction interrupts appends. Then the storages have no budget, because
+    a budget that is always 0 would block every drain.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
-    pools = len(spec.pools)
-    allowed = {Component.STORAGE: pools - quorum(pools)}
+    allowed = {}
+    if len(spec.pools) > 1:
+        allowed[Component.STORAGE] = storages
     if spec.servers.replicas > 1:
         allowed[Component.SERVER] = 1
-    if managed is not None:
+    if managed is not None and managed.members > 1:
         allowed[Component.ZOOKEEPER] = managed.members - quorum(managed.members)
-    return tuple(
-        _budget(cluster, component, count) for component, count in allowed.items() if count > 0
-    )
+    return tuple(_budget(cluster, component, count) for component, count in allowed.items())
 
 
 def network_policies(

@@ -19,6 +19,10 @@ of the partition's last session returns. Such a change is one write and the last
 next change waits until all replicas have caught up
 (tests/unit/operator/test_operator_plan_quorum.py).
 
+*Disruption.* The disruption budget of the storages allows no eviction unless every replica of every
+partition is healthy, and never an eviction that costs a partition its quorum (`core.disruption`,
+tests/unit/operator/test_operator_disruption.py).
+
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted
 only if they were never used or if the cluster's deletion requires it. Once the cluster exists, an

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
+from waltz_operator.core.disruption import storages_that_may_be_away
 from waltz_operator.core.objects import (
     Manifest,
     ObjectKey,
@@ -115,7 +116,7 @@ def _unconditional_objects(
     """Yield the objects that are created without any precondition."""
     cluster = desired.cluster
     yield from server_objects(cluster)
-    yield from budgets(cluster)
+    yield from budgets(cluster, _evictable_storages(desired, observed))
     yield from network_policies(cluster, desired.own_pools, desired.operator_namespace)
     yield from certificate_requests(cluster)
     for pool in desired.own_pools:
@@ -125,6 +126,18 @@ def _unconditional_objects(
         yield from zookeeper_objects(cluster)
         yield zookeeper_switch(cluster, may_found=_may_found_ensemble(desired, observed))
         yield zookeeper_set(cluster, managed)
+
+
+def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> int:
+    """Return how many storages may be evicted at once: 0 while the replicas are not observed.
+
+    Replicas of another cluster at the same root say nothing about this cluster's storages.
+    """
+    match observed.metadata:
+        case Present() as present if present.key == desired.key:
+            return storages_that_may_be_away(present)
+        case _:
+            return 0
 
 
 def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:

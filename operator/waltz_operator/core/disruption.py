@@ -1,0 +1,53 @@
+"""Decide which storages may be away now without harm to a partition. Pure.
+
+The disruption budget of the storages follows from this decision. Every other step that makes a
+storage unavailable on purpose must use it, too, so that two decisions never contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from waltz.admin.core.replicas import (
+    PartitionView,
+    first_unhealthy_reason,
+    quorum,
+    session_opens,
+)
+from waltz_operator.core.observed import Present
+
+
+def may_be_away(present: Present, storages: Set[str]) -> bool:
+    """Whether all ``storages`` may be away now, at the same time.
+
+    They may if every replica of every partition is healthy, and if a new session of each partition
+    opens without them. While any replica is unhealthy, no storage may be away: that replica may
+    lack transactions, so a healthy one that is taken away could leave a partition without a quorum.
+    """
+    views = present.replicas.partitions.values()
+    return all(
+        first_unhealthy_reason(present.replicas, view, view.replicas) is None
+        and session_opens(view.replicas - storages, view.replicas, view.session_replicas)
+        for view in views
+    )
+
+
+def storages_that_may_be_away(present: Present) -> int:
+    """Return how many storages may be away at the same time, whichever storages they are.
+
+    A storage has at most one replica of a partition, so each storage that is away takes at most one
+    replica from a partition. The existing replicas count, not the pools that the spec names: a pool
+    that was added has no replicas at first (test_budget_counts_existing_copies).
+    """
+    if not may_be_away(present, frozenset()):
+        return 0
+    return min((_spare_replicas(view) for view in present.replicas.partitions.values()), default=0)
+
+
+def _spare_replicas(view: PartitionView) -> int:
+    """Return how many healthy replicas a partition can lose and still open a new session."""
+    assigned, last = len(view.replicas), len(view.session_replicas)
+    in_both = len(view.replicas & view.session_replicas)
+    spare = min(assigned - quorum(assigned), in_both - quorum(last))
+    assert spare >= 0, f"partition {view.partition} is healthy, but has no quorum"
+    return spare
