@@ -23,6 +23,7 @@ from waltz_operator.core.disruption import may_be_away, storages_that_may_be_awa
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import Present
 from waltz_operator.core.planning import plan
+from waltz_operator.core.steps import ApplyObject
 
 _STORAGES = tuple("abcde")
 _SESSION = 7
@@ -197,6 +198,17 @@ def test_budget_becomes_zero_when_replicas_are_away_or_unknown(
     assert next_budget(world) == 1
     damage(world)
     assert next_budget(world) == 0
+
+
+def test_cluster_is_not_healthy_before_its_budget_allows_evictions() -> None:
+    """Otherwise a drain that begins when the cluster is Healthy would be refused at first."""
+    world = started("abc")
+    world.objects[_BUDGET]["spec"]["maxUnavailable"] = 0
+    decided = plan(world.desired(), world.observed())
+    assert decided.waits == (f"{_BUDGET} still allows 0 evictions, not 1",)
+    assert [type(step) for step in decided.steps] == [ApplyObject]
+    assert next_budget(world) == 1
+    assert plan(world.desired(), world.observed()).done
 
 
 def test_budget_counts_existing_copies() -> None:

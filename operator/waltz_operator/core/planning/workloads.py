@@ -72,6 +72,7 @@ def plan_workloads(
     secured = tls == EMPTY_PLAN
     wanted_objects = tuple(_unconditional_objects(desired, observed))
     result = _apply(desired, observed, wanted_objects) + tls
+    result += _await_budgets(observed, wanted_objects)
     result += _prune(desired, observed, {each.key for each in wanted_objects})
     for pool in desired.own_pools:
         found = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
@@ -280,6 +281,23 @@ def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:
     if ready >= count:
         return EMPTY_PLAN
     return wait(f"{wanted.key} has {ready} of {count} pods ready")
+
+
+def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]) -> ClusterPlan:
+    """Return a wait for disruption budgets that follow the health of replicas with this plan.
+
+    Without the wait the cluster would be Healthy one reconcile before its pods may be evicted.
+    """
+    result = EMPTY_PLAN
+    for wanted in wanted_objects:
+        live = observed.objects.get(wanted.key)
+        if wanted.key.kind != "PodDisruptionBudget" or live is None:
+            continue
+        allowed = wanted.body["spec"]["maxUnavailable"]
+        found = (live.get("spec") or {}).get("maxUnavailable")
+        if found != allowed:
+            result += wait(f"{wanted.key} still allows {found} evictions, not {allowed}")
+    return result
 
 
 def _name(pool: StoragePool) -> str:
