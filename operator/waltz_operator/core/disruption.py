@@ -45,9 +45,11 @@ def storages_that_may_be_away(present: Present) -> int:
 
 
 def _spare_replicas(view: PartitionView) -> int:
-    """Return how many healthy replicas a partition can lose and still open a new session."""
-    assigned, last = len(view.replicas), len(view.session_replicas)
-    in_both = len(view.replicas & view.session_replicas)
-    spare = min(assigned - quorum(assigned), in_both - quorum(last))
-    assert spare >= 0, f"partition {view.partition} is healthy, but has no quorum"
-    return spare
+    """Return how many healthy replicas a partition can lose and still open a new session.
+
+    Healthy replicas are in the last session. So the quorum of the last session is at least as large
+    as that of the assigned replicas, and a session opens with it.
+    """
+    last = view.session_replicas
+    assert view.replicas <= last, f"partition {view.partition}: a healthy replica has no session"
+    return len(view.replicas) - quorum(len(last))
