@@ -140,16 +140,12 @@ def _simulate(seeds: Seeds) -> Caught | None:
 
 
 def _simulate_orders(kind: str, lost: bool, count: int) -> Caught | None:
-    from tests.sim.guarantees import Violation
     from tests.sim.ordered_run import OrderedRun
 
     for seed in range(count):
-        try:
-            OrderedRun(seed, kind, lost=lost).run()
-        except Violation as broken:
-            return Caught(broken.guarantee.name, f"{kind}, seed {seed}: {broken}")
-        except AssertionError as broken:
-            return Caught("assertion", f"{kind}, seed {seed}: {broken!r}")
+        result = OrderedRun(seed, kind, lost=lost).result()
+        if result.guarantee is not None:
+            return Caught(result.guarantee.name, f"{kind}, {result.broken}".replace("\n", " "))
     return None
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from random import Random
 
 from tests.sim.clock import Clock
@@ -16,8 +14,8 @@ from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
 from tests.sim.network import Network
 from tests.sim.partition_run import PartitionRun
+from tests.sim.sim_cluster import NOTED, Result
 from tests.sim.storage_node import StorageNode
-from waltz_server.core.replication.replica_roles import RecoveryCase
 
 APPENDS = 1000
 FAULTS = 6
@@ -27,35 +25,6 @@ STUCK_EVENT_SECONDS = 120
 """Of real time; a run takes less than a second. Beyond it, one event never ends."""
 
 SEGMENT_BYTES = (6_000, 24_000)
-
-NOTED = (
-    {
-        "ended: checkpoint": "server: checkpoint",
-        "ended: the replica assignment changed": "server: replica assignment changed",
-        "ended: to readmit": "server: a replica rejoined a session",
-        "did not open": "server: session did not open",
-        "is over": "server: generation refused",
-        "appends in doubt": "server: appends were in doubt until the next session",
-        "catches up": "server: a replica caught up by copying",
-    }
-    | {case.value: f"recovery: {case.value}" for case in RecoveryCase}
-    | {"undecidable": "recovery: the vote was undecidable for a while"}
-)
-"""Phrases in the log lines of servers, and the counter that each one raises."""
-
-
-@dataclass(slots=True)
-class Result:
-    """The result of a run. ``guarantee`` is the violated one, and ``broken`` says how."""
-
-    seed: int
-    committed: int
-    faults: int
-    events: int
-    seconds: float
-    counters: Counter[str] = field(default_factory=Counter)
-    guarantee: Guarantee | None = None
-    broken: str | None = None
 
 
 class ClusterRun:
@@ -123,7 +92,6 @@ class ClusterRun:
             self.seed,
             self.committed,
             self.history.faults,
-            self.clock.events,
             self.clock.now,
             self.history.counters,
         )
@@ -196,7 +164,6 @@ def run_seed(seed: int, *, rot: bool = False) -> Result:
             seed,
             run.committed,
             run.history.faults,
-            run.clock.events,
             run.clock.now,
             run.history.counters,
             violation.guarantee,

@@ -24,6 +24,8 @@ class PartitionView:
         self.owner_id = 0
         self.generation = -1
         self.replicas: tuple[str, ...] = ()
+        self.former_replicas: list[tuple[str, ...]] = []
+        """Replicas that were assigned a short time ago: a server may be about to read them."""
 
 
 class ClusterView:
@@ -34,6 +36,9 @@ class ClusterView:
         self._paths = paths = Paths(root)
         self._partition_paths = {paths.partition(view.partition): view for view in self.partitions}
         self._history = history
+        self.follows_assignment = False
+        """Whether each write of the assignment changes the replicas of the partitions. Otherwise
+        the first write does, and the faults set the replicas when they decide about a change."""
 
     def is_metadata(self, path: str) -> bool:
         """Whether ``path`` is the metadata of a partition."""
@@ -51,8 +56,8 @@ class ClusterView:
         elif path == self._paths.assignment:
             assignments = ReplicaAssignments.decode(data)
             for each in self.partitions:
-                # Later changes are those of the faults, which set the replicas when they decide.
-                each.replicas = each.replicas or assignments.storages_of(each.partition)
+                if self.follows_assignment or not each.replicas:
+                    each.replicas = tuple(assignments.storages_of(each.partition))
 
     def _note_metadata(self, view: PartitionView, value: PartitionMetadata) -> None:
         if value.session_id < view.value.session_id:

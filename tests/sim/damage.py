@@ -25,6 +25,9 @@ class Damageable(Protocol):
     def metadata(self) -> Assigned:
         """The partition's metadata."""
 
+    def known_assignments(self) -> list[set[str]]:
+        """Return the assigned replicas by which a server may still begin a session."""
+
 
 class Breakable(Protocol):
     """A storage whose disk can be damaged."""
@@ -67,11 +70,16 @@ class Damage:
     def intact(self, partition: Damageable, assigned: set[str], *, also: str = "") -> bool:
         """Whether enough intact replicas would stay if ``assigned`` were a partition's replicas.
 
-        A quorum is needed of the replicas assigned now, and of those that the metadata names; a
-        replica that is not in ``assigned`` does not count. ``also`` counts as damaged.
+        A quorum is needed of the replicas assigned now, of those that the metadata names, and of
+        those that a server may still make the metadata name; a replica that is not in ``assigned``
+        does not count. ``also`` counts as damaged.
         """
         damaged = self._forgetful | self._rotten | {also}
-        groups = (set(partition.metadata.value.replicas), set(partition.metadata.replicas))
+        groups = (
+            set(partition.metadata.value.replicas),
+            set(partition.metadata.replicas),
+            *partition.known_assignments(),
+        )
         return all(
             not group or len((group & assigned) - damaged) >= len(group) // 2 + 1
             for group in groups

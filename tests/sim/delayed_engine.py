@@ -32,6 +32,9 @@ class Machine(Protocol):
     def later(self, seconds: float, work: Callable[[], None]) -> None:
         """Do ``work`` after ``seconds``, unless the process has ended by then."""
 
+    def flushes_marks(self) -> bool:
+        """Whether the flushed marks are made durable after this round."""
+
     def arrived(self, request: Any) -> None:
         """Note a request that has arrived."""
 
@@ -112,6 +115,8 @@ class DelayedEngine(EventLoopEngine):
 
     def _settle_part(self, part: RoundPart) -> None:
         self._complete(self.engine.settle(part, self._clock()))
+        if self._machine.flushes_marks():
+            self._later(TASK_SECONDS, self.engine.directory.flush_marks)
 
     def _complete(self, done: Done) -> None:
         self._post(done.answers)

@@ -16,8 +16,6 @@ from waltz_server.core.partition import PartitionSettings
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.partition_log import PartitionLog
 
-APPENDERS = 3
-
 
 class NodesPartition:
     """The clients of one partition, its replicas and its server."""
@@ -40,10 +38,10 @@ class NodesPartition:
         self.readers: list[Reader] = []
         self.range_readers: list[RangeReader] = []
 
-    def add_clients(self, world: ClientWorld, random: Random) -> None:
-        """Open the clients and begin their work."""
+    def add_clients(self, world: ClientWorld, random: Random, appenders: int) -> None:
+        """Open the clients, ``appenders`` of them append, and begin their work."""
         first = 10 * self.partition
-        for number in range(1, APPENDERS + 1):
+        for number in range(1, appenders + 1):
             environment = (world, self.checker, _stream(random))
             self.appenders.append(Appender(first + number, self.partition, environment))
         environment = (world, self.checker, _stream(random))
@@ -68,6 +66,12 @@ class NodesPartition:
         owner = self.owner
         node = owner.node if owner is not None else None
         return node.observed(self.partition) if node is not None else None
+
+    def known_assignments(self) -> list[set[str]]:
+        """Return the assigned replicas by which a server may still begin a session."""
+        nodes = (server.node for server in self.servers.values())
+        known = (node.assigned(self.partition) for node in nodes if node is not None)
+        return [set(each) for each in (*known, *self.metadata.former_replicas)]
 
     def stop(self) -> None:
         """Begin no further append."""

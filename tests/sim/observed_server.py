@@ -224,6 +224,10 @@ class ObservedNode(ServerNode):
         assert hosted is None or isinstance(hosted, ObservedPartition)
         return hosted
 
+    def assigned(self, partition: int) -> tuple[str, ...]:
+        """Return the storages of a partition by the assignment that this server has read last."""
+        return tuple(self._assignments.storages_of(partition))
+
     @override
     def _new_partition(self, partition: int) -> HostedPartition:
         assert self._cluster is not None

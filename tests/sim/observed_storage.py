@@ -31,6 +31,9 @@ RESTART_SECONDS = 0.2
 CRASHES_AGAIN = 0.1
 """Share of the starts in which power is lost again."""
 
+_MARKS_FLUSHED = 0.2
+"""Share of the rounds after which the flushed marks are made durable."""
+
 _ALLOCATED_BYTES = 2048
 
 
@@ -87,7 +90,7 @@ class SimStorage:
         self.host = self._process.host
         self.segment_bytes = segment_bytes
         self.up = False
-        self.version = 2
+        self.version = max(STORAGE.versions)
         """The newest protocol version for servers that its program supports."""
         self.replicas = tuple(Replica(self.name, p, self._directory) for p in range(partitions))
         self._world = world
@@ -97,6 +100,10 @@ class SimStorage:
         self._refused: set[object] = set()
         """Connections on which an append was refused."""
         self._snapshot: tuple[MemoryDisk, list[int]] | None = None
+        self._new_disk = True
+        """Whether the disk does not have all partitions yet that an administrator assigns first."""
+        self.starts_switched_off = False
+        """Whether partitions of a new disk are switched off: no server uses them."""
 
     @property
     def disk(self) -> MemoryDisk:
@@ -113,7 +120,7 @@ class SimStorage:
         self.disk.failing_flush = 0
         if not self._healed and self._random.random() < CRASHES_AGAIN:
             self.lose_power_soon()
-        self.version = self._random.choice((0, 1, 2))
+        self.version = self._random.choice((*STORAGE.versions, max(STORAGE.versions)))
         self._incarnation += 1
         self._alarm.spawn(self._start())
 
@@ -170,13 +177,18 @@ class SimStorage:
         self.start_later()
 
     def assign_missing(self, directory: StorageDirectory) -> None:
-        """Assign the partitions that the disk does not have, as an administrator does."""
-        for replica in self.replicas:
+        """Assign the partitions that a new disk does not have, as an administrator does."""
+        complete = True
+        for replica in self.replicas if self._new_disk else ():
             try:
                 if not directory.info(replica.partition).assigned:
                     directory.assign(replica.partition)
+                    if self.starts_switched_off:
+                        directory.set_available(replica.partition, False)
             except RequestRefused as refused:
                 self.history.note(self.name, f"cannot take {replica.partition}: {refused}")
+                complete = False
+        self._new_disk = self._new_disk and not complete
         for partition, reason in directory.refused.items():
             self.history.counters["storage: partition refused at start"] += 1
             self.history.note(self.name, f"refuses partition {partition}: {reason}")
@@ -192,6 +204,7 @@ class SimStorage:
         assert not self.up
         self.history.fault(self.name, "disk emptied")
         self._process.disk = MemoryDisk()
+        self._new_disk = True
         for replica in self.replicas:
             replica.reset(-1)
 
@@ -251,6 +264,10 @@ class SimStorage:
 
     # ---- requests (`Machine`)
 
+    def flushes_marks(self) -> bool:
+        """Whether the flushed marks are made durable after this round."""
+        return self._random.random() < _MARKS_FLUSHED
+
     def later(self, seconds: float, work: Callable[[], None]) -> None:
         """Do ``work`` after about ``seconds``, unless the process has ended by then."""
         seconds *= 0.5 + self._random.random()
@@ -269,7 +286,7 @@ class SimStorage:
             self._check_refusal(connection, request, answer.failure.message or "")
         elif isinstance(request, st.AppendRequest):
             self.replicas[request.partition].appended(request)
-        elif isinstance(request, st.TruncateRequest):
+        elif isinstance(request, st.TruncateRequest | st.TruncateBelowMarkRequest):
             self.replicas[request.partition].cut(answer.transaction_id)
         elif isinstance(request, st.SetLowWaterMarkRequest):
             self.replicas[request.partition].marked(request.low_water_mark)

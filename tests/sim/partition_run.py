@@ -67,6 +67,10 @@ class PartitionRun:
         self.reader = Reader(first + 9, partition, _stream(random), environment)
         self.range_reader = RangeReader(first + 8, partition, _stream(random), environment)
 
+    def known_assignments(self) -> list[set[str]]:
+        """Return the assigned replicas by which a server may still begin a session."""
+        return []
+
     def stop(self) -> None:
         """Begin no further append."""
         for appender in self.appenders:

@@ -42,6 +42,9 @@ RANGES_SINCE = 5
 _LONG_WAIT_SECONDS = 0.5
 _UNSUPPORTED_SECONDS = 0.2
 _APPEND_SECONDS = 0.02
+_ENOUGH_APPENDS = 200
+_SLOWER = 20
+"""The factor of the pauses after `_ENOUGH_APPENDS`: a longer log would only take time."""
 _BATCHED = 0.25
 """Share of the attempts of a client that supports batches."""
 _TIMED = 0.05
@@ -160,7 +163,8 @@ class Appender(SimClient):
                 count = 1
                 await self._append_one()
             # A pause as long as that many single appends would take.
-            await self._pause(_APPEND_SECONDS * count)
+            slower = _SLOWER if self._checker.committed > _ENOUGH_APPENDS else 1
+            await self._pause(_APPEND_SECONDS * count * slower)
 
     async def _append_one(self) -> None:
         mark = await self._client.mount(self._partition)

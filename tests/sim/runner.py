@@ -17,9 +17,10 @@ from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.sim.cluster_run import ClusterRun, Result, run_seed
+from tests.sim.cluster_run import ClusterRun, run_seed
 from tests.sim.guarantees import Violation
 from tests.sim.nodes_run import NodesRun, run_nodes_seed
+from tests.sim.sim_cluster import Result
 from waltz_server.core.replication.replica_roles import RecoveryCase
 
 COUNTERS_THAT_MUST_OCCUR = (

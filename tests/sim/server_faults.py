@@ -24,6 +24,8 @@ from waltz.metadata.store import VersionConflict
 _LINK_SECONDS = 0.03
 _RETURN_SECONDS = 0.1
 _SILENT_SECONDS = 0.3
+_FORMER_SECONDS = 1.0
+"""How long a server may read replicas that are no longer assigned."""
 
 
 class ServerFaults:
@@ -186,6 +188,9 @@ class ServerFaults:
                 many = "one" if len(names) == 1 else "several"
                 listed = ", ".join(sorted(names))
                 self._history.fault(self._view.name, f"replicas {what}: {many}", f": {listed}")
+        former = self._view.replicas
+        self._view.former_replicas.append(former)
+        self._clock.after(_FORMER_SECONDS, self._view.former_replicas.remove, former)
         self._view.replicas = tuple(name for name in self._storages if name in new)
         change = ReplicaChange(self._view.partition, frozenset(now), frozenset(new))
         self._alarm.spawn(self._change(change))

@@ -39,8 +39,10 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.store import StoreError
 from waltz.net import (
+    TCP,
     ConnectionLost,
     DialFailed,
+    Network,
     RemoteFailure,
     RpcConnection,
     TlsConfig,
@@ -96,7 +98,7 @@ class OrderExecutor:
     failed. ``step_seconds`` is the time limit of one step at a storage (None: ``answer_seconds``).
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy transfers.
-    ``on_copied`` is called with the progress of a copy.
+    ``on_copied`` is called with the progress of a copy. ``network`` opens the connections.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class OrderExecutor:
         tls_of: Mapping[str, TlsConfig] | None = None,
         copy_batch: int = COPY_BATCH,
         on_copied: Progress = lambda _at, _last: None,
+        network: Network = TCP,
     ) -> None:
         self._cluster = cluster
         self._tls = tls
@@ -119,6 +122,7 @@ class OrderExecutor:
         self._step_seconds = answer_seconds if step_seconds is None else step_seconds
         self._copy_batch = copy_batch
         self._on_copied = on_copied
+        self._network = network
         self._observer = ReplicaObserver(
             cluster,
             tls,
@@ -126,6 +130,7 @@ class OrderExecutor:
             lag_allowed=lag_allowed,
             retry=retry,
             tls_of=tls_of,
+            network=network,
         )
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
@@ -171,7 +176,9 @@ class OrderExecutor:
                 address = split_address(step.destination)
                 tls = self._tls_of.get(step.destination, self._tls)
                 cluster = params.key, params.num_partitions
-                port = await RpcConnection.open_storage(address, tls, cluster)
+                port = await RpcConnection.open_storage(
+                    address, tls, cluster, network=self._network
+                )
                 try:
                     await copy_offline(
                         source,
@@ -192,7 +199,7 @@ class OrderExecutor:
         if port is None:
             raise ChangeRefused(f"Storage {storage} is not in the cluster.")
         tls = self._tls_of.get(storage, self._tls)
-        return await StorageAdmin.open(storage, port, tls, params)
+        return await StorageAdmin.open(storage, port, tls, params, self._network)
 
 
 async def carry_out(

@@ -13,7 +13,7 @@ from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata, ServerDescriptor, StoreParams
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 
 async def inspect(
@@ -54,14 +54,19 @@ async def inspect(
 
 
 async def query_servers(
-    members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
+    members: Iterable[ServerDescriptor],
+    tls: TlsConfig,
+    *,
+    timeout_seconds: float = 10.0,
+    network: Network = TCP,
 ) -> Mapping[int, ServerReport]:
     """Query servers concurrently: their partitions, the health of these, the storages they reach.
 
     A server has ``timeout_seconds`` for the handshake and for each request.
     """
     queried = tuple(members)
-    answers = await asyncio.gather(*(_query_server(d, tls, timeout_seconds) for d in queried))
+    queries = (_query_server(each, tls, timeout_seconds, network) for each in queried)
+    answers = await asyncio.gather(*queries)
     return {each.server_id: answer for each, answer in zip(queried, answers, strict=True)}
 
 
@@ -81,11 +86,13 @@ async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata 
 
 
 async def _query_server(
-    descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float
+    descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float, network: Network
 ) -> ServerReport:
     endpoint = descriptor.host, descriptor.port
     try:
-        async with await ServerQuery.open(endpoint, tls, timeout_seconds=timeout_seconds) as server:
+        async with await ServerQuery.open(
+            endpoint, tls, timeout_seconds=timeout_seconds, network=network
+        ) as server:
             return ServerReport(
                 frozenset(await server.partitions()), await server.storages(), await server.health()
             )

@@ -20,7 +20,7 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata, StoreParams
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 _RETRY_SECONDS = 0.2
 
@@ -31,7 +31,8 @@ class ReplicaObserver:
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
     failed; a server has this time for the handshake and for each request. With ``retry``, a storage
     that fails is queried again during that time, so that a restart does not look like a fault.
-    ``tls_of`` has the TLS configuration of each storage that does not use ``tls``.
+    ``tls_of`` has the TLS configuration of each storage that does not use ``tls``. The connections
+    are opened by ``network``.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ReplicaObserver:
         lag_allowed: int = LAG_ALLOWED,
         retry: bool = True,
         tls_of: Mapping[str, TlsConfig] | None = None,
+        network: Network = TCP,
     ) -> None:
         self._cluster = cluster
         self._tls = tls
@@ -50,6 +52,7 @@ class ReplicaObserver:
         self._lag_allowed = lag_allowed
         self._retry = retry
         self._tls_of = tls_of or {}
+        self._network = network
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """Query everything in ``scope``. Raises NoCluster, MalformedMetadata.
@@ -94,7 +97,9 @@ class ReplicaObserver:
             owners = {p: owner for p in metadata if (owner := _owner(membership, p)) is not None}
             members = membership.servers()
             queried = [members[owner] for owner in set(owners.values()) if owner in members]
-            reports = await query_servers(queried, self._tls, timeout_seconds=self._answer_seconds)
+            reports = await query_servers(
+                queried, self._tls, timeout_seconds=self._answer_seconds, network=self._network
+            )
         views = {}
         for p in metadata:
             problem, unreached = _server_state(p, owners.get(p), reports)
@@ -122,8 +127,9 @@ class ReplicaObserver:
             async with asyncio.timeout(self._answer_seconds):
                 while True:
                     try:
-                        opened = StorageAdmin.open(storage, admin_port, tls, params)
-                        async with await opened as admin:
+                        async with await StorageAdmin.open(
+                            storage, admin_port, tls, params, self._network
+                        ) as admin:
                             states = await admin.states()
                             return StorageReplicas({state.partition: state for state in states})
                     except (ConnectionLost, DialFailed, RemoteFailure) as failure:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from waltz.admin.core.comparison import ComparisonResult, RangeSum, comparison_of
+from waltz.admin.core.comparison import (
+    SLICE_IDS,
+    ComparisonResult,
+    RangeSum,
+    comparison_of,
+)
 from waltz.admin.core.replicas import ObservationScope
 from waltz.admin.observation import ReplicaObserver
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 from waltz.protocol import UnsupportedByPeer
 
 _ANSWER_SECONDS = 60.0
@@ -35,25 +40,29 @@ async def compare_replicas(
     *,
     first_id: int = 0,
     last_id: int | None = None,
+    slice_ids: int = SLICE_IDS,
     on_compared: OnCompared = lambda _at, _last: None,
+    network: Network = TCP,
 ) -> ComparisonResult:
     """Compare the replicas of ``partition`` from ``first_id`` on; stop at the first difference.
 
-    The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. Raises
-    UnknownPartition, NoCluster, MalformedMetadata.
+    The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. One
+    request asks for the checksum of at most ``slice_ids`` transactions. ``network`` opens the
+    connections. Raises UnknownPartition, NoCluster, MalformedMetadata.
     """
-    observation = await ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
-        ObservationScope((partition,))
-    )
+    observer = ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS, network=network)
+    observation = await observer.observe(ObservationScope((partition,)))
     view = observation.partitions.get(partition)
     if view is None:
         raise UnknownPartition(f"partition {partition} does not exist")
-    comparison = comparison_of(observation, view, first_id=first_id, last_id=last_id)
+    comparison = comparison_of(
+        observation, view, first_id=first_id, last_id=last_id, slice_ids=slice_ids
+    )
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
     while (span := comparison.next_range) is not None:
         summing = (
-            _query_sum(storage, ports, tls, params, (partition, *span))
+            _query_sum(storage, ports, tls, params, (partition, *span), network)
             for storage in comparison.storages
         )
         answers = await asyncio.gather(*summing)
@@ -68,6 +77,7 @@ async def _query_sum(
     tls: TlsConfig,
     params: StoreParams,
     queried: tuple[int, int, int],
+    network: Network,
 ) -> RangeSum | str:
     """Return the checksum of a range at ``storage``, or why it could not be computed.
 
@@ -79,7 +89,7 @@ async def _query_sum(
     try:
         async with (
             asyncio.timeout(_ANSWER_SECONDS),
-            await StorageAdmin.open(storage, ports[storage], tls, params) as admin,
+            await StorageAdmin.open(storage, ports[storage], tls, params, network) as admin,
         ):
             try:
                 return await admin.range_checksum(*queried)

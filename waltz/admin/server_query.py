@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from waltz.metadata.core.membership_steps import Endpoint
-from waltz.net import ConnectionLost, DialFailed, FrameConnection, FrameHandler, TlsConfig, dial
+from waltz.net import (
+    TCP,
+    ConnectionLost,
+    DialFailed,
+    FrameConnection,
+    FrameHandler,
+    Network,
+    TlsConfig,
+)
 from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
 from waltz.protocol import client_server as messages
 from waltz.protocol.records import ReqId
@@ -38,13 +46,18 @@ class ServerQuery(FrameHandler):
 
     @classmethod
     async def open(
-        cls, endpoint: Endpoint, tls: TlsConfig, *, timeout_seconds: float = 10.0
+        cls,
+        endpoint: Endpoint,
+        tls: TlsConfig,
+        *,
+        timeout_seconds: float = 10.0,
+        network: Network = TCP,
     ) -> ServerQuery:
         """Connect to a server; the handshake and each request have ``timeout_seconds``."""
         query = cls(endpoint, timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
-                query._connection = await dial(*endpoint, CLIENT_SERVER, query, tls)
+                query._connection = await network.dial(*endpoint, CLIENT_SERVER, query, tls)
                 await query._connection.handshake()
         except (DialFailed, ConnectionLost) as problem:
             raise ServerUnreachable(f"server {query._name}: {problem}") from problem

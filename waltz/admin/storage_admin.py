@@ -14,7 +14,7 @@ from typing import Any
 from waltz.admin.core.comparison import RangeSum
 from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import RpcConnection, TlsConfig, split_address
+from waltz.net import TCP, Network, RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import RecordBatch
@@ -33,7 +33,12 @@ class StorageAdmin:
 
     @classmethod
     async def open(
-        cls, storage: str, admin_port: int, tls: TlsConfig, params: StoreParams
+        cls,
+        storage: str,
+        admin_port: int,
+        tls: TlsConfig,
+        params: StoreParams,
+        network: Network = TCP,
     ) -> StorageAdmin:
         """Connect to the admin port of ``storage``, which must have the cluster key in ``params``.
 
@@ -41,7 +46,7 @@ class StorageAdmin:
         """
         address = admin_address(storage, admin_port)
         cluster = (params.key, params.num_partitions)
-        return cls(await RpcConnection.open_admin(address, tls, cluster))
+        return cls(await RpcConnection.open_admin(address, tls, cluster, network))
 
     async def __aenter__(self) -> StorageAdmin:
         return self

@@ -115,7 +115,7 @@ class Params:
 def test_copy_may_last_as_long_as_it_makes_progress(
     monkeypatch: pytest.MonkeyPatch, silence: float, copied: bool
 ) -> None:
-    async def open_storage(*_: object) -> RpcConnection:
+    async def open_storage(*_: object, **__: object) -> RpcConnection:
         return RpcConnection(cast(Any, None))
 
     async def copy(*_: object, progress: Callable[[int, int], None], **__: object) -> None:

@@ -1,0 +1,312 @@
+"""A simulated cluster of real nodes, with its clients: what every kind of run has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from random import Random
+
+from tests.sim.alarm import Alarm
+from tests.sim.checker import Checker
+from tests.sim.client_wire import ClientWire
+from tests.sim.cluster_view import ClusterView
+from tests.sim.faulty_network import FaultyNetwork
+from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.history import History
+from tests.sim.loop_clock import LoopClock
+from tests.sim.nodes_partition import NodesPartition
+from tests.sim.observed_server import Sight, SimServer, Surveillance, short_log_settings
+from tests.sim.observed_storage import SimStorage
+from tests.sim.real_clients import ClientWorld
+from tests.sim.unreliable_store import Trouble, UnreliableStore
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything
+from waltz.metadata.lifecycle import create_cluster
+from waltz.testing.clock import VirtualTimeLoop
+from waltz.testing.interceptors import DialedConnection, Interceptor, Unchanged
+from waltz.testing.network import MemoryNetwork
+from waltz.testing.nodes import ADMIN_PORT, ROOT, SERVER_PORT, SESSION_MS, World
+from waltz.testing.zookeeper import MemoryZooKeeper
+from waltz_server.core.replication.replica_roles import RecoveryCase
+
+STUCK_EVENT_SECONDS = 120
+"""Of real time; a run takes about a second. Beyond it, one event never ends."""
+
+_LOOK_SECONDS = 0.05
+NOTED = (
+    {
+        "ended: checkpoint": "server: checkpoint",
+        "ended: the replica assignment changed": "server: replica assignment changed",
+        "ended: to readmit": "server: a replica rejoined a session",
+        "did not open": "server: session did not open",
+        "is over": "server: generation refused",
+        "appends in doubt": "server: appends were in doubt until the next session",
+        "catches up": "server: a replica caught up by copying",
+    }
+    | {case.value: f"recovery: {case.value}" for case in RecoveryCase}
+    | {"undecidable": "recovery: the vote was undecidable for a while"}
+)
+"""Phrases in the log lines of servers, and the counter that each one raises."""
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of a run. ``guarantee`` is the violated one, and ``broken`` says how."""
+
+    seed: int
+    committed: int
+    faults: int
+    seconds: float
+    counters: Counter[str] = field(default_factory=Counter)
+    guarantee: Guarantee | None = None
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The size of a cluster. ``groups`` are the replica groups of the storages."""
+
+    copies: int
+    partitions: int
+    servers: int
+    groups: tuple[int, ...]
+    segment_bytes: int
+
+
+class SimCluster:
+    """Servers, storages, one or two partitions with their clients, and their observers."""
+
+    def __init__(self, seed: int, *, reads_replicas: bool = True, detailed: bool = False) -> None:
+        """With ``reads_replicas``, each commit is checked by reading the disks of its quorum."""
+        self.seed = seed
+        self.random = Random(seed)
+        self.history: History
+        self.partitions: list[NodesPartition] = []
+        self.storages: dict[str, SimStorage] = {}
+        self.servers: dict[str, SimServer] = {}
+        self._reads_replicas = reads_replicas
+        self._detailed = detailed
+
+    @property
+    def committed(self) -> int:
+        """How many appends their clients have received as committed."""
+        return sum(partition.checker.committed for partition in self.partitions)
+
+    def run(self) -> Result:
+        """Run to the end; raises Violation."""
+        with _quiet_logs(self._detailed), asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            self._prepare(runner.get_loop())
+            try:
+                with self._bounded():
+                    runner.run(self.main())
+            except BaseException as error:
+                found = self.alarm.error or error
+                if isinstance(found, Violation):
+                    where = f"seed {self.seed}, at {self.clock.now:.4f} s: {found}"
+                    raise Violation(found.guarantee, where) from found
+                if not isinstance(found, Exception):
+                    raise
+                # The cores assert what they expect: any exception is a bug.
+                last = traceback.extract_tb(found.__traceback__)[-1]
+                raise Violation(
+                    Guarantee.SOUND,
+                    f"seed {self.seed}, at {self.clock.now:.4f} s: {type(found).__name__} {found} "
+                    f"in {last.name}: {last.line}",
+                ) from found
+        self._count_branches()
+        counters = self.history.counters
+        return Result(self.seed, self.committed, self.history.faults, self.clock.now, counters)
+
+    def result(self) -> Result:
+        """Run to the end; a violation is part of the result."""
+        try:
+            return self.run()
+        except Violation as violation:
+            history = self.history
+            return Result(
+                self.seed,
+                self.committed,
+                history.faults,
+                self.clock.now,
+                history.counters,
+                violation.guarantee,
+                f"{violation} ({violation.guarantee.value})",
+            )
+
+    def state(self) -> str:
+        """Describe the state of the cluster, for the reader of a failure."""
+        down = [name for name, storage in self.storages.items() if not storage.up]
+        parts = [f"down: {', '.join(down)}"] if down else []
+        return "\n".join(parts + [partition.state() for partition in self.partitions])
+
+    # ---- for the kinds of runs
+
+    def choose_shape(self) -> Shape:
+        """Return the size of the cluster."""
+        raise NotImplementedError
+
+    async def main(self) -> None:
+        """Create the cluster, do the work of the run, check the end."""
+        raise NotImplementedError
+
+    async def create(self, *, follow_assignment: bool = False) -> Cluster:
+        """Create the cluster and start its nodes; return an administrator's access to it.
+
+        Each partition is on as many storages as it has copies. With ``follow_assignment``, writes
+        to ZooKeeper decide which replicas the checks expect; otherwise the faults decide.
+        """
+        cluster = Cluster(await self.open_store(), ROOT)
+        groups = dict(zip(self.storages, self._shape.groups, strict=True))
+        count = len(self.partitions)
+        maps = assign_everything(groups, dict.fromkeys(groups, ADMIN_PORT), count)
+        key = uuid.UUID(int=self.random.getrandbits(128), version=4)
+        await create_cluster(cluster.store, ROOT, "sim", count, key=key, storages=maps)
+        changes = []
+        for partition in self.partitions:
+            wanted = tuple(self.storages)[partition.partition :][: self._shape.copies]
+            changes.append(
+                ReplicaChange(partition.partition, frozenset(self.storages), frozenset(wanted))
+            )
+            partition.metadata.replicas = wanted
+        await cluster.change_replicas(changes)
+        self.view.follows_assignment = follow_assignment
+        for storage in self.storages.values():
+            storage.start()
+        for server in self.servers.values():
+            server.start()
+        return cluster
+
+    def add_clients(self, appenders: int = 3) -> None:
+        """Open the clients of all partitions, ``appenders`` in each, and let them work."""
+        for partition in self.partitions:
+            partition.add_clients(self.clients, self.stream(), appenders)
+        hosts = [storage.host for storage in self.storages.values()]
+        self.network.connect(list(self.servers), [*hosts, *self.clients.sights])
+
+    async def open_store(self) -> UnreliableStore:
+        """Open the session of a client or of an administrator: no answer is lost."""
+        store = await self.world.open_store(SESSION_MS)
+        environment = (self.clock, self._store_random, self.view, self.history)
+        return UnreliableStore(store, self.world.zookeeper, environment, Trouble())
+
+    async def until(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
+        """Wait until ``condition()``. Raises Violation after ``seconds``."""
+        deadline = self.clock.now + seconds
+        while not condition():
+            if self.clock.now > deadline:
+                raise Violation(Guarantee.ALIVE, f"{otherwise}: {self.state()}")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def is_quiet(self) -> bool:
+        """Whether no work is left."""
+        return all(partition.is_quiet() for partition in self.partitions)
+
+    def stream(self) -> Random:
+        """Return a separate source for each part, so that a change in one does not alter others."""
+        return Random(self.random.getrandbits(64))
+
+    # ---- construction
+
+    def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def prepare() -> None:
+            self.clock = LoopClock()
+            self.alarm = Alarm()
+            self.history = History(self.clock, self._detailed)
+            self._build()
+
+        loop.run_until_complete(prepare())
+
+    def _build(self) -> None:
+        self._shape = shape = self.choose_shape()
+        self.memory = MemoryNetwork(self.random.getrandbits(32))
+        self.network = FaultyNetwork(self.memory, self.clock, self.stream(), self.history)
+        self.world = World(self.memory, MemoryZooKeeper(), self.stream())
+        self.trouble = Trouble()
+        for number in range(len(shape.groups)):
+            environment = (self.clock, self.stream(), self.history, self.alarm)
+            storage = SimStorage(
+                number, self.world, environment, shape.segment_bytes, shape.partitions
+            )
+            self.storages[storage.name] = storage
+        self.view = ClusterView(ROOT, shape.partitions, self.history)
+        surveillance = Surveillance(self.clock, self.history, self.alarm, self._build_partitions())
+        for number in range(shape.servers):
+            server = SimServer(
+                number, self.world, surveillance, self.stream(), self.view, self.trouble
+            )
+            self.servers[server.name] = server
+        self.clients = ClientWorld(
+            self.clock, self.memory, self.history, self.alarm, self.open_store
+        )
+        self._store_random = self.stream()
+        for name in self.servers:
+            self.memory.intercept(name, SERVER_PORT, self._intercept)
+
+    def _build_partitions(self) -> list[Sight]:
+        sights = []
+        for view in self.view.partitions:
+            settings = short_log_settings(self.stream())
+            checker = Checker(
+                {name: s.replicas[view.partition] for name, s in self.storages.items()},
+                self.history.counters,
+                partial(attrgetter("generation"), view),
+                settings.lock_table_size,
+                reads_replicas=self._reads_replicas,
+            )
+            sights.append(Sight(view, settings, checker))
+            self.partitions.append(
+                NodesPartition(view, checker, settings, self.servers, self.storages)
+            )
+        return sights
+
+    def _intercept(self, connection: DialedConnection) -> Interceptor:
+        sight = self.clients.sights.get(connection.dialer)
+        if sight is None:
+            return Unchanged()  # An administrator's connection.
+        wire = ClientWire(sight, connection, self.alarm)
+        self.network.wires.append(wire)
+        return wire
+
+    def _count_branches(self) -> None:
+        """Count log lines of servers, and the branches that their recoveries took."""
+        for note in self.history.notes(list(self.servers)):
+            for phrase, name in NOTED.items():
+                self.history.counters[name] += note.count(phrase)
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """End a run whose virtual time no longer advances. Only for a process's main thread."""
+
+        def end(*_: object) -> None:
+            stuck = Violation(Guarantee.ALIVE, f"still at one event after {STUCK_EVENT_SECONDS} s")
+            self.alarm.ring(stuck)
+            raise stuck
+
+        previous = signal.signal(signal.SIGALRM, end)
+        signal.alarm(STUCK_EVENT_SECONDS)
+        try:
+            yield
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, previous)
+
+
+@contextmanager
+def _quiet_logs(detailed: bool) -> Iterator[None]:
+    """Suppress the log lines of the product, which the history has already."""
+    before = logging.root.manager.disable
+    if not detailed:
+        logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
