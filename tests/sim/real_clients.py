@@ -43,9 +43,9 @@ _LONG_WAIT_SECONDS = 0.5
 _UNSUPPORTED_SECONDS = 0.2
 _APPEND_SECONDS = 0.02
 _ENOUGH_APPENDS = 200
-_SLOWER = 20
+_SLOWER = 5
 """The factor of the pauses after `_ENOUGH_APPENDS`: a longer log would only take time."""
-_BATCHED = 0.25
+_BATCHED = 0.4
 """Share of the attempts of a client that supports batches."""
 _TIMED = 0.05
 """Share of the appends with a timeout that may be too short."""
@@ -157,7 +157,7 @@ class Appender(SimClient):
     async def _append_always(self) -> None:
         while not self.stopped:
             if self.version >= RANGES_SINCE and self._random.random() < _BATCHED:
-                count = self._random.choice((1, 2, 4, 12))
+                count = self._random.choice((1, 2, 4, 12, 12))
                 await self._append_batch(count)
             else:
                 count = 1
