@@ -1,0 +1,39 @@
+"""Pure. The checksum algorithms that a write-ahead log can name.
+
+A WAL names its algorithm in its header, so a reader needs no setting. Every algorithm is a CRC in
+the form in which it is commonly published; `check` in the tests compares their check values.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fastcrc import crc32 as crc32_variants
+from fastcrc import crc64 as crc64_variants
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """A checksum algorithm. ``compute`` returns an unsigned number of ``size`` bytes."""
+
+    name: str
+    size: int
+    compute: Callable[[bytes], int]
+
+    def encode(self, data: bytes) -> bytes:
+        """Return the checksum of ``data``, little-endian."""
+        return self.compute(data).to_bytes(self.size, "little")
+
+
+DEFAULT = Checksum("CRC-32", 4, zlib.crc32)
+ALGORITHMS: Mapping[str, Checksum] = {
+    each.name: each
+    for each in (
+        DEFAULT,
+        Checksum("CRC-32C", 4, crc32_variants.iscsi),
+        Checksum("CRC-64", 8, crc64_variants.xz),
+    )
+}
+"""The algorithms, by the name in the header."""

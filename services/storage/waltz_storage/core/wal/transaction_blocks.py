@@ -1,0 +1,127 @@
+"""Pure. A transaction as blocks of 4096 bytes, and back.
+
+Each block begins with a header: magic (32 bits), the number of transaction bytes in the block (16
+bits), flags (16 bits), and the transaction's id (64 bits), all little-endian. The entries of the
+operations fill the rest of the blocks. After the last entry comes the *tail*: the checksum of all
+entries, with its length. The tail is never divided between two blocks, and the flag `HAS_TAIL`
+marks the block that has it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from waltz_storage.core.wal.checksums import Checksum
+from waltz_storage.core.wal.operations import (
+    MalformedTransaction,
+    Operation,
+    decode_checksum,
+    decode_operations,
+    encode_checksum,
+    encode_operations,
+)
+from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
+
+MAGIC = 0x4C41_5757
+"""The first four bytes of each block: the letters WWAL."""
+HAS_TAIL = 1
+"""The flag of the block that has the transaction's tail."""
+_HEAD = struct.Struct("<IHHQ")
+HEAD_BYTES = _HEAD.size
+ROOM_BYTES = BLOCK_BYTES - HEAD_BYTES
+"""The number of transaction bytes that a block has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that was read: its id, its operations, and how many blocks it takes."""
+
+    id: TransactionId
+    operations: Sequence[Operation]
+    blocks: int
+
+
+class Unreadable(Enum):
+    """Why there is no valid transaction at a position."""
+
+    NEVER_WRITTEN = auto()
+    """The first block is not a block of any transaction."""
+    STALE = auto()
+    """The first block is of another transaction, which was there in an earlier round."""
+    INVALID = auto()
+    """The transaction began to be written there, and is not complete or fails its checksum."""
+
+
+def encode_transaction(
+    transaction_id: TransactionId, operations: Sequence[Operation], checksum: Checksum
+) -> bytes:
+    """Return the blocks of a transaction, one after the other."""
+    entries = encode_operations(operations)
+    tail = encode_checksum(checksum.encode(entries))
+    pieces = [entries[at : at + ROOM_BYTES] for at in range(0, len(entries), ROOM_BYTES)] or [b""]
+    if len(pieces[-1]) + len(tail) > ROOM_BYTES:
+        pieces.append(b"")
+    last = len(pieces) - 1
+    blocks = []
+    for number, piece in enumerate(pieces):
+        content, flags = (piece + tail, HAS_TAIL) if number == last else (piece, 0)
+        head = _HEAD.pack(MAGIC, len(content), flags, transaction_id.value)
+        blocks.append((head + content).ljust(BLOCK_BYTES, b"\0"))
+    return b"".join(blocks)
+
+
+def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
+    """Return how many blocks `encode_transaction` makes of ``operations``."""
+    size = len(encode_operations(operations)) + len(encode_checksum(bytes(checksum.size)))
+    full, rest = divmod(size, ROOM_BYTES)
+    # A tail that would be divided goes to a block of its own, which it does not fill.
+    return full + (rest > 0)
+
+
+def read_transaction(
+    transaction_id: TransactionId,
+    read_block: Callable[[int], bytes],
+    most_blocks: int,
+    checksum: Checksum,
+) -> Transaction | Unreadable:
+    """Read the transaction ``transaction_id``, which takes at most ``most_blocks`` blocks.
+
+    ``read_block`` returns the block at a distance from the transaction's first block.
+    """
+    entries: list[bytes] = []
+    for number in range(most_blocks):
+        magic, length, flags, value = _HEAD.unpack_from(block := read_block(number))
+        if magic != MAGIC or value != transaction_id.value or length > ROOM_BYTES:
+            if number > 0 or (magic == MAGIC and value == transaction_id.value):
+                return Unreadable.INVALID
+            return Unreadable.STALE if magic == MAGIC else Unreadable.NEVER_WRITTEN
+        content = block[HEAD_BYTES : HEAD_BYTES + length]
+        if not flags & HAS_TAIL:
+            entries.append(content)
+            continue
+        return _verified(transaction_id, entries, content, number + 1, checksum)
+    return Unreadable.INVALID
+
+
+def _verified(
+    transaction_id: TransactionId,
+    entries: list[bytes],
+    last: bytes,
+    blocks: int,
+    checksum: Checksum,
+) -> Transaction | Unreadable:
+    """Return the transaction whose ``last`` content has the tail, if it matches its checksum."""
+    tail_bytes = len(encode_checksum(bytes(checksum.size)))
+    if len(last) < tail_bytes:
+        return Unreadable.INVALID
+    raw = b"".join((*entries, last[:-tail_bytes]))
+    try:
+        stored, _ = decode_checksum(last, len(last) - tail_bytes)
+        if stored != checksum.encode(raw):
+            return Unreadable.INVALID
+        return Transaction(transaction_id, decode_operations(raw), blocks)
+    except MalformedTransaction:
+        return Unreadable.INVALID

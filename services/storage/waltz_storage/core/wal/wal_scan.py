@@ -1,0 +1,85 @@
+"""Pure. Read all transactions since the checkpoint, and find out how the log ends.
+
+The log ends at the first position without a valid transaction. Usually nothing was written there,
+or only transactions of an earlier round of the ring, or a write that a crash interrupted. But it
+may also be damage: a transaction that was durable and has changed since. If damage were taken for
+the end of the log, acknowledged transactions would be lost.
+
+The rule: a transaction is written only when the one before it is durable. So if a valid transaction
+follows an invalid one, the invalid one was durable, and the log is damaged. If none follows, the
+invalid one is the last one, which may have been torn, and was then never acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from waltz_storage.core.wal.ring import TransactionId
+from waltz_storage.core.wal.transaction_blocks import Transaction, Unreadable, read_transaction
+from waltz_storage.core.wal.wal_header import WalHeader
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of the log: the next transaction gets the id ``following``.
+
+    ``torn`` is true if a transaction began to be written there.
+    """
+
+    following: TransactionId
+    torn: bool
+
+
+class WalDamaged(Exception):
+    """The transaction ``id`` was durable, and is not valid any more.
+
+    ``later`` is a valid transaction after it.
+    """
+
+    def __init__(self, damaged: TransactionId, later: TransactionId) -> None:
+        super().__init__(
+            f"the transaction at block {damaged.block} (sequence {damaged.sequence}) is damaged: a "
+            f"later one at block {later.block} is valid"
+        )
+        self.id = damaged
+        self.later = later
+
+
+def scan(
+    header: WalHeader, read_block: Callable[[int], bytes], most_blocks: int
+) -> Iterator[Transaction | LogEnd]:
+    """Yield the transactions since the checkpoint, in order, then the end of the log.
+
+    ``read_block`` returns the block of the file with a number. A transaction has at most
+    ``most_blocks`` blocks. Raises WalDamaged.
+    """
+    ring, position = header.ring, header.checkpoint
+    while True:
+        room = min(most_blocks, ring.free(header.checkpoint, position))
+        found = _read(header, read_block, position, room)
+        if not isinstance(found, Transaction):
+            break
+        yield found
+        position = ring.after(position, found.blocks)
+    for distance in range(1, room + 1):
+        later = ring.after(position, distance)
+        rest = min(most_blocks, ring.free(header.checkpoint, later)) if distance < room else 0
+        if isinstance(_read(header, read_block, later, rest), Transaction):
+            raise WalDamaged(position, later)
+    yield LogEnd(position, torn=found is Unreadable.INVALID)
+
+
+def _read(
+    header: WalHeader,
+    read_block: Callable[[int], bytes],
+    position: TransactionId,
+    most_blocks: int,
+) -> Transaction | Unreadable:
+    ring = header.ring
+    return read_transaction(
+        position,
+        lambda number: read_block(ring.after(position, number).block),
+        most_blocks,
+        header.checksum,
+    )
