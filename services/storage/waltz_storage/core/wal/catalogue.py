@@ -1,0 +1,246 @@
+"""Pure. The catalogue: which file each region of memory is.
+
+The catalogue is region 0. It has a row of fixed size for each region, at a fixed offset. To write
+a row is an operation on the file of its region: the row of a present file gives the file exactly
+the row's length, the row of a removed file removes it. Later writes beyond the end make the file
+longer and do not change the row.
+
+Rows 0 and 1 name no file: they have the *position*, which is at or after the log's checkpoint and at
+or before its end. So a catalogue or a log that is older than the other one is noticed.
+The two rows are written in turn, directly and not by transactions, so that a torn write leaves the
+position before. All other rows change only by copies in transactions.
+
+Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
+the operation that was writing it, and the replay writes the row again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from zlib import crc32
+
+from waltz_storage.core.wal.operations import Address, Copy, Operation
+from waltz_storage.core.wal.ring import TransactionId
+
+CATALOGUE_REGION = 0
+FIRST_REGION = 2
+"""The regions before this one have no file."""
+MAX_REGIONS = 1 << 24
+ROW_BYTES = 32
+NO_PARTITION = -1
+
+# Partition, kind, state, first id, length.
+_FIELDS = struct.Struct("<iHHqQ")
+_CRC = struct.Struct("<I")
+_UNUSED = bytes(ROW_BYTES)
+
+
+class CatalogueDamaged(Exception):
+    """A row is neither valid nor in the log; the text says which one."""
+
+
+class Kind(IntEnum):
+    """What a file is."""
+
+    POSITION = 1
+    CONTROL = 2
+    FLUSHED_MARKS = 3
+    DATA = 4
+    INDEX = 5
+
+
+class State(IntEnum):
+    """Whether a file exists."""
+
+    PRESENT = 1
+    REMOVED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """The file of a region. The control file and the flushed marks belong to no partition."""
+
+    kind: Kind
+    partition: int = NO_PARTITION
+    first_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The row of a region: its ``file`` is present, cut to ``length`` bytes, or removed."""
+
+    file: FileName
+    state: State
+    length: int = 0
+
+    def encode(self, region: int) -> bytes:
+        """Return the bytes of the row of ``region``."""
+        file = self.file
+        fields = _FIELDS.pack(file.partition, file.kind, self.state, file.first_id, self.length)
+        return (fields + _checksum(fields, region)).ljust(ROW_BYTES, b"\0")
+
+
+def present(file: FileName, length: int = 0) -> Row:
+    """Return the row that creates ``file``, or cuts it to ``length`` bytes."""
+    return Row(file, State.PRESENT, length)
+
+
+def removed(file: FileName) -> Row:
+    """Return the row that removes ``file``."""
+    return Row(file, State.REMOVED)
+
+
+def write_row(region: int, row: Row) -> Copy:
+    """Return the operation that writes the row of ``region``."""
+    assert FIRST_REGION <= region < MAX_REGIONS, "transactions write the rows of files only"
+    return Copy(Address(CATALOGUE_REGION, region * ROW_BYTES), row.encode(region))
+
+
+def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, Row]]:
+    """Yield the region and the row of each operation that writes a row.
+
+    Raises CatalogueDamaged for any other operation in the catalogue.
+    """
+    for operation in operations:
+        if operation.address.region != CATALOGUE_REGION:
+            continue
+        region, rest = divmod(operation.address.offset, ROW_BYTES)
+        row = decode_row(operation.data, region) if isinstance(operation, Copy) else None
+        if row is None or rest or region < FIRST_REGION:
+            raise CatalogueDamaged(
+                f"an operation changes the catalogue at offset {operation.address.offset}, but "
+                "writes no row there"
+            )
+        yield region, row
+
+
+def decode_row(raw: bytes, region: int) -> Row | None:
+    """Return the row in ``raw``, None if it is unused; raises CatalogueDamaged."""
+    if raw == _UNUSED:
+        return None
+    fields = raw[: _FIELDS.size]
+    if len(raw) != ROW_BYTES or raw[_FIELDS.size :] != _checksum(fields, region).ljust(
+        ROW_BYTES - _FIELDS.size, b"\0"
+    ):
+        raise CatalogueDamaged(f"row {region} of the catalogue fails its checksum")
+    partition, kind, state, first_id, length = _FIELDS.unpack(fields)
+    try:
+        return Row(FileName(Kind(kind), partition, first_id), State(state), length)
+    except ValueError:
+        raise CatalogueDamaged(
+            f"row {region} of the catalogue has the unknown kind {kind} or state {state}"
+        ) from None
+
+
+class Catalogue:
+    """The rows, as the transactions that were applied have written them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+        self._regions: dict[FileName, int] = {}
+        """The regions of present files."""
+        self._position: TransactionId | None = None
+        self._position_row = 1
+        """The row that has the position; the next position goes to the other one."""
+        self._next = FIRST_REGION
+        self._reusable: list[int] = []
+        self._removed: set[int] = set()
+        self._damaged: dict[int, str] = {}
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Catalogue:
+        """Read the catalogue's file. Damaged rows are in `damaged`."""
+        catalogue = cls()
+        for region in range(-(-len(raw) // ROW_BYTES)):
+            part = raw[region * ROW_BYTES : (region + 1) * ROW_BYTES].ljust(ROW_BYTES, b"\0")
+            try:
+                row = decode_row(part, region)
+            except CatalogueDamaged as damaged:
+                catalogue._damaged[region] = str(damaged)
+                catalogue._next = max(catalogue._next, region + 1)
+                continue
+            if row is None:
+                continue
+            if region >= FIRST_REGION:
+                catalogue.write(region, row)
+            elif catalogue._position is None or row.length > catalogue._position.value:
+                catalogue._position = TransactionId.of(row.length)
+                catalogue._position_row = region
+        # One position row may be torn: the other one then has the position.
+        if catalogue._position is not None:
+            for region in range(FIRST_REGION):
+                catalogue._damaged.pop(region, None)
+        return catalogue
+
+    @property
+    def rows(self) -> Mapping[int, Row]:
+        """All rows of files, by region."""
+        return self._rows
+
+    @property
+    def damaged(self) -> Mapping[int, str]:
+        """The damaged rows that were not written since, each with the reason."""
+        return self._damaged
+
+    @property
+    def position(self) -> TransactionId | None:
+        """The position, None if it was never written."""
+        return self._position
+
+    def region_of(self, file: FileName) -> int | None:
+        """Return the region of a present file, None if there is none."""
+        return self._regions.get(file)
+
+    def write(self, region: int, row: Row) -> None:
+        """Write a row."""
+        before = self._rows.get(region)
+        if before is not None and self._regions.get(before.file) == region:
+            del self._regions[before.file]
+        self._damaged.pop(region, None)
+        self._rows[region] = row
+        self._next = max(self._next, region + 1)
+        if row.state is State.PRESENT:
+            self._regions[row.file] = region
+            self._removed.discard(region)
+        else:
+            self._removed.add(region)
+
+    def new_region(self) -> int:
+        """Return a region whose row may be written for a new file. Each call returns another."""
+        if self._reusable:
+            return self._reusable.pop()
+        assert self._next < MAX_REGIONS, "a region has 24 bits"
+        self._next += 1
+        return self._next - 1
+
+    def take_removed(self) -> tuple[int, ...]:
+        """Return the regions whose files were removed since the last call, for `allow_reuse`."""
+        taken = tuple(sorted(self._removed))
+        self._removed.clear()
+        return taken
+
+    def allow_reuse(self, regions: Iterable[int]) -> None:
+        """Let `new_region` return regions whose files are removed.
+
+        The checkpoint must have passed the removals. Otherwise an operation in the log could name a
+        region and mean its removed file (docs/decisions/write-ahead-log.md, invariant 5).
+        """
+        for region in regions:
+            assert self._rows[region].state is State.REMOVED, "a file that exists keeps its row"
+            assert region not in self._reusable, "a region is given to one file at a time"
+            self._reusable.append(region)
+
+    def move_position(self, position: TransactionId) -> tuple[int, bytes]:
+        """Set the position; return where its row is written, and the row's bytes."""
+        assert self._position is None or self._position <= position, "a position never goes back"
+        self._position = position
+        self._position_row = 1 - self._position_row
+        row = Row(FileName(Kind.POSITION), State.PRESENT, position.value)
+        return self._position_row * ROW_BYTES, row.encode(self._position_row)
+
+
+def _checksum(fields: bytes, region: int) -> bytes:
+    return _CRC.pack(crc32(fields, region + 1))

@@ -1,0 +1,257 @@
+"""Pure. The files of the regions: operations are applied to them, then flushed by a checkpoint.
+
+Operations are applied in the order of the log. An operation may have been applied before, by this
+process or by one that crashed, with any of the operations after it. That is correct because of the
+invariants 3 to 5 in docs/decisions/write-ahead-log.md: each operation writes bytes that depend only
+on the log, or on bytes that no operation in the log changes.
+
+Files are used only through the `Disk` objects that the caller passes. Only one thread at a time may
+use the files; the flushes that `begin_flush` returns may run on other threads meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
+from waltz_storage.core.disk import Disk, DiskFile, changing
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
+from waltz_storage.core.wal.catalogue import (
+    CATALOGUE_REGION,
+    FIRST_REGION,
+    ROW_BYTES,
+    Catalogue,
+    CatalogueDamaged,
+    FileName,
+    Kind,
+    Row,
+    State,
+    written_rows,
+)
+from waltz_storage.core.wal.operations import Address, Check, Copy, Move, Operation, Zero
+from waltz_storage.core.wal.region_buffers import Buffer, ImageBuffer, RunBuffer
+from waltz_storage.core.wal.ring import TransactionId
+
+CATALOGUE_FILE = "waltz-storage.regions"
+_NEW_FILE = f"{CATALOGUE_FILE}.new"
+_SUFFIXES = {Kind.DATA: DATA_SUFFIX, Kind.INDEX: INDEX_SUFFIX}
+_META_FILES = {Kind.CONTROL: CONTROL_FILE, Kind.FLUSHED_MARKS: FLUSHED_FILE}
+
+Flush = Callable[[], None]
+
+
+def create_catalogue(meta: Disk, rows: Sequence[Row], position: TransactionId) -> None:
+    """Create the catalogue's file for an empty log that begins at ``position``.
+
+    The file gets its name when its content is durable. Raises NoSpace, DiskFailed.
+    """
+    first, encoded = Catalogue().move_position(position)
+    raw = bytearray(FIRST_REGION * ROW_BYTES)
+    raw[first : first + len(encoded)] = encoded
+    for region, row in enumerate(rows, FIRST_REGION):
+        raw += row.encode(region)
+    file = meta.create(_NEW_FILE)
+    try:
+        file.truncate(0)
+        file.write(0, bytes(raw))
+        file.flush()
+        meta.rename(_NEW_FILE, CATALOGUE_FILE)
+        meta.flush_directory("")
+    finally:
+        file.close()
+
+
+class RegionFiles:
+    """The catalogue and the files of its rows.
+
+    ``data`` is the directory of the segments, ``meta`` that of the other files; both may be the
+    same directory.
+    """
+
+    def __init__(self, data: Disk, meta: Disk) -> None:
+        """Read the catalogue; raises OSError, NoSpace, DiskFailed."""
+        self._data = data
+        self._meta = meta
+        self._file = meta.open(CATALOGUE_FILE)
+        # The last process may have died before its flush. The position must not go back, so the
+        # same bytes are written and flushed again before they are believed.
+        self._file.write_durably(0, self._file.read(0, self._file.size()))
+        meta.flush_directory("")
+        self._rows = ImageBuffer(self._file)
+        self.catalogue = Catalogue.decode(self._rows.read(0, self._file.size()))
+        self._open: dict[int, Buffer] = {}
+        self._dirty: set[int] = set()
+        """The regions that were changed since the last `begin_flush`."""
+        self._changed_names: dict[tuple[int, str], tuple[Disk, str]] = {}
+        """The directories whose names were changed since then."""
+        self._retired: list[DiskFile] = []
+        """Files that are removed, but a flush may be using them."""
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        """Apply a transaction. It must be durable (invariant 1).
+
+        If this raises NoSpace or DiskFailed, the process must end; the next start applies the
+        transaction again. Raises CatalogueDamaged if an operation names no file.
+        """
+        for operation in operations:
+            address = operation.address
+            if address.region == CATALOGUE_REGION:
+                for region, row in written_rows([operation]):
+                    self._write_row(region, row)
+                continue
+            buffer = self._changed(address.region)
+            if buffer is None:
+                # A later operation in the log removes this file, and was applied before.
+                continue
+            match operation:
+                case Copy(_, data):
+                    buffer.write(address.offset, data)
+                case Move(_, source, length):
+                    buffer.write(address.offset, self.read(source, length))
+                case Zero(_, length):
+                    buffer.zero(address.offset, length)
+                case Check():
+                    pass
+
+    def read(self, address: Address, length: int) -> bytes:
+        """Return ``length`` bytes, zeros after the end of the file.
+
+        Raises OSError, NoSpace, DiskFailed, CatalogueDamaged.
+        """
+        buffer = self._buffer(address.region)
+        found = b"" if buffer is None else buffer.read(address.offset, length)
+        return found.ljust(length, b"\0")
+
+    def write_directly(self, address: Address, data: bytes) -> Flush:
+        """Write to the file at once; return the flush that makes the data durable.
+
+        The transaction that has the Check of these data is complete only after that flush. The
+        caller follows invariant 3. Raises NoSpace, DiskFailed, CatalogueDamaged.
+        """
+        buffer = self._changed(address.region)
+        assert buffer is not None, "data are written only to a file that exists"
+        buffer.write_out()
+        buffer.file.write(address.offset, data)
+        return _flush_of(buffer.file)
+
+    def begin_flush(self, position: TransactionId) -> list[Flush]:
+        """Write out all changes; return the flushes that make them durable, in any order.
+
+        All transactions before ``position`` must have been applied. Call `end_flush` after the
+        flushes. Raises NoSpace, DiskFailed.
+        """
+        flushes: list[Flush] = []
+        for region in sorted(self._dirty):
+            buffer = self._open[region]
+            buffer.write_out()
+            flushes.append(_flush_of(buffer.file))
+        flushes += [partial(disk.flush_directory, name) for disk, name in self._names_to_flush()]
+        # The position is durable before the checkpoint in the WAL's header. It may be durable before
+        # the changes: a replay begins at the checkpoint, not at the position.
+        self._rows.write(*self.catalogue.move_position(position))
+        self._rows.write_out()
+        flushes.append(_flush_of(self._file))
+        self._dirty.clear()
+        self._changed_names.clear()
+        return flushes
+
+    def end_flush(self, most_open: int) -> None:
+        """Close files that nothing uses; keep at most ``most_open`` unchanged files open."""
+        for file in self._retired:
+            file.close()
+        self._retired.clear()
+        idle = [region for region in self._open if region not in self._dirty]
+        for region in idle[: max(0, len(idle) - most_open)]:
+            self._open.pop(region).file.close()
+
+    def flush(self, position: TransactionId) -> None:
+        """Do a whole flush on this thread; raises NoSpace, DiskFailed."""
+        for flush_file in self.begin_flush(position):
+            flush_file()
+        self.end_flush(len(self._open))
+
+    def release(self) -> None:
+        """Close all files without changing them."""
+        for file in (*self._retired, *(buffer.file for buffer in self._open.values()), self._file):
+            file.close()
+        self._retired.clear()
+        self._open.clear()
+
+    def _changed(self, region: int) -> Buffer | None:
+        """Return the buffer of a region that is going to change, None if its file is removed."""
+        buffer = self._buffer(region)
+        if buffer is not None:
+            self._dirty.add(region)
+        return buffer
+
+    def _buffer(self, region: int) -> Buffer | None:
+        found = self._open.get(region)
+        if found is not None:
+            return found
+        row = self.catalogue.rows.get(region)
+        if row is None:
+            what = self.catalogue.damaged.get(region, f"region {region} has no row")
+            raise CatalogueDamaged(f"an operation in the log needs a row of the catalogue: {what}")
+        if row.state is State.REMOVED:
+            return None
+        found = self._open[region] = self._opened(row.file)
+        return found
+
+    def _write_row(self, region: int, row: Row) -> None:
+        """Write a row and do what it says with its file."""
+        before = self.catalogue.rows.get(region)
+        if before is not None and before.file != row.file:
+            assert before.state is State.REMOVED, "a file that exists keeps its row"
+        self.catalogue.write(region, row)
+        self._rows.write(region * ROW_BYTES, row.encode(region))
+        if row.state is State.PRESENT:
+            buffer = self._changed(region)
+            assert buffer is not None, "the row is present"
+            buffer.cut(row.length)
+            return
+        opened = self._open.pop(region, None)
+        if opened is not None:
+            self._retired.append(opened.file)
+        self._dirty.discard(region)
+        disk, directory, path = self._place(row.file)
+        if disk.exists(path):
+            disk.remove(path)
+            self._note_names(disk, directory)
+
+    def _opened(self, file: FileName) -> Buffer:
+        """Open a file; create it if it is missing.
+
+        A file may be missing because a later operation, which was applied before, removed it. If it
+        is lost, the opening of its partition finds that.
+        """
+        disk, directory, path = self._place(file)
+        with changing(f"opening of {path}"):
+            if not disk.exists(path):
+                if not disk.exists(directory):
+                    disk.make_directory(directory)
+                    self._note_names(disk, "")
+                self._note_names(disk, directory)
+            opened = disk.create(path)
+            return RunBuffer(opened) if file.kind in _SUFFIXES else ImageBuffer(opened)
+
+    def _place(self, file: FileName) -> tuple[Disk, str, str]:
+        """Return the disk, the directory and the path of a file."""
+        if file.kind in _META_FILES:
+            return self._meta, "", _META_FILES[file.kind]
+        directory = str(file.partition)
+        return self._data, directory, f"{directory}/{segment_name(file.first_id)}" + (
+            _SUFFIXES[file.kind]
+        )
+
+    def _note_names(self, disk: Disk, directory: str) -> None:
+        self._changed_names[id(disk), directory] = (disk, directory)
+
+    def _names_to_flush(self) -> list[tuple[Disk, str]]:
+        return list(self._changed_names.values())
+
+
+def _flush_of(file: DiskFile) -> Flush:
+    """Return the flush of a file. Only `write_durably` serializes the flushes of one file."""
+    return partial(file.write_durably, 0, b"")
