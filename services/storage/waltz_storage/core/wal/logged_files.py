@@ -1,0 +1,193 @@
+"""Pure. Files behind a write-ahead log: commit transactions, apply them, and make checkpoints.
+
+This class keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four steps,
+so that the engine can do the flushes on other threads: `write_directly` for large data, `write`,
+the flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes,
+and `end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, State
+from waltz_storage.core.wal.checksums import Checksum
+from waltz_storage.core.wal.logged_changes import (
+    LoggedChanges,
+    Range,
+    changed_range,
+    range_at,
+    resolve_moves,
+)
+from waltz_storage.core.wal.operations import Address, Check, Operation
+from waltz_storage.core.wal.region_files import Flush, RegionFiles
+from waltz_storage.core.wal.ring import TransactionId
+from waltz_storage.core.wal.wal_writer import WalWriter, Written
+
+
+class LoggedFiles:
+    """The files of a storage, and the log that has their last changes."""
+
+    def __init__(
+        self, writer: WalWriter, files: RegionFiles, checksum: Checksum, most_open: int = 1 << 30
+    ) -> None:
+        """Take an open log, all of whose transactions are in their files, durably.
+
+        ``most_open`` limits how many unchanged files stay open after a checkpoint.
+        """
+        assert writer.reclaimed <= writer.following, "a log ends after its checkpoint"
+        self.writer = writer
+        self.files = files
+        self._checksum = checksum
+        self._most_open = most_open
+        self._changes = LoggedChanges()
+        self._direct: list[tuple[Check, Flush]] = []
+        """The direct data of the next transaction, or of the one that is being written."""
+        self._pending: tuple[Written, Sequence[Operation]] | None = None
+        """The transaction that is written and not complete."""
+        self._checkpoint: TransactionId | None = None
+        """The position of the checkpoint that has begun."""
+        self._removed: list[tuple[TransactionId, tuple[int, ...]]] = []
+        """Regions whose files were removed before a position: reusable when it is reclaimed."""
+        files.catalogue.allow_reuse(files.catalogue.take_removed())
+
+    def allows(self, operations: Sequence[Operation]) -> bool:
+        """Return whether a transaction may be written now.
+
+        If not, the caller waits until a checkpoint has ended and its header is durable. Everything
+        that is not larger than `WalWriter.most_bytes` is allowed at the latest when the log is
+        empty.
+        """
+        return self.writer.fits(operations) and self._changes.allow(operations)
+
+    def write_directly(self, address: Address, data: bytes) -> Check | None:
+        """Write data of the next transaction to their file; return the Check to write with it.
+
+        Return None if the log has a change of these bytes: the caller then writes a Copy. Raises
+        NoSpace; then the next transaction must not have the Check. Raises DiskFailed.
+        """
+        assert self._pending is None, "direct data belong to the next transaction"
+        if not self._changes.allow_direct(range_at(address, len(data))):
+            return None
+        flush = self.files.write_directly(address, data)
+        check = Check(address, len(data), self._checksum.encode(data))
+        self._direct.append((check, flush))
+        return check
+
+    def write(self, operations: Sequence[Operation]) -> None:
+        """Write a transaction to the log, not durably; raises NoSpace, DiskFailed."""
+        assert self._pending is None, "a transaction is written when the last one is complete"
+        assert self._changes.allow(operations), "the source of a logged move must not change"
+        operations = resolve_moves(operations, self.files.read)
+        self._check_direct(operations)
+        self._check_regions(operations)
+        written = self.writer.write(operations)
+        self._changes.add(written.id, operations)
+        self._pending = written, operations
+
+    def flushes(self) -> list[Flush]:
+        """Return the flushes that make the written transaction durable, in any order."""
+        assert self._pending is not None, "a transaction is written"
+        return [self.writer.flush, *(flush for _, flush in self._direct)]
+
+    def complete(self) -> None:
+        """Apply the transaction, all of whose flushes have returned: it may be acknowledged.
+
+        If this raises NoSpace or DiskFailed, the process must end; the next start applies the
+        transaction.
+        """
+        assert self._pending is not None, "a transaction is written"
+        written, operations = self._pending
+        self.writer.complete(written)
+        self._pending = None
+        self._direct.clear()
+        self.files.apply(operations)
+        self._reclaim()
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all steps of a commit on this thread; raises NoSpace, DiskFailed."""
+        self.write(operations)
+        for flush in self.flushes():
+            flush()
+        self.complete()
+
+    def begin_checkpoint(self) -> list[Flush]:
+        """Begin a checkpoint after the last complete transaction; return its flushes.
+
+        Raises NoSpace, DiskFailed.
+        """
+        assert self._checkpoint is None, "one checkpoint at a time"
+        assert self.writer.checkpoint == self.writer.reclaimed, (
+            "a checkpoint begins when the header of the last one is durable"
+        )
+        self._checkpoint = self.writer.following
+        self._removed.append((self._checkpoint, self.files.catalogue.take_removed()))
+        return self.files.begin_flush(self._checkpoint)
+
+    def end_checkpoint(self) -> None:
+        """Write the header of a checkpoint, all of whose flushes have returned.
+
+        The header becomes durable with the next transaction, or by `flush_header` if none comes.
+        Raises DiskFailed.
+        """
+        assert self._checkpoint is not None, "a checkpoint has begun"
+        self.writer.advance(self._checkpoint)
+        self._checkpoint = None
+        if self._pending is None:
+            # Otherwise a flush of direct data may be using one of the files.
+            self.files.end_flush(self._most_open)
+
+    @property
+    def header_pending(self) -> bool:
+        """Whether the header of the last checkpoint is not durable yet."""
+        return self.writer.checkpoint != self.writer.reclaimed
+
+    def flush_header(self) -> None:
+        """Make the header of the last checkpoint durable while no transaction does it."""
+        assert self._pending is None, "the flush of the transaction includes the header"
+        self.writer.flush()
+        self._reclaim()
+
+    def checkpoint(self) -> None:
+        """Do a whole checkpoint on this thread; raises NoSpace, DiskFailed."""
+        for flush in self.begin_checkpoint():
+            flush()
+        self.end_checkpoint()
+        self.flush_header()
+
+    def _reclaim(self) -> None:
+        """Forget the transactions before the durable checkpoint."""
+        reclaimed = self.writer.reclaimed
+        self._changes.forget(reclaimed)
+        while self._removed and self._removed[0][0] <= reclaimed:
+            self.files.catalogue.allow_reuse(self._removed.pop(0)[1])
+
+    def _check_direct(self, operations: Sequence[Operation]) -> None:
+        """Check that the transaction has the Checks of its direct data, and no change of them."""
+        checks = [operation for operation in operations if isinstance(operation, Check)]
+        assert checks == [check for check, _ in self._direct], "all direct data need their check"
+        ranges: dict[int, list[Range]] = {}
+        for check in checks:
+            ranges.setdefault(check.address.region, []).append(changed_range(check))
+        for operation in operations if ranges else ():
+            changed = changed_range(operation)
+            overlapping = [r for r in ranges.get(changed.region, ()) if r.overlaps(changed)]
+            allowed = 1 if isinstance(operation, Check) else 0
+            assert len(overlapping) <= allowed, "a transaction changes no direct data of its own"
+
+    def _check_regions(self, operations: Sequence[Operation]) -> None:
+        """Check that each operation names a file that exists, or that the transaction creates."""
+        rows = self.files.catalogue.rows
+        for operation in operations:
+            region = changed_range(operation).region
+            if operation.address.region != CATALOGUE_REGION and region in rows:
+                assert rows[region].state is State.PRESENT or self._writes_row(operations, region), (
+                    "an operation must not name a removed file"
+                )
+
+    def _writes_row(self, operations: Sequence[Operation], region: int) -> bool:
+        return any(
+            operation.address.region == CATALOGUE_REGION
+            and changed_range(operation).region == region
+            for operation in operations
+        )

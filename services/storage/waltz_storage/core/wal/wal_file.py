@@ -1,0 +1,82 @@
+"""Pure. The file of a write-ahead log: create it, read its header, read its blocks.
+
+The file is used only through the `Disk` that the caller passes.
+"""
+
+from __future__ import annotations
+
+from waltz_storage.core.disk import Disk, DiskFile
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.wal_header import (
+    HEADER_BLOCKS,
+    HeaderDamaged,
+    WalHeader,
+    decode_header,
+)
+
+WAL_FILE = "waltz-storage.wal"
+_NEW_FILE = f"{WAL_FILE}.new"
+_WINDOW_BLOCKS = 256
+
+
+def create_wal(disk: Disk, header: WalHeader) -> None:
+    """Create the file of an empty log: all its blocks are allocated and zero.
+
+    The file gets its name when its content is durable. Raises NoSpace, DiskFailed.
+    """
+    file = disk.create(_NEW_FILE)
+    try:
+        file.truncate(0)
+        file.allocate(0, header.blocks * BLOCK_BYTES)
+        file.write(header.slot * BLOCK_BYTES, header.encode())
+        file.flush()
+        disk.rename(_NEW_FILE, WAL_FILE)
+        disk.flush_directory("")
+    finally:
+        file.close()
+
+
+def read_header(file: DiskFile) -> WalHeader:
+    """Return the current header, and make it durable.
+
+    The last process may have died before the flush of the header. If that header were believed
+    while it is not durable, the next header would overwrite the last durable one. So the block is
+    written again and flushed. Raises HeaderDamaged, OSError, NoSpace, DiskFailed.
+    """
+    raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
+    header = decode_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
+    size = file.size()
+    if size < header.blocks * BLOCK_BYTES:
+        raise HeaderDamaged(
+            f"the file has {size} bytes, but its header says {header.blocks * BLOCK_BYTES}"
+        )
+    write_header(file, header)
+    file.write_durably(0, b"")
+    return header
+
+
+def write_header(file: DiskFile, header: WalHeader) -> None:
+    """Write the header to its block; it is durable after the next flush of the file."""
+    file.write(header.slot * BLOCK_BYTES, header.encode())
+
+
+class BlockReader:
+    """Reads blocks in windows: a scan reads most blocks once, in order.
+
+    The file must not change in a way that matters while the reader is used.
+    """
+
+    def __init__(self, file: DiskFile) -> None:
+        self._file = file
+        self._first = 0
+        self._window = b""
+
+    def read_block(self, number: int) -> bytes:
+        """Return a block; raises OSError."""
+        begin = (number - self._first) * BLOCK_BYTES
+        if not 0 <= begin < len(self._window):
+            self._first = number
+            size = _WINDOW_BLOCKS * BLOCK_BYTES
+            self._window = self._file.read(number * BLOCK_BYTES, size)
+            begin = 0
+        return self._window[begin : begin + BLOCK_BYTES].ljust(BLOCK_BYTES, b"\0")

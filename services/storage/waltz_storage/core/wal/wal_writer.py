@@ -1,0 +1,158 @@
+"""Pure. Append transactions to a write-ahead log, and give up the space of old ones.
+
+A transaction is written only when the one before it is durable, with its direct data. `wal_scan`
+relies on this order to distinguish damage from an interrupted write. The space before the
+checkpoint is written again only when the header with that checkpoint is durable: a crash must not
+leave an older header whose transactions are overwritten.
+
+The methods are called by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from waltz_storage.core.disk import DiskFile
+from waltz_storage.core.wal.operations import Operation
+from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
+from waltz_storage.core.wal.transaction_blocks import (
+    ROOM_BYTES,
+    blocks_of,
+    encode_transaction,
+)
+from waltz_storage.core.wal.wal_file import write_header
+from waltz_storage.core.wal.wal_header import WalHeader
+
+_TAIL_ROOM_BYTES = 64
+"""At least the bytes of any tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A transaction that is in the file and not complete: its id, and the id after it."""
+
+    id: TransactionId
+    following: TransactionId
+
+
+class WalWriter:
+    """The end of an open log.
+
+    ``header`` is durable. All transactions before ``following`` are durable.
+    """
+
+    def __init__(self, file: DiskFile, header: WalHeader, following: TransactionId) -> None:
+        assert header.checkpoint <= following, "a log ends after its checkpoint"
+        self._file = file
+        self._ring = header.ring
+        self._header = header
+        """The header that was written last."""
+        self._durable = header
+        self._following = following
+        self._written: Written | None = None
+        self._flushed: Written | None = None
+        """The last transaction whose blocks are durable."""
+
+    @property
+    def following(self) -> TransactionId:
+        """The id that the next transaction gets."""
+        return self._following
+
+    @property
+    def checkpoint(self) -> TransactionId:
+        """The checkpoint in the header that was written last."""
+        return self._header.checkpoint
+
+    @property
+    def reclaimed(self) -> TransactionId:
+        """The durable checkpoint: the space before it may be used."""
+        return self._durable.checkpoint
+
+    @property
+    def writing(self) -> bool:
+        """Whether a transaction is written and not complete."""
+        return self._written is not None
+
+    @property
+    def free_blocks(self) -> int:
+        """How many blocks the next transaction may have."""
+        return self._ring.free(self._durable.checkpoint, self._following)
+
+    @property
+    def used_blocks(self) -> int:
+        """How many blocks the transactions since the durable checkpoint have."""
+        return self._ring.distance(self._durable.checkpoint, self._following)
+
+    @property
+    def most_blocks(self) -> int:
+        """How many blocks a transaction may have: half of the ring.
+
+        So one half can be written while a checkpoint gives up the other half.
+        """
+        return max(1, (self._ring.count - 1) // 2)
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes the encoded operations of a transaction may have; `divide` needs it."""
+        return self.most_blocks * ROOM_BYTES - _TAIL_ROOM_BYTES
+
+    def fits(self, operations: Sequence[Operation]) -> bool:
+        """Return whether a transaction has space now.
+
+        If it has none, the caller waits until a checkpoint has ended. The transaction must not be
+        larger than `most_bytes`, or it would wait for ever.
+        """
+        count = blocks_of(operations, self._header.checksum)
+        assert count <= self.most_blocks, "a transaction must be divided before it is written"
+        return count <= self.free_blocks
+
+    def write(self, operations: Sequence[Operation]) -> Written:
+        """Write a transaction, not durably; raises NoSpace, DiskFailed."""
+        assert self._written is None, "a transaction is written when the last one is durable"
+        assert self.fits(operations), "a transaction must not overwrite one that is needed"
+        begun = self._following
+        raw = encode_transaction(begun, operations, self._header.checksum)
+        count = len(raw) // BLOCK_BYTES
+        position = 0
+        for block, length in self._ring.pieces(begun.block, count):
+            size = length * BLOCK_BYTES
+            self._file.write(block * BLOCK_BYTES, raw[position : position + size])
+            position += size
+        self._written = Written(begun, self._ring.after(begun, count))
+        self._flushed = None
+        return self._written
+
+    def flush(self) -> None:
+        """Make the written transaction and the written header durable; raises DiskFailed.
+
+        Another thread may call `advance` meanwhile: its header is durable after the next flush.
+        After an error the process must end: the content of the disk is unknown.
+        """
+        header, written = self._header, self._written
+        self._file.write_durably(0, b"")
+        self._durable = header
+        self._flushed = written
+
+    def complete(self, written: Written) -> None:
+        """Note that a transaction is durable, with its direct data: it may be applied."""
+        assert self._written == written, "transactions are completed in order"
+        assert self._flushed == written, "a transaction is complete when its blocks are durable"
+        self._following = written.following
+        self._written = None
+
+    def advance(self, checkpoint: TransactionId) -> None:
+        """Write a header with a new checkpoint; the next `flush` makes it durable.
+
+        All files that transactions before ``checkpoint`` changed must be flushed, and the position
+        in the catalogue must be at least ``checkpoint``. Raises DiskFailed.
+        """
+        assert self._header == self._durable, "one header is written at a time"
+        assert checkpoint <= self._following, "a checkpoint passes only complete transactions"
+        if checkpoint == self._header.checkpoint:
+            return
+        header = self._header.advanced(checkpoint)
+        write_header(self._file, header)
+        self._header = header
+
+
