@@ -1,9 +1,26 @@
 """Pure. The write-ahead log (WAL) of a storage: one log for the changes of all its files.
 
+`docs/decisions/write-ahead-log.md` has the design and the invariants. The format:
+
 * `checksums`: the checksum algorithms that a WAL can name
 * `operations`: what a transaction does to memory: copy, move, zero, and check
 * `transaction_blocks`: a transaction as blocks of 4096 bytes, and back
 * `ring`: transaction ids, and the space of a log that wraps
 * `wal_header`: the first blocks of the file: its cluster, its checksum, and its checkpoint
 * `wal_scan`: all transactions since the checkpoint, and whether the log ends torn or damaged
+
+The files that the log changes:
+
+* `catalogue`: which file each region of memory is
+* `region_buffers`: changes of a file that are not written to it yet
+* `region_files`: apply operations to files, and flush the files
+
+The use of the log:
+
+* `wal_file`: create the file of the log, read its header and its blocks
+* `wal_writer`: append transactions, give up the space of old ones
+* `transaction_division`: divide what is too large for a transaction
+* `logged_changes`: find the operations that a replay could apply wrongly, before they are written
+* `logged_files`: commit transactions and make checkpoints
+* `wal_replay`: open the log, and bring the files up to date
 """

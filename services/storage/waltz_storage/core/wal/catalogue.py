@@ -5,10 +5,10 @@ a row is an operation on the file of its region: the row of a present file gives
 the row's length, the row of a removed file removes it. Later writes beyond the end make the file
 longer and do not change the row.
 
-Rows 0 and 1 name no file: they have the *position*, which is at or after the log's checkpoint and at
-or before its end. So a catalogue or a log that is older than the other one is noticed.
-The two rows are written in turn, directly and not by transactions, so that a torn write leaves the
-position before. All other rows change only by copies in transactions.
+Rows 0 and 1 name no file: they have the *position*, which is at or after the log's checkpoint and
+at or before its end. So a catalogue or a log that is older than the other one is noticed. The two
+rows are written in turn, directly and not by transactions, so that a torn write leaves the position
+before. All other rows change only by copies in transactions.
 
 Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
 the operation that was writing it, and the replay writes the row again.

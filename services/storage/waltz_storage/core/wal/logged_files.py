@@ -133,7 +133,7 @@ class LoggedFiles:
         assert self._checkpoint is not None, "a checkpoint has begun"
         self.writer.advance(self._checkpoint)
         self._checkpoint = None
-        if self._pending is None:
+        if self._pending is None and not self._direct:
             # Otherwise a flush of direct data may be using one of the files.
             self.files.end_flush(self._most_open)
 
@@ -178,16 +178,12 @@ class LoggedFiles:
     def _check_regions(self, operations: Sequence[Operation]) -> None:
         """Check that each operation names a file that exists, or that the transaction creates."""
         rows = self.files.catalogue.rows
+        created = {
+            changed_range(operation).region
+            for operation in operations
+            if operation.address.region == CATALOGUE_REGION
+        }
         for operation in operations:
             region = changed_range(operation).region
-            if operation.address.region != CATALOGUE_REGION and region in rows:
-                assert rows[region].state is State.PRESENT or self._writes_row(operations, region), (
-                    "an operation must not name a removed file"
-                )
-
-    def _writes_row(self, operations: Sequence[Operation], region: int) -> bool:
-        return any(
-            operation.address.region == CATALOGUE_REGION
-            and changed_range(operation).region == region
-            for operation in operations
-        )
+            if region not in created:
+                assert rows[region].state is State.PRESENT, "an operation names a file that exists"

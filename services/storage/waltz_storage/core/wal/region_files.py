@@ -116,12 +116,15 @@ class RegionFiles:
                     pass
 
     def read(self, address: Address, length: int) -> bytes:
-        """Return ``length`` bytes, zeros after the end of the file.
+        """Return ``length`` bytes, zeros after the end of the file or if there is none.
 
         Raises OSError, NoSpace, DiskFailed, CatalogueDamaged.
         """
-        buffer = self._buffer(address.region)
-        found = b"" if buffer is None else buffer.read(address.offset, length)
+        found = b""
+        if address.region in self._open or self._file_exists(address.region):
+            buffer = self._buffer(address.region)
+            assert buffer is not None, "the file exists"
+            found = buffer.read(address.offset, length)
         return found.ljust(length, b"\0")
 
     def write_directly(self, address: Address, data: bytes) -> Flush:
@@ -148,7 +151,7 @@ class RegionFiles:
             buffer.write_out()
             flushes.append(_flush_of(buffer.file))
         flushes += [partial(disk.flush_directory, name) for disk, name in self._names_to_flush()]
-        # The position is durable before the checkpoint in the WAL's header. It may be durable before
+        # The position is durable before the checkpoint in the log's header. It may be durable before
         # the changes: a replay begins at the checkpoint, not at the position.
         self._rows.write(*self.catalogue.move_position(position))
         self._rows.write_out()
@@ -186,24 +189,32 @@ class RegionFiles:
             self._dirty.add(region)
         return buffer
 
-    def _buffer(self, region: int) -> Buffer | None:
-        found = self._open.get(region)
-        if found is not None:
-            return found
+    def _row(self, region: int) -> Row:
         row = self.catalogue.rows.get(region)
         if row is None:
             what = self.catalogue.damaged.get(region, f"region {region} has no row")
             raise CatalogueDamaged(f"an operation in the log needs a row of the catalogue: {what}")
-        if row.state is State.REMOVED:
-            return None
-        found = self._open[region] = self._opened(row.file)
+        return row
+
+    def _file_exists(self, region: int) -> bool:
+        row = self._row(region)
+        disk, _, path = self._place(row.file)
+        return row.state is State.PRESENT and disk.exists(path)
+
+    def _buffer(self, region: int) -> Buffer | None:
+        found = self._open.get(region)
+        if found is None:
+            row = self._row(region)
+            if row.state is State.REMOVED:
+                return None
+            found = self._open[region] = self._opened(row.file)
         return found
 
     def _write_row(self, region: int, row: Row) -> None:
         """Write a row and do what it says with its file."""
         before = self.catalogue.rows.get(region)
-        if before is not None and before.file != row.file:
-            assert before.state is State.REMOVED, "a file that exists keeps its row"
+        if before is not None and before.file != row.file and before.state is State.PRESENT:
+            raise CatalogueDamaged(f"row {region} would get another file, but its file exists")
         self.catalogue.write(region, row)
         self._rows.write(region * ROW_BYTES, row.encode(region))
         if row.state is State.PRESENT:

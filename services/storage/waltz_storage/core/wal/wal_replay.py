@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from waltz_storage.core.disk import DiskFile
-from waltz_storage.core.wal.catalogue import Row, written_rows
+from waltz_storage.core.wal.catalogue import CatalogueDamaged, Row, written_rows
 from waltz_storage.core.wal.checksums import Checksum
 from waltz_storage.core.wal.logged_changes import changed_range
-from waltz_storage.core.wal.operations import Check
+from waltz_storage.core.wal.operations import Check, Move
 from waltz_storage.core.wal.region_files import RegionFiles
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import Transaction
@@ -66,6 +66,8 @@ class _Survey:
     last: Transaction | None = None
     rows: dict[int, Row] = field(default_factory=dict)
     """The first row that the log writes for each region."""
+    named: set[int] = field(default_factory=set)
+    """The regions that operations read, change or check."""
 
 
 def open_log(
@@ -79,8 +81,9 @@ def open_log(
     header = read_header(file)
     reader = BlockReader(file)
     survey, end = _survey(header, reader)
+    _complete_rows(files, survey)
     last = survey.last
-    if last is not None and not _direct_data_are_whole(last, files, header.checksum, survey):
+    if last is not None and not _direct_data_are_whole(last, files, header.checksum):
         end = LogEnd(last.id, torn=True)
         survey.transactions -= 1
         survey.blocks -= last.blocks
@@ -109,22 +112,34 @@ def _survey(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
         survey.last = found
         for region, row in written_rows(found.operations):
             survey.rows.setdefault(region, row)
+        for operation in found.operations:
+            survey.named.add(changed_range(operation).region)
+            if isinstance(operation, Move):
+                survey.named.add(operation.source.region)
     raise AssertionError("a scan ends with the end of the log")
 
 
-def _direct_data_are_whole(
-    last: Transaction, files: RegionFiles, checksum: Checksum, survey: _Survey
-) -> bool:
+def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
+    """Complete the catalogue in memory by the rows in the log; raises CatalogueDamaged.
+
+    A crash may have torn a row that the log writes again. The first version of the row in the log
+    is right for the operations before it, too, because a region names one file (invariant 5).
+    """
+    catalogue = files.catalogue
+    for region, row in survey.rows.items():
+        if region in catalogue.damaged:
+            catalogue.write(region, row)
+    for region in sorted(survey.named - survey.rows.keys() - catalogue.rows.keys()):
+        what = catalogue.damaged.get(region, f"it has no row {region}")
+        raise CatalogueDamaged(f"the log changes a file that the catalogue does not name: {what}")
+
+
+def _direct_data_are_whole(last: Transaction, files: RegionFiles, checksum: Checksum) -> bool:
     """Return whether the direct data of the last transaction are in their files.
 
     A crash may have interrupted their flush, although the transaction itself is valid. Then the
     transaction was never answered, and the log ends before it.
     """
-    # A crash may have torn a row that the log writes again. The first version of the row in the log
-    # is right for all operations before it, because a region names one file (invariant 5).
-    for region, row in survey.rows.items():
-        if region in files.catalogue.damaged:
-            files.catalogue.write(region, row)
     checks = [operation for operation in last.operations if isinstance(operation, Check)]
     return all(_is_whole(check, files, checksum) for check in checks)
 
