@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -189,10 +190,7 @@ class MemoryDisk:
 
     def restarted(self) -> MemoryDisk:
         """Return the disk as the next process finds it: all written data are still cached."""
-        nodes = [*self._names.values(), *self._durable_names.values()]
-        nodes += [change.node for change in self._pending_names if change.node is not None]
-        # A file that has several names, or is in several of these lists, is copied once.
-        copies = {key: node.copy() for key, node in {id(node): node for node in nodes}.items()}
+        copies = {id(node): node.copy() for node in self._nodes()}
         disk = MemoryDisk()
         disk._names = {path: copies[id(node)] for path, node in self._names.items()}
         disk._durable_names = {path: copies[id(node)] for path, node in self._durable_names.items()}
@@ -220,6 +218,36 @@ class MemoryDisk:
         disk._durable_names = dict(disk._names)
         return disk
 
+    @property
+    def unflushed(self) -> int:
+        """How many changes of files and names are not durable."""
+        return len(self._pending_names) + sum(len(node.pending) for node in self._nodes())
+
+    def every_crash(self) -> Iterator[MemoryDisk]:
+        """Yield the disk after a loss of power, for each subset of the changes not durable.
+
+        Each change is whole or lost; there are 2^`unflushed` subsets.
+        """
+        nodes = self._nodes()
+        writes = [(node, change) for node in nodes for change in node.pending]
+        for kept in product((False, True), repeat=self.unflushed):
+            contents = {id(node): bytearray(node.durable) for node in nodes}
+            names, directories = dict(self._durable_names), set(self._durable_directories)
+            for (node, write), survives in zip(writes, kept, strict=False):
+                if survives:
+                    write.apply(contents[id(node)])
+            for change, survives in zip(self._pending_names, kept[len(writes) :], strict=True):
+                if survives:
+                    change.apply(names, directories)
+            disk = MemoryDisk()
+            disk.directories, disk._durable_directories = directories, set(directories)
+            for path, node in names.items():
+                if _directory_of(path) in directories:
+                    content = contents[id(node)]
+                    disk._names[path] = _Node(bytearray(content), bytearray(content))
+            disk._durable_names = dict(disk._names)
+            yield disk
+
     def change(self, node: _Node, change: _Change) -> None:
         """Make a change of a file that is not durable yet."""
         change.apply(node.current)
@@ -238,6 +266,12 @@ class MemoryDisk:
     def left(self) -> int:
         """Return how many bytes files may still grow by; negative if they exceed ``space``."""
         return self.space - sum(len(node.current) for node in self._names.values())
+
+    def _nodes(self) -> list[_Node]:
+        """Return all files that have or had a name, each once."""
+        nodes = [*self._names.values(), *self._durable_names.values()]
+        nodes += [change.node for change in self._pending_names if change.node is not None]
+        return list({id(node): node for node in nodes}.values())
 
     def _record_name_change(self, change: _NameChange) -> None:
         """Record a change of names that is not durable yet."""

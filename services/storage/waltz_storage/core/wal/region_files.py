@@ -150,8 +150,9 @@ class RegionFiles:
             buffer = self._open[region]
             buffer.write_out()
             flushes.append(_flush_of(buffer.file))
-        flushes += [partial(disk.flush_directory, name) for disk, name in self._names_to_flush()]
-        # The position is durable before the checkpoint in the log's header. It may be durable before
+        for disk, directory in self._changed_names.values():
+            flushes.append(partial(disk.flush_directory, directory))
+        # The position is durable before the checkpoint in the header. It may be durable before
         # the changes: a replay begins at the checkpoint, not at the position.
         self._rows.write(*self.catalogue.move_position(position))
         self._rows.write_out()
@@ -221,15 +222,17 @@ class RegionFiles:
             buffer = self._changed(region)
             assert buffer is not None, "the row is present"
             buffer.cut(row.length)
-            return
-        opened = self._open.pop(region, None)
-        if opened is not None:
-            self._retired.append(opened.file)
-        self._dirty.discard(region)
-        disk, directory, path = self._place(row.file)
-        if disk.exists(path):
-            disk.remove(path)
-            self._note_names(disk, directory)
+        else:
+            opened = self._open.pop(region, None)
+            if opened is not None:
+                self._retired.append(opened.file)
+            self._dirty.discard(region)
+            disk, _, path = self._place(row.file)
+            if disk.exists(path):
+                disk.remove(path)
+        # Even if the file was there, or was not: a process that died before its flush may have
+        # created or removed it.
+        self._note_names(row.file)
 
     def _opened(self, file: FileName) -> Buffer:
         """Open a file; create it if it is missing.
@@ -239,13 +242,20 @@ class RegionFiles:
         """
         disk, directory, path = self._place(file)
         with changing(f"opening of {path}"):
-            if not disk.exists(path):
-                if not disk.exists(directory):
-                    disk.make_directory(directory)
-                    self._note_names(disk, "")
-                self._note_names(disk, directory)
+            missing = not disk.exists(path)
+            if not disk.exists(directory):
+                disk.make_directory(directory)
             opened = disk.create(path)
+            if missing:
+                self._note_names(file)
             return RunBuffer(opened) if file.kind in _SUFFIXES else ImageBuffer(opened)
+
+    def _note_names(self, file: FileName) -> None:
+        """Note that the name of a file, or of its directory, may not be durable."""
+        disk, directory, _ = self._place(file)
+        for name in ("", directory):
+            if disk.exists(name):
+                self._changed_names[id(disk), name] = (disk, name)
 
     def _place(self, file: FileName) -> tuple[Disk, str, str]:
         """Return the disk, the directory and the path of a file."""
@@ -255,12 +265,6 @@ class RegionFiles:
         return self._data, directory, f"{directory}/{segment_name(file.first_id)}" + (
             _SUFFIXES[file.kind]
         )
-
-    def _note_names(self, disk: Disk, directory: str) -> None:
-        self._changed_names[id(disk), directory] = (disk, directory)
-
-    def _names_to_flush(self) -> list[tuple[Disk, str]]:
-        return list(self._changed_names.values())
 
 
 def _flush_of(file: DiskFile) -> Flush:
