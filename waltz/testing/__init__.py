@@ -4,7 +4,7 @@
 * `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`
 * `faults`, `append_faults`: faults of appends, on demand and from a seed
 * `network`, `transport`: connections in memory; `frames`: faults of single frames
-* `disk`: the disks
+* `disk`: the disks; `torn_files`: their files after a loss of power
 * `zookeeper`: the metadata store; `znodes`: its nodes
 * `engine`: the storage engine without threads; `clock`: an event loop on virtual time
 

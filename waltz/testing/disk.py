@@ -13,19 +13,17 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from random import Random
 from typing import NamedTuple
 
+from waltz.testing.torn_files import torn_content
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import DiskFailed, NoSpace
 
-SECTOR_BYTES = 512
 UNLIMITED = 1 << 60
 """A limit in bytes that no test reaches."""
-
-_OLD_BYTES_RATE = 0.2
-"""How often a new sector whose write was lost has earlier bytes of the disk instead of zeros."""
 
 
 class _Change(NamedTuple):
@@ -209,14 +207,7 @@ class MemoryDisk:
         for change in self._pending_names:
             if random.random() < kept_share:
                 change.apply(names, directories)
-        names = {p: n for p, n in names.items() if _directory_of(p) in directories}
-        disk = MemoryDisk()
-        disk.directories, disk._durable_directories = directories, set(directories)
-        for path, node in names.items():
-            content = _survivor(node, random)
-            disk._names[path] = _Node(bytearray(content), bytearray(content))
-        disk._durable_names = dict(disk._names)
-        return disk
+        return _after_crash(names, directories, lambda node: _survivor(node, random))
 
     @property
     def unflushed(self) -> int:
@@ -239,14 +230,8 @@ class MemoryDisk:
             for change, survives in zip(self._pending_names, kept[len(writes) :], strict=True):
                 if survives:
                     change.apply(names, directories)
-            disk = MemoryDisk()
-            disk.directories, disk._durable_directories = directories, set(directories)
-            for path, node in names.items():
-                if _directory_of(path) in directories:
-                    content = contents[id(node)]
-                    disk._names[path] = _Node(bytearray(content), bytearray(content))
-            disk._durable_names = dict(disk._names)
-            yield disk
+            left = {id(node): bytes(contents[id(node)]) for node in nodes}
+            yield _after_crash(names, directories, partial(_content_in, left))
 
     def change(self, node: _Node, change: _Change) -> None:
         """Make a change of a file that is not durable yet."""
@@ -362,6 +347,24 @@ def _directory_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def _after_crash(
+    names: dict[str, _Node], directories: set[str], content: Callable[[_Node], bytes]
+) -> MemoryDisk:
+    """Return a disk with the ``content`` of each file whose directory is left, all durable."""
+    disk = MemoryDisk()
+    disk.directories, disk._durable_directories = directories, set(directories)
+    for path, node in names.items():
+        if _directory_of(path) in directories:
+            left = content(node)
+            disk._names[path] = _Node(bytearray(left), bytearray(left))
+    disk._durable_names = dict(disk._names)
+    return disk
+
+
+def _content_in(contents: dict[int, bytes], node: _Node) -> bytes:
+    return contents[id(node)]
+
+
 def _survivor(node: _Node, random: Random) -> bytes:
     """Return a file's content after a crash: a mixture of its contents since the last flush."""
     version = bytearray(node.durable)
@@ -369,36 +372,4 @@ def _survivor(node: _Node, random: Random) -> bytes:
     for change in node.pending:
         change.apply(version)
         versions.append(bytes(version))
-    outcome = random.choice(("lost", "kept", "mixed", "mixed"))  # Mixed is twice as likely.
-    if outcome == "lost" or len(versions) == 1:
-        return versions[0]
-    if outcome == "kept":
-        return versions[-1]
-    chosen = random.randrange(len(versions))
-    size = len(versions[chosen])
-    mixture = b"".join(
-        _sector(random.choice(_candidates(versions, chosen, start)), start, random)
-        for start in range(0, size, SECTOR_BYTES)
-    )
-    # One sector is torn: from the byte ``tear`` to its end it has the content of another version.
-    tear = random.randrange(size + 1)
-    other = random.choice(_candidates(versions, chosen, tear))
-    end = min(size, tear - tear % SECTOR_BYTES + SECTOR_BYTES)
-    return mixture[:tear] + other[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
-
-
-def _candidates(versions: list[bytes], chosen: int, start: int) -> list[bytes]:
-    """Return the versions whose content the sector at ``start`` may have.
-
-    The file has the size of the version ``chosen``. Later versions that end before ``start`` are
-    excluded: their truncation was lost, so the sector has kept its content.
-    """
-    return [v for n, v in enumerate(versions) if n <= chosen or len(v) > start]
-
-
-def _sector(version: bytes, start: int, random: Random) -> bytes:
-    """Return the sector at ``start`` of ``version``, which may end before or within the sector."""
-    sector = version[start : start + SECTOR_BYTES]
-    if not sector and random.random() < _OLD_BYTES_RATE:
-        return random.randbytes(SECTOR_BYTES)
-    return sector.ljust(SECTOR_BYTES, b"\0")
+    return torn_content(versions, random)
