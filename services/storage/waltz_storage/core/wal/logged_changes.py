@@ -101,9 +101,11 @@ class LoggedChanges:
         self._sources = [each for each in self._sources if each[0] >= checkpoint]
 
     def allow_direct(self, data: Range) -> bool:
-        """Return whether ``data`` may be written directly (invariant 3)."""
+        """Return whether ``data`` may be written directly (invariants 3 and 4)."""
         changes = self._regions.get(data.region)
-        return changes is None or (changes.row is None and changes.end <= data.start)
+        if changes is not None and (changes.row is not None or changes.end > data.start):
+            return False
+        return not any(source.overlaps(data) for _, source in self._sources)
 
     def allow(self, operations: Iterable[Operation]) -> bool:
         """Return whether no operation changes the source of a Move in the log (invariant 4).

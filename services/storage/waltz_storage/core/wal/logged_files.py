@@ -19,7 +19,7 @@ from waltz_storage.core.wal.logged_changes import (
     range_at,
     resolve_moves,
 )
-from waltz_storage.core.wal.operations import Address, Check, Operation
+from waltz_storage.core.wal.operations import Address, Check, Copy, Move, Operation
 from waltz_storage.core.wal.region_files import Flush, RegionFiles
 from waltz_storage.core.wal.ring import TransactionId
 from waltz_storage.core.wal.wal_writer import WalWriter, Written
@@ -55,10 +55,11 @@ class LoggedFiles:
         """Return whether a transaction may be written now.
 
         If not, the caller waits until a checkpoint has ended and its header is durable. Everything
-        that is not larger than `WalWriter.most_bytes` is allowed at the latest when the log is
-        empty.
+        that is not larger than `WalWriter.most_bytes`, with each Move as large as its data, is
+        allowed at the latest when the log is empty.
         """
-        return self.writer.fits(operations) and self._changes.allow(operations)
+        largest = [_as_copy(operation) for operation in operations]
+        return self.writer.fits(largest) and self._changes.allow(operations)
 
     def write_directly(self, address: Address, data: bytes) -> Check | None:
         """Write data of the next transaction to their file; return the Check to write with it.
@@ -187,3 +188,10 @@ class LoggedFiles:
             region = changed_range(operation).region
             if region not in created:
                 assert rows[region].state is State.PRESENT, "an operation names a file that exists"
+
+
+def _as_copy(operation: Operation) -> Operation:
+    """Return the largest operation that may be written for ``operation``."""
+    if isinstance(operation, Move):
+        return Copy(operation.address, bytes(operation.length))
+    return operation

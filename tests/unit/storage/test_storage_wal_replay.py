@@ -1,0 +1,350 @@
+"""The opening of a write-ahead log after crashes, damage, and mixtures of volumes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.logged_world import Crash, LoggedWorld, replayed, state_on
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.errors import DiskFailed
+from waltz_storage.core.wal.catalogue import (
+    FIRST_REGION,
+    ROW_BYTES,
+    CatalogueDamaged,
+    FileName,
+    Kind,
+    present,
+    write_row,
+)
+from waltz_storage.core.wal.operations import Address, Check, Copy, Operation
+from waltz_storage.core.wal.region_files import CATALOGUE_FILE
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, HeaderDamaged
+from waltz_storage.core.wal.wal_replay import VolumesDiffer
+from waltz_storage.core.wal.wal_scan import WalDamaged
+
+A, B = FileName(Kind.DATA, 0, 0), FileName(Kind.DATA, 1, 0)
+SEEDS = st.integers(0, 1 << 32)
+MOST_SUBSETS = 6
+"""With more unflushed changes than this, crashes are chosen at random."""
+
+
+def every_crash(disk: MemoryDisk) -> list[MemoryDisk]:
+    return list(disk.every_crash()) if disk.unflushed <= MOST_SUBSETS else []
+
+
+def with_files(random: Random, blocks: int = 12) -> tuple[LoggedWorld, int, int]:
+    """Return a world with the files A and B, which a checkpoint has passed, and their regions."""
+    world = LoggedWorld.create(random, blocks)
+    regions = world.logged.files.catalogue.new_region(), world.logged.files.catalogue.new_region()
+    rows = [write_row(region, present(file)) for region, file in zip(regions, (A, B), strict=True)]
+    world.logged.commit(rows)
+    world.logged.checkpoint()
+    return world, *regions
+
+
+def copy(region: int, offset: int, data: bytes) -> Copy:
+    return Copy(Address(region, offset), data)
+
+
+def reopened(disk: MemoryDisk) -> LoggedWorld:
+    return LoggedWorld(disk, Random(1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS)
+def test_every_crash_of_a_short_trace_replays_to_an_acknowledged_state(seed: int) -> None:
+    random = Random(seed)
+    world = LoggedWorld.create(random)
+    world.record_crashes(every_crash)
+    for _ in range(3):
+        world.step()
+    world.finish_checkpoint()
+    for crash in random.sample(world.crashes, min(len(world.crashes), 400)):
+        replayed(crash, random)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(8, 30))
+def test_random_crash_of_a_long_trace_replays_to_an_acknowledged_state(
+    seed: int, blocks: int
+) -> None:
+    random = Random(seed)
+    world = LoggedWorld.create(random, blocks)
+    world.record_crashes(lambda disk: [disk.crashed(random)] if random.random() < 0.1 else [])
+    for _ in range(60):
+        world.step()
+    for crash in world.crashes:
+        replayed(crash, random)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_replay_that_is_interrupted_again_and_again_leaves_the_same_state(seed: int) -> None:
+    random = Random(seed)
+    world = LoggedWorld.create(random)
+    world.record_crashes(lambda disk: [disk.crashed(random)] if random.random() < 0.03 else [])
+    for _ in range(40):
+        world.step()
+    for crash in world.crashes:
+        for _ in range(3):
+            again: list[MemoryDisk] = []
+            disk = crash.disk.restarted()
+            disk.observer = lambda disk=disk, again=again: again.append(disk.crashed(random))
+            replayed(Crash(disk, crash.states, crash.direct), random)
+            crash = Crash(random.choice(again), crash.states, crash.direct)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_state_that_a_replay_has_left_survives_the_next_crash(seed: int) -> None:
+    """What was dropped stays dropped, and what was kept stays, even if it was only in a cache."""
+    random = Random(seed)
+    world = LoggedWorld.create(random)
+    world.record_crashes(
+        lambda disk: [random.choice((disk.restarted, lambda: disk.crashed(random)))()]
+        if random.random() < 0.05
+        else []
+    )
+    for _ in range(40):
+        world.step()
+    for crash in world.crashes:
+        opened, _ = replayed(crash, random)
+        later = reopened(opened.disk.crashed(random))
+        assert later.state == opened.state
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_world_continues_after_each_crash_of_its_disk(seed: int) -> None:
+    random = Random(seed)
+    world = LoggedWorld.create(random)
+    for _ in range(6):
+        world.record_crashes(lambda disk: [disk.crashed(random)] if random.random() < 0.2 else [])
+        for _ in range(random.randrange(2, 12)):
+            world.step()
+        if world.crashes:
+            world, _ = replayed(random.choice(world.crashes), random)
+    assert world.read_state() == world.state
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_each_failed_flush_leaves_a_state_that_the_next_start_keeps(seed: int) -> None:
+    """Pages of a failed flush are in the cache, and no later flush writes them by itself."""
+    for failing in range(1, 40, 3):
+        random = Random(seed)
+        world = LoggedWorld.create(random)
+        last: list[Crash] = []
+        world.record_crashes(lambda disk: [disk])
+        world.disk.failing_flush = failing
+        try:
+            for _ in range(12):
+                world.step()
+        except DiskFailed:
+            last = world.crashes[-1:]
+        for crash in last:
+            crash = Crash(world.disk.restarted(), crash.states, crash.direct)
+            opened, _ = replayed(crash, random)
+            assert reopened(opened.disk.crashed(random)).state == opened.state
+
+
+def test_log_that_wraps_hundreds_of_times_keeps_all_files() -> None:
+    random = Random(5)
+    world = LoggedWorld.create(random, 9)
+    for number in range(1500):
+        world.step()
+        if number % 100 == 0:
+            world = reopened(world.disk.crashed(random))
+            assert world.replayed.damaged == ()
+        assert world.read_state() == world.state
+    assert world.logged.writer.following.sequence > 200
+
+
+def test_transaction_without_its_direct_data_is_dropped_and_stays_dropped() -> None:
+    """The same data written again must not make the dropped transaction valid."""
+    world, a, b = with_files(Random(3))
+    data = b"d" * 2000
+    check = world.logged.write_directly(Address(a, 0), data)
+    assert check is not None
+    world.logged.write([copy(b, 0, b"dropped"), check])
+    world.logged.writer.flush()
+    lost_data = [
+        disk for disk in world.disk.every_crash() if not disk.content(f"0/{'0' * 19}.seg")
+    ]
+    assert lost_data
+    for disk in lost_data:
+        again = reopened(disk)
+        assert again.replayed.torn
+        assert again.state == {A: b"", B: b""}
+        assert again.logged.write_directly(Address(a, 0), data) == check
+        for crashed in again.disk.every_crash():
+            assert reopened(crashed).state[B] == b""
+
+
+def test_direct_data_that_changed_after_they_were_durable_are_reported() -> None:
+    world, a, b = with_files(Random(3))
+    check = world.logged.write_directly(Address(a, 0), b"d" * 2000)
+    assert check is not None
+    world.logged.commit([check])
+    world.logged.commit([copy(b, 0, b"later")])
+    world.disk.damage(f"0/{'0' * 19}.seg", 77, b"!")
+    opened = reopened(world.disk.restarted())
+    assert opened.replayed.damaged == (check,)
+    assert opened.state[B] == b"later"
+
+
+def test_direct_data_that_a_later_operation_changes_are_no_damage() -> None:
+    world, a, _ = with_files(Random(3))
+    check = world.logged.write_directly(Address(a, 0), b"d" * 2000)
+    assert check is not None
+    world.logged.commit([check])
+    world.logged.commit([copy(a, 70, b"other")])
+    world.logged.commit([write_row(a, present(A, 1000))])
+    opened = reopened(world.disk.restarted())
+    assert opened.replayed.damaged == ()
+    assert opened.state[A] == b"d" * 70 + b"other" + b"d" * 925
+
+
+def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -> None:
+    """Damage before the last transaction refuses the log, and no file is changed then."""
+    sizes = (10, 9000, 300, 5000)
+    used = sum(-(-(size + 28) // (BLOCK_BYTES - 16)) for size in sizes)
+    last = -(-(sizes[-1] + 28) // (BLOCK_BYTES - 16))
+    for number in range(used):
+        for at in (0, 9, 20):
+            world, a, _ = with_files(Random(3), 24)
+            first = world.logged.writer.following.block
+            offset = 0
+            states = [state_on(world.disk)[A]]
+            for size in sizes:
+                world.logged.commit([copy(a, offset, b"x" * size)])
+                offset += size
+                states.append(b"x" * offset)
+            disk = world.disk.restarted()
+            position = (first + number) * BLOCK_BYTES + at
+            changed = bytes((disk.content(WAL_FILE)[position] ^ 1,))
+            disk.damage(WAL_FILE, position, changed)
+            if number < used - last:
+                before = state_on(disk)
+                with pytest.raises(WalDamaged):
+                    reopened(disk)
+                assert state_on(disk) == before
+            else:
+                opened = reopened(disk)
+                assert opened.replayed.torn
+                assert opened.state[A] == states[-2]
+
+
+def test_last_transaction_that_was_applied_and_is_damaged_later_refuses_the_log() -> None:
+    """The position in the catalogue proves that the log was longer."""
+    world, a, _ = with_files(Random(3))
+    world.logged.commit([copy(a, 0, b"data")])
+    block = world.logged.writer.following.block - 1
+    for flush in world.logged.begin_checkpoint():
+        flush()
+    disk = world.disk.restarted()
+    disk.damage(WAL_FILE, block * BLOCK_BYTES + 30, b"?")
+    with pytest.raises(VolumesDiffer, match="the write-ahead log is older than the catalogue"):
+        reopened(disk)
+
+
+def test_damaged_block_of_the_header_leaves_the_other_one_or_refuses_the_log() -> None:
+    for slot in range(HEADER_BLOCKS):
+        world, a, _ = with_files(Random(3))
+        world.logged.commit([copy(a, 0, b"data")])
+        wanted = dict(state_on(world.disk))
+        disk = world.disk.restarted()
+        disk.damage(WAL_FILE, slot * BLOCK_BYTES + 20, b"????")
+        opened = reopened(disk)
+        assert opened.state == wanted | {A: b"data"}
+    disk.damage(WAL_FILE, 0, b"?")
+    disk.damage(WAL_FILE, BLOCK_BYTES, b"?")
+    with pytest.raises(HeaderDamaged):
+        reopened(disk)
+
+
+def test_file_of_the_log_that_is_cut_off_is_refused() -> None:
+    world, _, _ = with_files(Random(3))
+    disk = world.disk.restarted()
+    disk.open(WAL_FILE).truncate(9 * BLOCK_BYTES)
+    with pytest.raises(HeaderDamaged, match="the file has 36864 bytes"):
+        reopened(disk)
+
+
+@pytest.mark.parametrize("older", [WAL_FILE, CATALOGUE_FILE])
+def test_older_copy_of_the_log_or_the_catalogue_is_refused(older: str) -> None:
+    world, a, _ = with_files(Random(3))
+    copied = world.disk.content(older)
+    for number in range(3):
+        world.logged.commit([copy(a, number, b"data")])
+        world.logged.checkpoint()
+    disk = world.disk.restarted()
+    disk.damage(older, 0, copied)
+    with pytest.raises(VolumesDiffer):
+        reopened(disk)
+
+
+def test_damaged_row_is_refused_only_if_the_log_needs_it() -> None:
+    world, a, b = with_files(Random(3))
+    assert (a, b) == (FIRST_REGION, FIRST_REGION + 1)
+    world.logged.commit([copy(a, 0, b"data")])
+    for region in (a, b):
+        disk = world.disk.restarted()
+        disk.damage(CATALOGUE_FILE, region * ROW_BYTES + 3, b"?")
+        if region == a:
+            with pytest.raises(CatalogueDamaged, match="row 2 of the catalogue fails its checksum"):
+                reopened(disk)
+        else:
+            assert reopened(disk).state[A] == b"data"
+
+
+def test_damaged_row_that_the_log_writes_is_replaced() -> None:
+    world, a, b = with_files(Random(3))
+    world.logged.commit([copy(b, 0, b"data")])
+    world.logged.commit([write_row(b, present(B, 2))])
+    disk = world.disk.restarted()
+    disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    opened = reopened(disk)
+    assert opened.state == {A: b"", B: b"da"}
+    assert not opened.logged.files.catalogue.damaged
+    assert a in opened.logged.files.catalogue.rows
+
+
+def test_replay_of_a_full_log_reports_its_progress() -> None:
+    world, a, _ = with_files(Random(3), 9000)
+    world.record_crashes(lambda _: [])
+    operations: list[Operation] = [copy(a, 0, bytes(16 << 20))]
+    world.logged.commit(operations)
+    for _ in range(3):
+        world.logged.commit([copy(a, 0, bytes(5 << 20))])
+    opened = reopened(world.disk.restarted())
+    assert opened.progress
+    assert opened.replayed.transactions == 4
+    assert opened.progress[-1].blocks <= opened.progress[-1].all_blocks == opened.replayed.blocks
+
+
+def test_empty_log_replays_nothing_and_stays_empty() -> None:
+    world = LoggedWorld.create(Random(3))
+    for _ in range(5):
+        world = reopened(world.disk.crashed(Random(4)))
+        assert world.replayed.damaged == ()
+        assert world.replayed.transactions == 1  # the empty transaction of the last opening
+        assert world.logged.writer.free_blocks == 10
+
+
+def test_check_at_the_end_of_the_log_whose_file_is_lost_drops_the_transaction() -> None:
+    world, a, b = with_files(Random(3))
+    check = world.logged.write_directly(Address(a, 0), b"d" * 100)
+    assert isinstance(check, Check)
+    world.logged.commit([check, copy(b, 0, b"data")])
+    disk = world.disk.restarted()
+    disk.remove(f"0/{'0' * 19}.seg")
+    opened = reopened(disk)
+    assert opened.replayed.torn
+    assert opened.state == {B: b""}
