@@ -15,6 +15,7 @@ from waltz_storage.core.control.control_file import ControlFile, open_control
 from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
     ControlEntry,
+    ControlHeader,
     EntryCorrupted,
     PartitionInfo,
     decode_entry,
@@ -202,7 +203,9 @@ def test_damaged_entries_are_listed_while_another_thread_repairs_one() -> None:
     opened(disk).close()
     reasons = RepairedMeanwhile({1: "checksums are wrong"})
     entries = [decode_entry(fresh_entry(0)), None]
-    control = ControlFile(disk.open(CONTROL_FILE), entries, reasons, open_marks(disk, 2))
+    header = ControlHeader(1, KEY, 2)
+    marks = open_marks(disk, 2)
+    control = ControlFile(disk.open(CONTROL_FILE), header, KEY, entries, reasons, marks)
     assert "checksums are wrong" in str(control.damaged[1])
     control.reset(1)
     assert control.damaged == {}

@@ -22,9 +22,13 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import HEADER_BYTES, decode_entries
 from waltz_storage.core.partitions.fencing import begin_session
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.wal_engine import WalEngine
 
 KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
 FRESH = PartitionInfo()
+WAL_BYTES = 12 << 12
+"""A log that wraps within a history."""
+engines = pytest.mark.parametrize("engine", ["files", "wal"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ class Expected:
 class History:
     """Runs steps, and takes a crashed copy of the disk after every change."""
 
-    def __init__(self, threshold: int, seed: int) -> None:
+    def __init__(self, threshold: int, seed: int, engine: str = "files") -> None:
+        self.engine = engine
         self.random = Random(seed)
         self.disk = MemoryDisk()
         self.options = LogOptions(lambda: 7, threshold, open_segments=2, allocate_bytes=700)
@@ -81,7 +86,8 @@ class History:
         self._recreate()
 
     def open(self, disk: MemoryDisk) -> StorageDirectory:
-        return StorageDirectory(disk, KEY, 2, self.options)
+        wal = WalEngine(WAL_BYTES, in_background=False) if self.engine == "wal" else None
+        return StorageDirectory(disk, KEY, 2, self.options, segment_log=wal)
 
     def run(self, step: Step) -> None:
         handlers: dict[str, Callable[[Step], None]] = {
@@ -192,19 +198,23 @@ class History:
         self.expected.settle(self.expected.log, info.as_assigned())
 
 
+@engines
 @settings(max_examples=150)
 @given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
-def test_answered_appends_survive_any_crash(history: list[Step], threshold: int, seed: int) -> None:
-    run = History(threshold, seed)
+def test_answered_appends_survive_any_crash(
+    engine: str, history: list[Step], threshold: int, seed: int
+) -> None:
+    run = History(threshold, seed, engine)
     for step in history:
         run.run(step)
     for disk, expected in run.crashes:
         run.check(disk, expected)
 
 
+@engines
 @pytest.mark.parametrize("seed", range(12))
-def test_index_torn_at_checkpoint_is_rebuilt(seed: int) -> None:
-    run = History(1_000_000, seed)
+def test_index_torn_at_checkpoint_is_rebuilt(engine: str, seed: int) -> None:
+    run = History(1_000_000, seed, engine)
     run.crashes.clear()
     for size in (3, 3, 6, 1, 1):
         run.run(Step("many", size, 0))

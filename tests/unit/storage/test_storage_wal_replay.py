@@ -107,16 +107,18 @@ def test_state_that_a_replay_has_left_survives_the_next_crash(seed: int) -> None
     random = Random(seed)
     world = LoggedWorld.create(random)
     world.record_crashes(
-        lambda disk: [random.choice((disk.restarted, lambda: disk.crashed(random)))()]
-        if random.random() < 0.05
-        else []
+        lambda disk: (
+            [random.choice((disk.restarted, lambda: disk.crashed(random)))()]
+            if random.random() < 0.05
+            else []
+        )
     )
     for _ in range(40):
         world.step()
     for crash in world.crashes:
         opened, _ = replayed(crash, random)
         later = reopened(opened.disk.crashed(random))
-        assert later.state == opened.state
+        assert crash.without_rest(later.state) == crash.without_rest(opened.state)
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,13 +153,14 @@ def test_each_failed_flush_leaves_a_state_that_the_next_start_keeps(seed: int) -
         for crash in last:
             crash = Crash(world.disk.restarted(), crash.states, crash.direct)
             opened, _ = replayed(crash, random)
-            assert reopened(opened.disk.crashed(random)).state == opened.state
+            later = reopened(opened.disk.crashed(random))
+            assert crash.without_rest(later.state) == crash.without_rest(opened.state)
 
 
 def test_log_that_wraps_hundreds_of_times_keeps_all_files() -> None:
     random = Random(5)
     world = LoggedWorld.create(random, 9)
-    for number in range(1500):
+    for number in range(2300):
         world.step()
         if number % 100 == 0:
             world = reopened(world.disk.crashed(random))
@@ -174,9 +177,7 @@ def test_transaction_without_its_direct_data_is_dropped_and_stays_dropped() -> N
     assert check is not None
     world.logged.write([copy(b, 0, b"dropped"), check])
     world.logged.writer.flush()
-    lost_data = [
-        disk for disk in world.disk.every_crash() if not disk.content(f"0/{'0' * 19}.seg")
-    ]
+    lost_data = [disk for disk in world.disk.every_crash() if not disk.content(f"0/{'0' * 19}.seg")]
     assert lost_data
     for disk in lost_data:
         again = reopened(disk)
@@ -237,7 +238,8 @@ def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -
                 assert state_on(disk) == before
             else:
                 opened = reopened(disk)
-                assert opened.replayed.torn
+                # A first block without the magic or the id shows no interrupted transaction.
+                assert opened.replayed.torn == (number > used - last or at == 20)
                 assert opened.state[A] == states[-2]
 
 

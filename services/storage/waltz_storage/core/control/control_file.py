@@ -12,6 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
@@ -24,6 +25,8 @@ from waltz_storage.core.control.control_format import (
     decode_entry,
     entry_offset,
     fresh_entry,
+    inverted,
+    is_partly_inverted,
     reset_steps,
     struct_offset,
 )
@@ -50,16 +53,42 @@ class ControlFile:
     def __init__(
         self,
         file: DiskFile,
+        header: ControlHeader,
+        key: uuid.UUID,
         entries: list[ControlEntry | None],
         damage: dict[int, str],
         marks: FlushedMarks,
         pair: Pair | None = None,
     ) -> None:
+        """Take the open file. ``header`` is on the disk, ``key`` is the key of the cluster."""
         self.marks = marks
         self._file = file
+        self._header = header
+        self._key = key
         self._pair = pair
         self._entries = entries
         self._damage = damage
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the segment files need the write-ahead log (see `mark_logged`)."""
+        return self._header.key != self._key
+
+    def mark_logged(self) -> None:
+        """Store the inverted key durably: the segment files now need the write-ahead log.
+
+        Waltz 0.13.2, and a storage without the log, find another cluster's key and refuse the
+        directory. Raises NoSpace, DiskFailed.
+        """
+        self._write_key(inverted(self._key))
+
+    def mark_plain(self) -> None:
+        """Store the key durably: the segment files are complete. Raises NoSpace, DiskFailed."""
+        self._write_key(self._key)
+
+    def _write_key(self, key: uuid.UUID) -> None:
+        self._header = replace(self._header, key=key)
+        self._file.write_durably(0, self._header.encode())
 
     @property
     def num_partitions(self) -> int:
@@ -144,19 +173,28 @@ def _damaged(partition: int, why: str) -> PartitionDamaged:
 
 
 def open_control(
-    disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int, meta: Disk | None = None
+    disk: Disk,
+    key: uuid.UUID,
+    num_partitions: int,
+    now_ms: int,
+    meta: Disk | None = None,
+    *,
+    with_log: bool = False,
 ) -> ControlFile:
     """Open the control file of this cluster; create one if there are no partitions.
 
     ``disk`` is the directory of the partitions. ``meta`` is the directory of the control file, None
-    if both are the same. Raises DirectoryRefused if a directory is in use, cannot be read, or
-    belongs to another cluster or another number of partitions, or if the directories are not a pair
-    (see `directory_pair`). Raises DirectoryRefused also if the control file is cut off or missing
-    although there are partitions: a new file would say, as with Waltz 0.13.2, that no partition is
-    assigned. Raises NoSpace, DiskFailed.
+    if both are the same. ``with_log`` says whether the caller can replay a write-ahead log.
+
+    Raises DirectoryRefused if a directory is in use, cannot be read, or belongs to another cluster
+    or another number of partitions, or if the directories are not a pair (see `directory_pair`).
+    Raises DirectoryRefused if the directory needs its write-ahead log, and not ``with_log``. Raises
+    DirectoryRefused also if the control file is cut off or missing although there are partitions: a
+    new file would say, as with Waltz 0.13.2, that no partition is assigned. Raises NoSpace,
+    DiskFailed.
     """
     try:
-        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions))
+        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions), with_log)
     except OSError as error:
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; this storage does "
@@ -170,7 +208,7 @@ def partition_directories(disk: Disk) -> list[int]:
     return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
 
 
-def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile:
+def _open(data: Disk, meta: Disk | None, expected: ControlHeader, with_log: bool) -> ControlFile:
     with ExitStack() as held:
         if meta is None:
             check_alone(data)
@@ -182,14 +220,15 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
         held.callback(file.close)
         if not file.lock(HEADER_BYTES):
             raise DirectoryRefused(IN_USE)
-        _check_owner(ControlHeader.decode(file.read(0, HEADER_BYTES)), expected)
+        header = ControlHeader.decode(file.read(0, HEADER_BYTES))
+        _check_owner(header, expected, with_log)
         _make_durable(file)
         entries, damage = _read(file, expected.num_partitions)
         if pair is not None:
             pair.advance()
         marks = open_marks(home, expected.num_partitions)
         held.pop_all()
-        return ControlFile(file, entries, damage, marks, pair)
+        return ControlFile(file, header, expected.key, entries, damage, marks, pair)
 
 
 def _make_durable(file: DiskFile) -> None:
@@ -212,8 +251,15 @@ def _lock_pair(data: Disk, meta: Disk) -> Pair:
     return lock_pair(data, meta)
 
 
-def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
-    if header.key != expected.key:
+def _check_owner(header: ControlHeader, expected: ControlHeader, with_log: bool) -> None:
+    logged = header.key != expected.key and is_partly_inverted(header.key, expected.key)
+    if logged and not with_log:
+        raise DirectoryRefused(
+            "the storage directory needs its write-ahead log, which this storage does not use: a "
+            "storage with storage.engine: wal used the directory last and did not stop cleanly. "
+            "Start the storage with storage.engine: wal, and stop it; then change the engine"
+        )
+    if header.key != expected.key and not logged:
         raise DirectoryRefused(
             "the cluster key does not match: the storage directory belongs to the cluster "
             f"{header.key}, this node to {expected.key}; use the directory of this cluster, or an "

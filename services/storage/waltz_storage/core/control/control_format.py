@@ -71,6 +71,19 @@ class ControlHeader:
         return cls(created_ms, uuid.UUID(bytes=key), num_partitions, version)
 
 
+def inverted(key: uuid.UUID) -> uuid.UUID:
+    """Return ``key`` with all bits inverted: the directory needs its write-ahead log."""
+    return uuid.UUID(bytes=bytes(byte ^ 0xFF for byte in key.bytes))
+
+
+def is_partly_inverted(found: uuid.UUID, key: uuid.UUID) -> bool:
+    """Return whether each byte of ``found`` is the byte of ``key``, inverted or not.
+
+    A crash may tear the write of an inverted key.
+    """
+    return all(a in (b, b ^ 0xFF) for a, b in zip(found.bytes, key.bytes, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
     """The persisted state of a partition besides its log (spec/disk.md section 9).

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from waltz.protocol.admin import PartitionState, Switch
 from waltz.protocol.records import NO_TRANSACTION
 from waltz_storage.core.control.control_file import ControlFile, open_control
 from waltz_storage.core.control.control_format import PartitionInfo
-from waltz_storage.core.disk import Disk
+from waltz_storage.core.disk import Disk, changing
 from waltz_storage.core.errors import (
     NotAssigned,
     PartitionDamaged,
@@ -25,6 +26,20 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.partitions.known_log import known_log
 from waltz_storage.core.partitions.partition import StoragePartition
+
+
+class SegmentLog(Protocol):
+    """The write-ahead log of the segment files of a directory."""
+
+    def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
+        """Replay the log; return the disk to use for the segment files instead of ``disk``.
+
+        Marks the control file, so that nothing uses the segments without the log. Raises
+        DirectoryRefused, OSError, NoSpace, DiskFailed.
+        """
+
+    def close(self) -> None:
+        """Make the segment files complete without the log; raises DiskFailed."""
 
 
 class StorageDirectory:
@@ -41,11 +56,13 @@ class StorageDirectory:
         num_partitions: int,
         options: LogOptions,
         meta: Disk | None = None,
+        segment_log: SegmentLog | None = None,
     ) -> None:
         """Open a storage directory, or initialize an empty one.
 
         ``meta`` is the directory of the control file, None if that is ``disk`` (see
-        `directory_pair`). Raises DirectoryRefused, NoSpace, DiskFailed.
+        `directory_pair`). ``segment_log`` is the write-ahead log, None to change the segment files
+        without one. Raises DirectoryRefused, NoSpace, DiskFailed.
         """
         self.key = key
         self.num_partitions = num_partitions
@@ -55,7 +72,14 @@ class StorageDirectory:
         self._refused: dict[int, RequestRefused] = {}
         self._unmarked: list[int] = []
         now_ms = options.now_ms()
-        self._control: ControlFile = open_control(disk, key, num_partitions, now_ms, meta)
+        self._segment_log = segment_log
+        with_log = segment_log is not None
+        self._control: ControlFile = open_control(
+            disk, key, num_partitions, now_ms, meta, with_log=with_log
+        )
+        if segment_log is not None:
+            with changing("opening of the write-ahead log"):
+                self._disk = segment_log.open(disk, key, self._control)
         self._refused.update(self._control.damaged)
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:
@@ -218,6 +242,9 @@ class StorageDirectory:
         for partition in self._partitions.values():
             partition.log.close()
         self._partitions.clear()
+        if self._segment_log is not None:
+            self._segment_log.close()
+            self._control.mark_plain()
         self._control.close()
 
     def _undamaged(self) -> list[int]:

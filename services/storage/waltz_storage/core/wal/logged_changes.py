@@ -29,9 +29,7 @@ class Range:
 
     def overlaps(self, other: Range) -> bool:
         """Return whether the two ranges share a byte."""
-        return (
-            self.region == other.region and self.start < other.end and other.start < self.end
-        )
+        return self.region == other.region and self.start < other.end and other.start < self.end
 
 
 def range_at(address: Address, length: int) -> Range:
@@ -115,9 +113,7 @@ class LoggedChanges:
         if not self._sources:
             return True
         changed = [changed_range(operation) for operation in operations]
-        return not any(
-            source.overlaps(each) for _, source in self._sources for each in changed
-        )
+        return not any(source.overlaps(each) for _, source in self._sources for each in changed)
 
 
 def resolve_moves(

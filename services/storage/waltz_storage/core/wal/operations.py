@@ -109,6 +109,19 @@ def encode_operations(operations: Iterable[Operation]) -> bytes:
     return b"".join(parts)
 
 
+def encoded_bytes(operation: Operation) -> int:
+    """Return how many bytes `encode_operations` makes of one operation."""
+    match operation:
+        case Copy(_, data):
+            return _ENTRY.size + len(data)
+        case Move():
+            return _ENTRY.size + _ADDRESS.size
+        case Zero():
+            return _ENTRY.size
+        case Check(_, _, checksum):
+            return _ENTRY.size + _CHECKSUM_LENGTH.size + len(checksum)
+
+
 def decode_operations(raw: bytes) -> Sequence[Operation]:
     """Return the operations in ``raw``; raises MalformedTransaction."""
     operations: list[Operation] = []

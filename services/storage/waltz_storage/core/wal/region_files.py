@@ -3,7 +3,8 @@
 Operations are applied in the order of the log. An operation may have been applied before, by this
 process or by one that crashed, with any of the operations after it. That is correct because of the
 invariants 3 to 5 in docs/decisions/write-ahead-log.md: each operation writes bytes that depend only
-on the log, or on bytes that no operation in the log changes.
+on the log, or on bytes that no operation in the log changes. No operation begins beyond the end of
+its file, and no row makes a file longer: after a crash, the bytes beyond the former end may be any.
 
 Files are used only through the `Disk` objects that the caller passes. Only one thread at a time may
 use the files; the flushes that `begin_flush` returns may run on other threads meanwhile.
@@ -139,6 +140,21 @@ class RegionFiles:
         buffer.file.write(address.offset, data)
         return _flush_of(buffer.file)
 
+    def extend(self, region: int, start: int, end: int) -> None:
+        """Write zeros from ``start``, the end of the file, to ``end``; raises NoSpace, DiskFailed.
+
+        The zeros are not in the log. So they may be lost, or stay after a crash.
+        """
+        buffer = self._buffer(region)
+        assert buffer is not None, "only a file that exists is extended"
+        buffer.file.allocate(start, end)
+
+    def shorten(self, region: int, end: int) -> None:
+        """Remove the zeros after ``end`` that `extend` has written; raises DiskFailed."""
+        buffer = self._buffer(region)
+        assert buffer is not None, "only a file that exists is shortened"
+        buffer.file.truncate(end)
+
     def begin_flush(self, position: TransactionId) -> list[Flush]:
         """Write out all changes; return the flushes that make them durable, in any order.
 
@@ -262,8 +278,10 @@ class RegionFiles:
         if file.kind in _META_FILES:
             return self._meta, "", _META_FILES[file.kind]
         directory = str(file.partition)
-        return self._data, directory, f"{directory}/{segment_name(file.first_id)}" + (
-            _SUFFIXES[file.kind]
+        return (
+            self._data,
+            directory,
+            f"{directory}/{segment_name(file.first_id)}" + (_SUFFIXES[file.kind]),
         )
 
 

@@ -22,6 +22,7 @@ from waltz_storage.core.wal.operations import (
     decode_operations,
     encode_checksum,
     encode_operations,
+    encoded_bytes,
 )
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 
@@ -75,7 +76,7 @@ def encode_transaction(
 
 def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
     """Return how many blocks `encode_transaction` makes of ``operations``."""
-    size = len(encode_operations(operations)) + len(encode_checksum(bytes(checksum.size)))
+    size = sum(map(encoded_bytes, operations)) + len(encode_checksum(bytes(checksum.size)))
     full, rest = divmod(size, ROOM_BYTES)
     # A tail that would be divided goes to a block of its own, which it does not fill.
     return full + (rest > 0)

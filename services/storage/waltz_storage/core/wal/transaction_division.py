@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from waltz_storage.core.wal.operations import Address, Copy, Operation, encode_operations
+from waltz_storage.core.wal.operations import Address, Copy, Operation, encoded_bytes
 
 _COPY_HEAD_BYTES = 16
 
@@ -24,7 +24,7 @@ def divide(operations: Iterable[Operation], most_bytes: int) -> Iterator[list[Op
     size = 0
     for operation in operations:
         for part in _parts(operation, most_bytes):
-            length = len(encode_operations([part]))
+            length = encoded_bytes(part)
             assert length <= most_bytes, "only a Copy can be divided"
             if group and size + length > most_bytes:
                 yield group

@@ -170,9 +170,7 @@ def _check_position(header: WalHeader, end: LogEnd, files: RegionFiles) -> None:
         )
 
 
-def _write_again(
-    file: DiskFile, files: RegionFiles, header: WalHeader, last: Transaction
-) -> None:
+def _write_again(file: DiskFile, files: RegionFiles, header: WalHeader, last: Transaction) -> None:
     """Make the last transaction and its direct data durable.
 
     The process may have died before the flush, or by a failed flush. After a failed flush, Linux
@@ -207,9 +205,7 @@ def _apply_all(
         if blocks - reported >= _PROGRESS_BLOCKS:
             reported = blocks
             progress(Progress(blocks, all_blocks))
-    return tuple(
-        check for check in checks.found() if not _is_whole(check, files, header.checksum)
-    )
+    return tuple(check for check in checks.found() if not _is_whole(check, files, header.checksum))
 
 
 def _transactions(

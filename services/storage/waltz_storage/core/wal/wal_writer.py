@@ -154,5 +154,3 @@ class WalWriter:
         header = self._header.advanced(checkpoint)
         write_header(self._file, header)
         self._header = header
-
-

@@ -1,0 +1,123 @@
+"""Pure. The files that a storage sees while a write-ahead log is in use.
+
+A change is *queued* until its transaction is durable. Only then it reaches its file. A reader must
+see it at once, so a `LoggedNode` keeps the queued changes of one file. This module touches no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from waltz_storage.core.log.segment_files import NEW_SUFFIX
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
+from waltz_storage.core.wal.catalogue import FileName, Kind
+
+_KINDS = {DATA_SUFFIX: Kind.DATA, INDEX_SUFFIX: Kind.INDEX}
+_SUFFIXES = {kind: suffix for suffix, kind in _KINDS.items()}
+_SEGMENT_FILE = re.compile(r"(0|[1-9][0-9]*)/([0-9]{19})(\.[a-z]+)")
+
+
+def file_of(path: str) -> FileName | None:
+    """Return the file of a segment at ``path``, None if the log does not cover ``path``."""
+    match = _SEGMENT_FILE.fullmatch(path)
+    if match is None or match[3] not in _KINDS:
+        return None
+    return FileName(_KINDS[match[3]], int(match[1]), int(match[2]))
+
+
+def path_of(file: FileName) -> str:
+    """Return the path of the file of a segment."""
+    return f"{file.partition}/{segment_name(file.first_id)}{_SUFFIXES[file.kind]}"
+
+
+def is_new_segment(path: str) -> bool:
+    """Return whether ``path`` is that of a data file which is being created."""
+    return path.endswith(NEW_SUFFIX) and file_of(path.removesuffix(".new")) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedChange:
+    """The change with a ``number``: ``data`` at ``offset``, or None: a cut at ``offset``."""
+
+    number: int
+    offset: int
+    data: bytes | None
+
+
+@dataclass(slots=True)
+class LoggedNode:
+    """One file: its region and name, its length with all queued changes, and these changes.
+
+    ``region`` and ``file`` are None until the file has its final name. Until then, ``content`` has
+    the bytes.
+    """
+
+    region: int | None = None
+    file: FileName | None = None
+    size: int = 0
+    real_size: int = 0
+    """The length of the file on the disk."""
+    exists_after: int = 0
+    """The number of the change that creates the file, 0 if it exists."""
+    changes: list[QueuedChange] = field(default_factory=list)
+    content: bytearray = field(default_factory=bytearray)
+
+    @property
+    def last_change(self) -> int:
+        """The number of the last queued change, 0 if there is none."""
+        return max(self.exists_after, self.changes[-1].number if self.changes else 0)
+
+    def queue(self, change: QueuedChange) -> None:
+        """Add a change, after the ones before it."""
+        # A gap would have any content after a crash (see `region_files`).
+        assert change.offset <= self.size, "a change begins within its file"
+        self.changes.append(change)
+        self.size = (
+            change.offset
+            if change.data is None
+            else max(self.size, change.offset + len(change.data))
+        )
+
+    def settle(self, number: int) -> None:
+        """Remove the changes up to ``number``: they were applied to the file."""
+        done = [change for change in self.changes if change.number <= number]
+        del self.changes[: len(done)]
+        if self.exists_after <= number:
+            self.exists_after = 0
+        for change in done:
+            if change.data is None:
+                self.real_size = change.offset
+            else:
+                self.real_size = max(self.real_size, change.offset + len(change.data))
+
+    @property
+    def may_be_extended(self) -> bool:
+        """Whether the file exists and no queued change will cut it."""
+        return self.exists_after == 0 and all(each.data is not None for each in self.changes)
+
+    def read(self, offset: int, length: int, read: Callable[[int, int], bytes]) -> bytes:
+        """Return up to ``length`` bytes; ``read`` returns bytes of the file on the disk.
+
+        The result has fewer bytes only at the end of the file.
+        """
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return b""
+        if self.region is None:
+            return bytes(self.content[offset : offset + length])
+        before = b"" if self.exists_after else read(offset, length)
+        if not self.changes:
+            return before.ljust(length, b"\0")
+        result = bytearray(before.ljust(length, b"\0"))
+        for change in self.changes:
+            start = change.offset - offset
+            if change.data is None:
+                kept = max(0, start)
+                result[kept:] = bytes(max(0, length - kept))
+                continue
+            begin, end = max(0, start), min(length, start + len(change.data))
+            if begin < end:
+                result[begin:end] = change.data[begin - start : end - start]
+        return bytes(result)

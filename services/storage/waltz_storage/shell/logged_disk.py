@@ -1,0 +1,236 @@
+"""A `Disk` whose segment files are changed by way of the write-ahead log. Touches the disk.
+
+The rest of the storage uses this disk as it uses the one of the operating system. A write or a
+removal of a segment file is queued, and a flush commits everything that is queued before. After a
+crash the files have the committed changes in their order, which is one of the states that a crash
+without the log may leave. So the recovery of a partition is the same with and without the log.
+
+The control file and the flushed marks are not in the log: their changes are written and flushed as
+without the log. A flush of a segment file returns after its transaction is durable, so their order
+with changes of the segments is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import partial
+
+from waltz_storage.core.disk import Disk, DiskFile
+from waltz_storage.core.errors import NoSpace
+from waltz_storage.core.wal.catalogue import FileName, State, present, removed, write_row
+from waltz_storage.core.wal.logged_nodes import (
+    LoggedNode,
+    QueuedChange,
+    file_of,
+    is_new_segment,
+    path_of,
+)
+from waltz_storage.core.wal.operations import Address, Copy
+from waltz_storage.shell.wal_commits import WalCommits
+
+_COPY_BYTES = 1 << 20
+"""Larger data become several operations, so that a transaction has space for each of them."""
+_COPY_HEAD_BYTES = 16
+
+
+class LoggedDisk:
+    """Implements `Disk`: segment files by way of ``commits``, all other files on ``disk``."""
+
+    def __init__(self, disk: Disk, commits: WalCommits) -> None:
+        """Take an open log, all of whose transactions are in their files. Raises OSError."""
+        self.commits = commits
+        self._disk = disk
+        self._nodes: dict[str, LoggedNode] = {}
+        for region, row in commits.logged.files.catalogue.rows.items():
+            path = path_of(row.file)
+            if row.state is State.PRESENT and disk.exists(path):
+                file = disk.open(path)
+                size = file.size()
+                file.close()
+                self._nodes[path] = LoggedNode(region, row.file, size, size)
+
+    def exists(self, path: str) -> bool:
+        """See `Disk`."""
+        if file_of(path) is not None:
+            return path in self._nodes
+        return path in self._nodes or self._disk.exists(path)
+
+    def names(self, directory: str) -> list[str]:
+        """See `Disk`."""
+        prefix = f"{directory}/" if directory else ""
+        found = {name for name in self._disk.names(directory) if file_of(prefix + name) is None}
+        if directory:
+            with self.commits.locked():
+                paths = list(self._nodes)
+            found.update(path[len(prefix) :] for path in paths if path.startswith(prefix))
+        return list(found)
+
+    def make_directory(self, path: str) -> None:
+        """See `Disk`."""
+        self._disk.make_directory(path)
+
+    def open(self, path: str) -> DiskFile:
+        """See `Disk`."""
+        node = self._nodes.get(path)
+        if node is not None:
+            return LoggedFile(self.commits, node)
+        if file_of(path) is not None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._disk.open(path)
+
+    def create(self, path: str) -> DiskFile:
+        """See `Disk`."""
+        file = file_of(path)
+        if file is None and not is_new_segment(path):
+            return self._disk.create(path)
+        with self.commits.locked():
+            node = self._nodes.get(path)
+            if node is None:
+                node = self._nodes[path] = LoggedNode()
+                if file is not None:
+                    self._queue_creation(file, node)
+            return LoggedFile(self.commits, node)
+
+    def rename(self, old: str, new: str) -> None:
+        """See `Disk`.
+
+        A new data file gets its name and its content by one transaction.
+        """
+        file = file_of(new)
+        if file is None:
+            self._disk.rename(old, new)
+            return
+        with self.commits.locked():
+            node = self._nodes.pop(old)
+            self._nodes[new] = node
+            self._queue_creation(file, node)
+
+    def remove(self, path: str) -> None:
+        """See `Disk`."""
+        with self.commits.locked():
+            node = self._nodes.pop(path, None)
+            if node is not None and node.region is not None and node.file is not None:
+                self.commits.queue([write_row(node.region, removed(node.file))], node)
+        if node is None:
+            self._disk.remove(path)
+
+    def flush_directory(self, path: str) -> None:
+        """See `Disk`."""
+        self.commits.commit_all()
+        if not path:
+            self._disk.flush_directory(path)
+
+    def _queue_creation(self, file: FileName, node: LoggedNode) -> None:
+        """Queue the creation of a file with the content of ``node``; the lock is held."""
+        commits = self.commits
+        region = commits.logged.files.catalogue.new_region()
+        content = bytes(node.content)
+        operations = [write_row(region, present(file)), Copy(Address(region, 0), content)]
+        node.region, node.file = region, file
+        node.exists_after = commits.next_number
+        node.content.clear()
+        node.changes.append(QueuedChange(commits.next_number, 0, content))
+        commits.queue(operations, node)
+
+
+class LoggedFile:
+    """Implements `DiskFile` for a segment file."""
+
+    def __init__(self, commits: WalCommits, node: LoggedNode) -> None:
+        self._commits = commits
+        self._node = node
+        self._closed = False
+
+    def size(self) -> int:
+        """See `DiskFile`."""
+        return self._node.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `DiskFile`."""
+        assert not self._closed, "a closed file is not used"
+        with self._commits.locked():
+            region = self._node.region
+            read = partial(self._read_file, region or 0)
+            return self._node.read(offset, length, read)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """See `DiskFile`."""
+        assert not self._closed, "a closed file is not used"
+        node, commits = self._node, self._commits
+        step = min(_COPY_BYTES, commits.logged.writer.most_bytes - _COPY_HEAD_BYTES)
+        with commits.locked():
+            if node.region is None:
+                node.content[offset : offset + len(data)] = data
+                node.size = len(node.content)
+                return
+            self._reserve(offset + len(data))
+            for begin in range(0, len(data), step):
+                part = bytes(data[begin : begin + step])
+                node.queue(QueuedChange(commits.next_number, offset + begin, part))
+                commits.queue([Copy(Address(node.region, offset + begin), part)], node)
+
+    def write_durably(self, offset: int, data: bytes) -> None:
+        """See `DiskFile`."""
+        self.write(offset, data)
+        self.flush()
+
+    def allocate(self, start: int, end: int) -> None:
+        """Make the file longer, at once and not by way of the log.
+
+        The log has no operation for these zeros: after a crash they are bytes after the last
+        record, which no reader counts.
+        """
+        node = self._node
+        with self._commits.locked():
+            assert node.region is not None, "space is allocated for a file with its final name"
+            if node.may_be_extended:
+                self._reserve(end)
+                node.size = max(node.size, end)
+
+    def truncate(self, size: int) -> None:
+        """See `DiskFile`."""
+        node, commits = self._node, self._commits
+        with commits.locked():
+            if node.region is None:
+                del node.content[size:]
+                node.size = len(node.content)
+            elif size < node.size or node.real_size > node.size:
+                assert size <= node.size, "a truncation makes no file longer"
+                node.queue(QueuedChange(commits.next_number, size, None))
+                assert node.file is not None, "a file with a region has its final name"
+                row = write_row(node.region, present(node.file, size))
+                commits.queue([row], node)
+
+    def flush(self) -> None:
+        """See `DiskFile`."""
+        assert not self._closed, "a closed file is not used"
+        self._commits.commit(self._node.last_change)
+
+    def lock(self, length: int) -> bool:
+        """Segment files are never locked: the lock of the control file covers them."""
+        raise AssertionError("a storage locks its control file, not a segment")
+
+    def close(self) -> None:
+        """See `DiskFile`."""
+        assert not self._closed, "a file is closed once"
+        self._closed = True
+
+    def _read_file(self, region: int, offset: int, length: int) -> bytes:
+        return self._commits.logged.files.read(Address(region, offset), length)
+
+    def _reserve(self, end: int) -> None:
+        """Make the file on the disk long enough; raises NoSpace before anything is queued.
+
+        A durable transaction whose file has no space could never leave the log.
+        """
+        node = self._node
+        if end <= node.real_size or not node.may_be_extended or node.region is None:
+            return
+        files = self._commits.logged.files
+        try:
+            files.extend(node.region, node.real_size, end)
+        except NoSpace:
+            files.shorten(node.region, node.real_size)
+            raise
+        node.real_size = end

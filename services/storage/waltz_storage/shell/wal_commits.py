@@ -1,0 +1,242 @@
+"""Commit the queued changes of all partitions together, and make checkpoints.
+
+A thread that needs its changes to be durable calls `commit`. The first such thread writes one
+transaction with all changes that are queued, and flushes it once. The other threads wait. Changes
+that are queued meanwhile belong to the next transaction. So one flush serves all that waited.
+
+Touches threads, and the disk through `LoggedFiles`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from waltz_storage.core.errors import DiskFailed
+from waltz_storage.core.wal.logged_files import LoggedFiles
+from waltz_storage.core.wal.logged_nodes import LoggedNode
+from waltz_storage.core.wal.operations import Operation, encoded_bytes
+
+_CHECKPOINT_SECONDS = 1.0
+"""The oldest change waits at most this long for a checkpoint, and so a replay is short."""
+_CHECKPOINT_SHARE = 4
+"""A checkpoint begins at the latest when this fraction (one fourth) of the log is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Operations of one transaction, and the file that they change. Units are committed in order.
+
+    After a crash, either all operations of a unit were applied or none.
+    """
+
+    number: int
+    operations: Sequence[Operation]
+    node: LoggedNode
+    size: int
+
+
+class WalCommits:
+    """The queue of changes, the commits and the checkpoints of one log. Thread-safe.
+
+    Use the fields of `LoggedNode` and the methods of ``logged`` only while `locked` is held. After
+    a failure each call raises DiskFailed: the content of the disk is unknown.
+    """
+
+    def __init__(self, logged: LoggedFiles) -> None:
+        self.logged = logged
+        self.transactions = 0
+        """How many transactions were flushed."""
+        self._changed = threading.Condition(threading.RLock())
+        self._queue: deque[_Unit] = deque()
+        self._queued = 0
+        self._durable = 0
+        self._writing = False
+        self._checkpointing = False
+        self._failed: BaseException | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock; raises DiskFailed after a failure."""
+        with self._changed:
+            self._check()
+            yield
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next unit; call with the lock."""
+        return self._queued + 1
+
+    def queue(self, operations: Sequence[Operation], node: LoggedNode) -> None:
+        """Queue a unit with the number `next_number`; call with the lock."""
+        size = sum(map(encoded_bytes, operations))
+        assert size <= self.logged.writer.most_bytes, "a unit has space in one transaction"
+        self._queued += 1
+        self._queue.append(_Unit(self._queued, operations, node, size))
+
+    def commit(self, number: int) -> None:
+        """Return when the units up to ``number`` are durable and applied; raises DiskFailed."""
+        with self._changed:
+            while self._durable < number:
+                self._check()
+                if self._writing:
+                    self._changed.wait()
+                    continue
+                with self._failing():
+                    self._write_transaction()
+
+    def commit_all(self) -> None:
+        """Commit all units that are queued now; raises DiskFailed."""
+        with self._changed:
+            number = self._queued
+        self.commit(number)
+
+    def checkpoint(self) -> None:
+        """Make the files durable, and give up the space of their transactions.
+
+        Transactions may be written meanwhile. Raises DiskFailed.
+        """
+        with self._changed:
+            self._check()
+            with self._failing():
+                self._checkpoint()
+
+    def start(self) -> None:
+        """Make checkpoints on a thread from now on."""
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Commit everything and leave an empty log; raises DiskFailed."""
+        self.end_thread()
+        self.commit_all()
+        self.checkpoint()
+        with self._changed, self._failing():
+            self._flush_header()
+            writer = self.logged.writer
+            assert writer.checkpoint == writer.following, "the log is empty after a clean stop"
+            self.logged.files.release()
+
+    def end_thread(self) -> None:
+        """End the thread of `start`, after its current checkpoint."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(_CHECKPOINT_SECONDS)
+            if self._closed:
+                return
+            self._wake.clear()
+            try:
+                with self._changed:
+                    empty = self.logged.writer.following == self.logged.writer.checkpoint
+                if not empty:
+                    self.checkpoint()
+            except DiskFailed:
+                # `_failed` makes every later commit fail, which ends the process.
+                return
+
+    def _write_transaction(self) -> None:
+        """Write and flush one transaction; the lock is held, but not during the flush."""
+        self._writing = True
+        try:
+            units = self._take()
+            operations = [operation for unit in units for operation in unit.operations]
+            while not self.logged.allows(operations):
+                self._checkpoint()
+                self._flush_header()
+            self.logged.write(operations)
+            flushes = self.logged.flushes()
+            with self._unlocked():
+                for flush in flushes:
+                    flush()
+            self.transactions += 1
+            self.logged.complete()
+            self._durable = units[-1].number
+            for unit in units:
+                unit.node.settle(self._durable)
+            writer = self.logged.writer
+            if writer.used_blocks * _CHECKPOINT_SHARE > writer.used_blocks + writer.free_blocks:
+                self._wake.set()
+        finally:
+            self._writing = False
+            self._changed.notify_all()
+
+    def _take(self) -> list[_Unit]:
+        """Take the first units of the queue that fit in one transaction."""
+        units: list[_Unit] = []
+        room = self.logged.writer.most_bytes
+        while self._queue and self._queue[0].size <= room:
+            units.append(self._queue.popleft())
+            room -= units[-1].size
+        assert units, "a commit has something to write"
+        return units
+
+    def _checkpoint(self) -> None:
+        """Make a checkpoint; the lock is held, but not during the flushes.
+
+        If a checkpoint is being made, only wait for its end.
+        """
+        if self._checkpointing:
+            while self._checkpointing:
+                self._changed.wait()
+                self._check()
+            return
+        self._checkpointing = True
+        try:
+            self._flush_header()
+            flushes = self.logged.begin_checkpoint()
+            with self._unlocked():
+                for flush in flushes:
+                    flush()
+            self.logged.end_checkpoint()
+        finally:
+            self._checkpointing = False
+            self._changed.notify_all()
+
+    def _flush_header(self) -> None:
+        """Make the header of the last checkpoint durable.
+
+        A transaction that is being flushed may have begun before the header was written. So the
+        header is flushed after that transaction.
+        """
+        while self.logged.header_pending:
+            if self.logged.writer.writing:
+                self._changed.wait()
+                self._check()
+            else:
+                self.logged.flush_header()
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        self._changed.release()
+        try:
+            yield
+        finally:
+            self._changed.acquire()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Note a failure, and convert it to DiskFailed."""
+        try:
+            yield
+        except BaseException as error:
+            self._failed = self._failed or error
+            self._changed.notify_all()
+            if isinstance(error, DiskFailed):
+                raise
+            raise DiskFailed(f"the write-ahead log cannot be used any more: {error}") from error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise DiskFailed(f"the write-ahead log has failed before: {self._failed}")
