@@ -23,7 +23,7 @@ class InlineEngine:
         self.failures: list[BaseException] = []
         self.engine = Engine(directory)
         self.scrubber = Scrubber(0, now=0.0)
-        self.writer: RoundWriter = ParallelFlushes(AtOnce())
+        self.writer: RoundWriter = directory.rounds or ParallelFlushes(AtOnce())
         self.handler = AdminHandler(directory, self.submit, _deliver, self.scrubber)
         self._arrivals: list[Arrival] = []
 

@@ -6,8 +6,11 @@ Touches nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.core.allowed_names import AllowedNames
@@ -27,6 +30,15 @@ from waltz.runtime.configuration import (
     group,
     setting,
 )
+from waltz.runtime.core.value_types import one_of
+
+
+class EngineKind(StrEnum):
+    """How a storage makes the changes of segment files durable."""
+
+    FILES = "files"
+    WAL = "wal"
+
 
 _OPENS_NO_CONNECTIONS = "a storage opens no connections, so it verifies no names"
 
@@ -38,6 +50,10 @@ _WITHOUT_EFFECT = {
     "storage.tls.verifyServerName": _OPENS_NO_CONNECTIONS,
     "storage.graphite.": "metrics are read from the HTTP port",
 }
+
+
+SMALLEST_WAL_BYTES = 1 << 20
+_Engine = Annotated[str, BeforeValidator(one_of(*(kind.value for kind in EngineKind)))]
 
 
 class StorageConfig(ClusterSettings):
@@ -68,6 +84,17 @@ class StorageConfig(ClusterSettings):
         "existing directory for the control file, set before the first start; not set: with the "
         "data",
         None,
+    )
+    engine: _Engine = setting(
+        "storage.engine",
+        "files: flush the files of each partition; wal: commit the changes of all partitions "
+        "together in one write-ahead log",
+        EngineKind.FILES.value,
+    )
+    wal_bytes: Positive = setting(
+        "storage.wal.size",
+        "bytes of the write-ahead log of the engine wal; applied at a start after a clean stop",
+        256 << 20,
     )
     segment_threshold: Positive = setting(
         "storage.segment.size.threshold", "bytes after which a new segment begins", 1_000_000_000
@@ -102,6 +129,8 @@ class StorageConfig(ClusterSettings):
         chosen = [port for port in (self.port, self.admin_port, self.http_port) if port]
         if len(set(chosen)) < len(chosen):
             yield "storage.port, storage.admin.port, storage.jetty.port must all differ"
+        if self.wal_bytes < SMALLEST_WAL_BYTES:
+            yield f"storage.wal.size must be at least {SMALLEST_WAL_BYTES} bytes"
         yield from self.tls_settings.tls_problems("storage.", ignored)
         for allowed in (self.allowed_servers, self.allowed_administrators):
             if allowed.names is not None and not (self.tls.enabled and self.tls.ca):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask, Ready
-from waltz_storage.core.engine.rounds import Answer, RoundPart
+from waltz_storage.core.engine.rounds import Answer, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
@@ -74,7 +74,7 @@ class EngineThread:
         self._fail = fail
         self._failed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._flushes = ParallelFlushes(self._flushers)
+        self._rounds: RoundWriter = directory.rounds or ParallelFlushes(self._flushers)
         self._marks_written = threading.Event()
         self._stopped = threading.Event()
         self._marks_thread = threading.Thread(target=self._flush_marks, name="marks", daemon=True)
@@ -84,7 +84,7 @@ class EngineThread:
     @property
     def flushes(self) -> int:
         """How many flushes of files the rounds of appends have begun so far."""
-        return self._flushes.flushes
+        return self._rounds.flushes
 
     def start(self) -> None:
         """Start the threads."""
@@ -139,7 +139,7 @@ class EngineThread:
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
         if ready.parts:
-            self._flushes.commit(ready.parts, self._settle)
+            self._rounds.commit(ready.parts, self._settle)
 
     def _settle(self, part: RoundPart) -> None:
         self._finish(self.engine.settle(part, self._clock()))

@@ -32,12 +32,13 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
-from waltz_storage.shell.config import StorageConfig
+from waltz_storage.shell.config import EngineKind, StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
 from waltz_storage.shell.metrics import OpenPartition, StorageSources, health, storage_metrics
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.scrubbing import Scrubbing
+from waltz_storage.shell.wal_engine import WalEngine
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +270,10 @@ def _open(
     disk, meta = open_disk(config.directory), None
     if config.meta_directory is not None:
         meta = _meta_disk(config.meta_directory, config, open_disk)
-    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta)
+    wal = None
+    if config.engine == EngineKind.WAL:
+        wal = WalEngine(config.wal_bytes, in_background=True)
+    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta, wal)
 
 
 def _meta_disk(path: Path, config: StorageConfig, open_disk: Callable[[Path], Disk]) -> Disk:

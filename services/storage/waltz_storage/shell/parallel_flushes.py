@@ -17,9 +17,13 @@ class ParallelFlushes:
     """Implements `RoundWriter`. ``executor`` does all flushes of a round except the last flush."""
 
     def __init__(self, executor: Executor) -> None:
-        self.flushes = 0
-        """Number of flushes of data and index files that rounds have begun so far."""
+        self._begun = 0
         self._executor = executor
+
+    @property
+    def flushes(self) -> int:
+        """How many flushes of data and index files rounds have begun so far."""
+        return self._begun
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write one part after the other; flush each part while the next part is written.
@@ -30,7 +34,7 @@ class ParallelFlushes:
         for number, part in enumerate(parts):
             part.log.write(part.staged)
             flushes = part.log.unflushed(part.staged)
-            self.flushes += len(flushes)
+            self._begun += len(flushes)
             if not flushes:
                 durable(part)
                 continue

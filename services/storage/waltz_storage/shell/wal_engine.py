@@ -56,14 +56,14 @@ class WalEngine:
             commits.start()
         return LoggedDisk(disk, commits)
 
+    @property
+    def rounds(self) -> LoggedRounds:
+        """See `SegmentLog`."""
+        return LoggedRounds(self.commits)
+
     def close(self) -> None:
         """See `SegmentLog`."""
         self.commits.close()
-
-    def abandon(self) -> None:
-        """End the thread, and change no file."""
-        if self._commits is not None:
-            self._commits.end_thread()
 
 
 def _report(progress: Progress) -> None:

@@ -52,8 +52,12 @@ class RoundWriter(Protocol):
     """Writes the parts of a round and makes them durable.
 
     `shell.parallel_flushes` implements this as Waltz 0.13.2 does: each partition has its own
-    segment files. One write-ahead log for all partitions would be another implementation.
+    segment files. `shell.wal_engine` uses one write-ahead log for all partitions.
     """
+
+    @property
+    def flushes(self) -> int:
+        """How many flushes of files the rounds have begun so far."""
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write and flush all parts; raises DiskFailed.

@@ -15,6 +15,7 @@ from waltz.protocol.records import NO_TRANSACTION
 from waltz_storage.core.control.control_file import ControlFile, open_control
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.disk import Disk, changing
+from waltz_storage.core.engine.rounds import RoundWriter
 from waltz_storage.core.errors import (
     NotAssigned,
     PartitionDamaged,
@@ -37,6 +38,10 @@ class SegmentLog(Protocol):
         Marks the control file, so that nothing uses the segments without the log. Raises
         DirectoryRefused, OSError, NoSpace, DiskFailed.
         """
+
+    @property
+    def rounds(self) -> RoundWriter:
+        """The writer of rounds of appends, after `open`."""
 
     def close(self) -> None:
         """Make the segment files complete without the log; raises DiskFailed."""
@@ -90,6 +95,11 @@ class StorageDirectory:
                 except RequestRefused as refused:
                     self._refused[partition] = refused
         self.flush_marks()
+
+    @property
+    def rounds(self) -> RoundWriter | None:
+        """The writer of rounds of the write-ahead log, None without such a log."""
+        return self._segment_log.rounds if self._segment_log is not None else None
 
     @property
     def partitions(self) -> Mapping[int, StoragePartition]:
