@@ -45,10 +45,7 @@ class LoggedDisk:
         for region, row in commits.logged.files.catalogue.rows.items():
             path = path_of(row.file)
             if row.state is State.PRESENT and disk.exists(path):
-                file = disk.open(path)
-                size = file.size()
-                file.close()
-                self._nodes[path] = LoggedNode(region, row.file, size, size)
+                self._nodes[path] = LoggedNode(region, row.file, loaded=False)
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
@@ -74,6 +71,12 @@ class LoggedDisk:
         """See `Disk`."""
         node = self._nodes.get(path)
         if node is not None:
+            if not node.loaded:
+                # A file that cannot be opened must not hold up the other partitions.
+                file = self._disk.open(path)
+                node.size = node.real_size = file.size()
+                node.loaded = True
+                file.close()
             return LoggedFile(self.commits, node)
         if file_of(path) is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -57,8 +57,11 @@ class LoggedNode:
     region: int | None = None
     file: FileName | None = None
     size: int = 0
+    """The length that readers see; not known before `loaded`."""
     real_size: int = 0
     """The length of the file on the disk."""
+    loaded: bool = True
+    """Whether the lengths are known."""
     exists_after: int = 0
     """The number of the change that creates the file, 0 if it exists."""
     changes: list[QueuedChange] = field(default_factory=list)

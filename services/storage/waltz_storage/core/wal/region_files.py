@@ -121,12 +121,15 @@ class RegionFiles:
 
         Raises OSError, NoSpace, DiskFailed, CatalogueDamaged.
         """
-        found = b""
-        if address.region in self._open or self._file_exists(address.region):
-            buffer = self._buffer(address.region)
-            assert buffer is not None, "the file exists"
-            found = buffer.read(address.offset, length)
-        return found.ljust(length, b"\0")
+        buffer = self._open.get(address.region)
+        if buffer is None:
+            row = self._row(address.region)
+            disk, _, path = self._place(row.file)
+            if row.state is State.REMOVED or not disk.exists(path):
+                return bytes(length)
+            # Not by `_opened`: a file that cannot be read fails only this read.
+            buffer = self._open[address.region] = _buffer_of(row.file, disk.open(path))
+        return buffer.read(address.offset, length).ljust(length, b"\0")
 
     def write_directly(self, address: Address, data: bytes) -> Flush:
         """Write to the file at once; return the flush that makes the data durable.
@@ -213,11 +216,6 @@ class RegionFiles:
             raise CatalogueDamaged(f"an operation in the log needs a row of the catalogue: {what}")
         return row
 
-    def _file_exists(self, region: int) -> bool:
-        row = self._row(region)
-        disk, _, path = self._place(row.file)
-        return row.state is State.PRESENT and disk.exists(path)
-
     def _buffer(self, region: int) -> Buffer | None:
         found = self._open.get(region)
         if found is None:
@@ -264,7 +262,7 @@ class RegionFiles:
             opened = disk.create(path)
             if missing:
                 self._note_names(file)
-            return RunBuffer(opened) if file.kind in _SUFFIXES else ImageBuffer(opened)
+            return _buffer_of(file, opened)
 
     def _note_names(self, file: FileName) -> None:
         """Note that the name of a file, or of its directory, may not be durable."""
@@ -283,6 +281,10 @@ class RegionFiles:
             directory,
             f"{directory}/{segment_name(file.first_id)}" + (_SUFFIXES[file.kind]),
         )
+
+
+def _buffer_of(file: FileName, opened: DiskFile) -> Buffer:
+    return RunBuffer(opened) if file.kind in _SUFFIXES else ImageBuffer(opened)
 
 
 def _flush_of(file: DiskFile) -> Flush:
