@@ -162,6 +162,7 @@ class LoggedFile:
         assert not self._closed, "a closed file is not used"
         node, commits = self._node, self._commits
         step = min(_COPY_BYTES, commits.logged.writer.most_bytes - _COPY_HEAD_BYTES)
+        self._prepare(offset + len(data))
         with commits.locked():
             if node.region is None:
                 node.content[offset : offset + len(data)] = data
@@ -185,11 +186,11 @@ class LoggedFile:
         record, which no reader counts.
         """
         node = self._node
+        self._prepare(end)
         with self._commits.locked():
             assert node.region is not None, "space is allocated for a file with its final name"
-            if node.may_be_extended:
-                self._reserve(end)
-                node.size = max(node.size, end)
+            self._reserve(end)
+            node.size = max(node.size, end)
 
     def truncate(self, size: int) -> None:
         """See `DiskFile`."""
@@ -222,14 +223,22 @@ class LoggedFile:
     def _read_file(self, region: int, offset: int, length: int) -> bytes:
         return self._commits.logged.files.read(Address(region, offset), length)
 
+    def _prepare(self, end: int) -> None:
+        """Let `_reserve` make the file longer: commit its creation, and a cut that is queued."""
+        node = self._node
+        if node.region is not None and end > node.real_size and not node.may_be_extended:
+            self._commits.commit(node.last_change)
+
     def _reserve(self, end: int) -> None:
         """Make the file on the disk long enough; raises NoSpace before anything is queued.
 
         A durable transaction whose file has no space could never leave the log.
         """
         node = self._node
-        if end <= node.real_size or not node.may_be_extended or node.region is None:
+        if end <= node.real_size:
             return
+        assert node.region is not None, "space is reserved in a file with its final name"
+        assert node.may_be_extended, "only one thread at a time changes a file"
         files = self._commits.logged.files
         try:
             files.extend(node.region, node.real_size, end)
