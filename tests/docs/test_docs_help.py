@@ -185,6 +185,8 @@ NOT_TYPED = {
     "waltz top --interval 5": "goes on until Ctrl-C",
     "waltz log tail 0-3 -n 0 --follow -o json | jq .data": "goes on until Ctrl-C",
     "waltz client consume -n 1000 --partitions 0-3": "waits for transactions of a later command",
+    "waltz disk wal /var/lib/waltz": "the storages of the scenarios use the engine files",
+    "waltz disk wal /var/lib/waltz -o json": "the storages of the scenarios use the engine files",
 }
 
 FILES_OF_SETTINGS = {

@@ -11,6 +11,7 @@ import typer
 from waltz.cli.deserializer import find_deserializer
 from waltz.cli.disk import export as disk_export
 from waltz.cli.disk import rows as disk_rows
+from waltz.cli.disk import wal as disk_wal
 from waltz.cli.disk.access import Where, inspecting
 from waltz.cli.options import examples, parsed, partitions_of
 from waltz.cli.output import Format, Output, show
@@ -31,6 +32,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Inspect the files of a stopped storage, without changing them."
 )
 app.add_typer(disk_export.app)
+app.add_typer(disk_wal.app)
 
 Segment = Annotated[Path, typer.Argument(metavar="FILE.seg", help="A segment's data file.")]
 Ids = Annotated[

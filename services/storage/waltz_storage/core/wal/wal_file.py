@@ -6,6 +6,7 @@ The file is used only through the `Disk` that the caller passes.
 from __future__ import annotations
 
 from waltz_storage.core.disk import Disk, DiskFile
+from waltz_storage.core.log.segment_format import ByteSource
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_header import (
     HEADER_BLOCKS,
@@ -66,7 +67,7 @@ class BlockReader:
     The file must not change in a way that matters while the reader is used.
     """
 
-    def __init__(self, file: DiskFile) -> None:
+    def __init__(self, file: ByteSource) -> None:
         self._file = file
         self._first = 0
         self._window = b""

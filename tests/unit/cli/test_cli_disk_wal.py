@@ -1,0 +1,77 @@
+"""Test that ``waltz disk wal`` shows a log, and that other verbs refuse segments that need it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from waltz.cli.app import app
+from waltz.protocol import Record, RecordBatch, ReqId
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.shell.posix_disk import PosixDisk
+from waltz_storage.shell.wal_engine import WalEngine
+
+KEY = uuid.UUID(int=99)
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """A copy of the directory of a running storage with the engine ``wal``."""
+    running = tmp_path / "running"
+    running.mkdir()
+    wal = WalEngine(16 * BLOCK_BYTES, in_background=False)
+    options = LogOptions(lambda: 1, allocate_bytes=0)
+    directory = StorageDirectory(PosixDisk(running), KEY, 1, options, segment_log=wal)
+    directory.assign(0)
+    wal.commits.checkpoint()
+    for number in range(2):
+        batch = RecordBatch.of([Record(number, ReqId(1, 2, 0, number), 0, b"data", 7)])
+        directory.partition(0).log.append(batch)
+    copy = tmp_path / "copy"
+    shutil.copytree(running, copy)
+    directory.close()
+    return copy
+
+
+def test_wal_shows_the_operations_since_the_checkpoint(crashed: Path) -> None:
+    result = CliRunner().invoke(app, ["disk", "wal", str(crashed), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["key"] == str(KEY)
+    assert shown["checksum"] == "CRC-32"
+    copies = [each for each in shown["operations"] if each["region"] != 0]
+    assert [each["type"] for each in copies][-2:] == ["copy", "copy"]
+    assert copies[-1]["offset"] == copies[-2]["offset"] + copies[-2]["length"]
+    assert not shown["damaged"]
+
+
+def test_wal_with_a_damaged_transaction_fails(crashed: Path) -> None:
+    shown = json.loads(CliRunner().invoke(app, ["disk", "wal", str(crashed), "-o", "json"]).stdout)
+    block = shown["operations"][-2]["block"]
+    with (crashed / WAL_FILE).open("r+b") as file:
+        file.seek(block * BLOCK_BYTES + 30)
+        file.write(b"?")
+    result = CliRunner().invoke(app, ["disk", "wal", str(crashed)])
+    assert result.exit_code == 1
+    assert "is damaged" in result.output.replace("\n", " ")
+
+
+def test_wal_of_a_storage_without_a_log_fails(crashed: Path) -> None:
+    (crashed / WAL_FILE).unlink()
+    result = CliRunner().invoke(app, ["disk", "wal", str(crashed)])
+    assert result.exit_code == 1
+    assert "cannot read" in result.output
+
+
+def test_control_of_segments_that_need_the_log_is_refused(crashed: Path) -> None:
+    result = CliRunner().invoke(app, ["disk", "control", str(crashed)])
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")

@@ -1,0 +1,140 @@
+"""``waltz disk wal``: show the write-ahead log of a stopped storage. Reads files, writes none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from waltz.cli.disk.access import Where, inspecting
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, show
+from waltz.cli.rows import Shown, column, nested, record
+from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES, decode_row
+from waltz_storage.core.wal.operations import Check, Copy, Move, Operation, Zero
+from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
+from waltz_storage.core.wal.wal_scan import LogEnd
+from waltz_storage.inspect.wal_reading import WalContent, read_wal
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOperation:
+    """One operation: its transaction, its type, the bytes that it changes, and a row's content."""
+
+    transaction: int
+    sequence: int
+    block: int
+    type: str
+    region: int
+    offset: int
+    length: int
+    row: Annotated[str | None, column(show=lambda value: value or "")]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The header of the log, its operations, and its end."""
+
+    key: UUID
+    bytes: int
+    checksum: str
+    checkpoint: int
+    transactions: int
+    end: str
+    damaged: bool
+    operations: Annotated[
+        tuple[LoggedOperation, ...], nested(LoggedOperation, "Operations since the checkpoint")
+    ]
+
+
+@app.command(
+    "wal",
+    epilog=examples("waltz disk wal /var/lib/waltz", "waltz disk wal /var/lib/waltz -o json"),
+)
+def wal_command(
+    path: Where,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of transactions to show.")
+    ] = 1000,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show the write-ahead log of a storage: its header, and the operations to replay.
+
+    The exit status is 1 if a transaction is damaged that was durable.
+    """
+    with inspecting(path) as place:
+        content = read_wal(place.root, limit)
+    show(output, shown(content))
+    if isinstance(content.end, str):
+        raise typer.Exit(1)
+
+
+def shown(content: WalContent) -> Shown:
+    """Return the result shown for a log."""
+    header = content.header
+    operations = [
+        _operation(transaction.id, operation)
+        for transaction in content.transactions
+        for operation in transaction.operations
+    ]
+    log = Log(
+        header.key,
+        header.blocks * BLOCK_BYTES,
+        header.checksum.name,
+        header.checkpoint.value,
+        len(content.transactions),
+        _end(content.end),
+        isinstance(content.end, str),
+        tuple(operations),
+    )
+    return record("Write-ahead log", log)
+
+
+def _end(end: LogEnd | str | None) -> str:
+    if end is None:
+        return "there are more transactions"
+    if isinstance(end, str):
+        return end
+    torn = ", after an interrupted transaction" if end.torn else ""
+    return f"at block {end.following.block} (sequence {end.following.sequence}){torn}"
+
+
+def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperation:
+    kind, length = _kind(operation)
+    address = operation.address
+    row: Any = None
+    if address.region == CATALOGUE_REGION and isinstance(operation, Copy):
+        region = address.offset // ROW_BYTES
+        found = decode_row(operation.data, region)
+        if found is not None:
+            file = found.file
+            row = (
+                f"region {region}: {file.kind.name.lower()} of partition {file.partition} from "
+                f"{file.first_id}, {found.state.name.lower()}, {found.length} bytes"
+            )
+    return LoggedOperation(
+        transaction.value,
+        transaction.sequence,
+        transaction.block,
+        kind,
+        address.region,
+        address.offset,
+        length,
+        row,
+    )
+
+
+def _kind(operation: Operation) -> tuple[str, int]:
+    match operation:
+        case Copy(_, data):
+            return "copy", len(data)
+        case Move(_, _, length):
+            return "move", length
+        case Zero(_, length):
+            return "zero", length
+        case Check(_, length, _):
+            return "check", length
