@@ -56,7 +56,7 @@ def reopened(disk: MemoryDisk) -> LoggedWorld:
     return LoggedWorld(disk, Random(1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(SEEDS)
 def test_every_crash_of_a_short_trace_replays_to_an_acknowledged_state(seed: int) -> None:
     random = Random(seed)
@@ -69,7 +69,7 @@ def test_every_crash_of_a_short_trace_replays_to_an_acknowledged_state(seed: int
         replayed(crash, random)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SEEDS, st.integers(8, 30))
 def test_random_crash_of_a_long_trace_replays_to_an_acknowledged_state(
     seed: int, blocks: int
@@ -83,7 +83,7 @@ def test_random_crash_of_a_long_trace_replays_to_an_acknowledged_state(
         replayed(crash, random)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SEEDS)
 def test_replay_that_is_interrupted_again_and_again_leaves_the_same_state(seed: int) -> None:
     random = Random(seed)
@@ -100,7 +100,7 @@ def test_replay_that_is_interrupted_again_and_again_leaves_the_same_state(seed: 
             crash = Crash(random.choice(again), crash.states, crash.direct)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SEEDS)
 def test_state_that_a_replay_has_left_survives_the_next_crash(seed: int) -> None:
     """What was dropped stays dropped, and what was kept stays, even if it was only in a cache."""
@@ -121,7 +121,7 @@ def test_state_that_a_replay_has_left_survives_the_next_crash(seed: int) -> None
         assert crash.without_rest(later.state) == crash.without_rest(opened.state)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SEEDS)
 def test_world_continues_after_each_crash_of_its_disk(seed: int) -> None:
     random = Random(seed)
@@ -135,7 +135,7 @@ def test_world_continues_after_each_crash_of_its_disk(seed: int) -> None:
     assert world.read_state() == world.state
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SEEDS)
 def test_each_failed_flush_leaves_a_state_that_the_next_start_keeps(seed: int) -> None:
     """Pages of a failed flush are in the cache, and no later flush writes them by itself."""
