@@ -40,7 +40,7 @@ OLD_STORAGE, OLD_ADMIN = STORAGE.limited_to(0), ADMIN.limited_to(0)
 """The protocol version that Waltz 0.13.2 offers."""
 
 
-def settings(path: Path) -> StorageConfig:
+def settings(path: Path, engine: str = "files") -> StorageConfig:
     return StorageConfig(
         zookeeper="unused",
         session_timeout_ms=1,
@@ -50,6 +50,8 @@ def settings(path: Path) -> StorageConfig:
         http_port=0,
         bind_host="127.0.0.1",
         directory=path,
+        engine=engine,
+        wal_bytes=1 << 20,
         segment_threshold=1_000_000,
         open_segments=5,
         scrub_bytes_per_second=4 << 20,
@@ -57,9 +59,9 @@ def settings(path: Path) -> StorageConfig:
     )
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[StorageNode]:
-    node = StorageNode(settings(tmp_path))
+@pytest.fixture(params=["files", "wal"])
+async def node(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[StorageNode]:
+    node = StorageNode(settings(tmp_path, request.param))
     await node.start(CLUSTER)
     yield node
     await node.stop()

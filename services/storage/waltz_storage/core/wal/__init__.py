@@ -23,4 +23,9 @@ The use of the log:
 * `logged_changes`: find the operations that a replay could apply wrongly, before they are written
 * `logged_files`: commit transactions and make checkpoints
 * `wal_replay`: open the log, and bring the files up to date
+* `logged_nodes`: the files that readers see while changes are queued
+* `wal_start`: start the log of a storage directory, plain or not
+
+`shell.wal_commits` groups the commits of all threads, `shell.logged_disk` is the disk that the
+partitions use, and `shell.wal_engine` connects both with a storage directory.
 """
