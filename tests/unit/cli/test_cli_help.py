@@ -110,4 +110,4 @@ def test_shell_completes_nouns_and_verbs() -> None:
         "COMP_CWORD": "2",
     }
     completed = CliRunner().invoke(app, [], env=completion, prog_name="waltz")
-    assert completed.stdout.split() == ["verify", "stat", "dump", "control", "export"]
+    assert completed.stdout.split() == ["verify", "stat", "dump", "control", "export", "wal"]
