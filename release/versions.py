@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 
-_IMAGE = re.compile(r"\bwaltz-(?:server|storage|operator|zookeeper|spark):([\w.+-]+)")
+_IMAGE = re.compile(r"\bwaltz-(?:server|storage|operator|zookeeper|spark):([\w.+-]*\w)")
 _WITH_IMAGES = (
     "Dockerfile.*",
     "charts/waltz/values.yaml",

@@ -20,7 +20,7 @@ _OFFERED = {
     ("server", OLD): (4,),
     ("server", NEW): (5,),
     ("storage", OLD): (0, 0),
-    ("storage", NEW): (3, 1),
+    ("storage", NEW): (3, 2),
 }
 _SESSION_MS = 6000
 
