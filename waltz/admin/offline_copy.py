@@ -126,9 +126,14 @@ class _Writer:
         return found
 
     async def append(self, records: RecordBatch, mark: int) -> None:
-        """Write ``records``; persist ``mark``, or the mark from `open` if that is higher."""
+        """Write ``records``, which end at ``mark``, and persist ``mark``.
+
+        The mark from `open` stays while the log ends below it, as after a cut by a server: the
+        storage would refuse any mark until the log has reached the local low-water mark again.
+        """
         await self._call(messages.AppendRequest, records)
-        await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))
+        if mark >= self._mark:
+            await self._call(messages.SetLowWaterMarkRequest, mark)
 
     async def _call(self, request: Callable[..., Any], content: Any) -> Any:
         """Send a request for the switched-off partition, and return the answer."""
