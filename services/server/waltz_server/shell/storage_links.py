@@ -193,7 +193,7 @@ class StorageLinks:
                 link.users[user] = None
                 if link.connected:
                     user.storage_up(name)
-        return {name: self._links[name] for name in storages}
+        return {name: self._links[name] for name in sorted(storages)}
 
     async def close(self) -> None:
         """Close all links."""
@@ -203,9 +203,9 @@ class StorageLinks:
 
     async def check(self, storages: frozenset[str]) -> dict[str, bool]:
         """Open a new connection to each storage; return for each whether that succeeded."""
-        return dict(
-            zip(storages, await asyncio.gather(*map(self._reachable, storages)), strict=True)
-        )
+        names = sorted(storages)
+        reached = await asyncio.gather(*map(self._reachable, names))
+        return dict(zip(names, reached, strict=True))
 
     def _link_to(self, name: str) -> StorageLink:
         """Return the link to a storage; create it if there is none."""
