@@ -8,8 +8,28 @@ _STEPS = "unit/storage/test_storage_read_steps.py::"
 _CONNECTIONS = "unit/storage/test_storage_connections.py::"
 _DATA = "unit/server/test_server_data_reads.py::"
 _CONGESTION = "unit/server/test_server_read_congestion.py::"
+_FEEDS = "unit/server/test_server_feeds.py::"
+_HEADERS = "unit/storage/test_storage_header_reads.py::"
 
 READ_BUGS = (
+    Planted(
+        "a list of headers that ended early is not continued",
+        Package.SERVER,
+        "if done.error is None and read.next_id <= read.needed_id:",
+        "if False:",
+        "A feed reads the same headers again and again, and stops at large records.",
+        nodes(_FEEDS + "test_feeds_go_on_although_each_evicts_the_incomplete_block_of_the_others"),
+    ),
+    Planted(
+        "a list of 64 headers ends early",
+        Package.STORAGE,
+        "not (left.spent and len(headers) >= LEAST_HEADERS)",
+        "not left.spent",
+        "The feeds of a server of Waltz 0.13.2 may stop at large records.",
+        nodes(
+            _HEADERS + "test_header_list_of_one_block_is_complete_whatever_the_size_of_the_records"
+        ),
+    ),
     Planted(
         "a truncation overtakes a read",
         Package.STORAGE,

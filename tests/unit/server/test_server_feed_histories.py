@@ -26,8 +26,10 @@ _STEPS = st.lists(
 class ClientGroup:
     """Three clients that stream, a writer, and a storage that may let reads wait."""
 
-    def __init__(self, last: int, behind: list[int]) -> None:
+    def __init__(self, last: int, behind: list[int], read_limit: int | None) -> None:
         self.world, self.writer = world_with(last), Client(9)
+        for storage in self.world.storages.values():
+            storage.read_limit = read_limit
         mount(self.world, self.writer, last)
         self.clients = [Client(n) for n in (1, 2, 3)]
         self.starts = [max(-1, last - n) for n in behind]
@@ -82,12 +84,17 @@ class ClientGroup:
             assert [self.mark(n) for n in range(3)] != before, "a feed has stopped"
 
 
-@given(st.integers(0, 700), st.lists(st.integers(0, 700), min_size=3, max_size=3), _STEPS)
+@given(
+    st.integers(0, 700),
+    st.lists(st.integers(0, 700), min_size=3, max_size=3),
+    st.sampled_from([None, 7, 48]),
+    _STEPS,
+)
 @settings(max_examples=60)
 def test_feeds_have_no_gap_and_no_repetition_in_any_history(
-    last: int, behind: list[int], steps: list[tuple[str, int]]
+    last: int, behind: list[int], read_limit: int | None, steps: list[tuple[str, int]]
 ) -> None:
-    crowd = ClientGroup(last, behind)
+    crowd = ClientGroup(last, behind, read_limit)
     for name, argument in steps:
         getattr(crowd, name)(argument)
     crowd.finish()

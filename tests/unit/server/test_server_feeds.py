@@ -178,6 +178,28 @@ def test_drain_during_a_read_of_headers_does_not_duplicate_the_feed() -> None:
     assert [type(m) for m in client.messages] == [cs.MountResponse, cs.FeedSuspended]
 
 
+@pytest.mark.parametrize("limit", [1, 5, 48, 100])
+def test_feed_goes_on_although_storages_return_fewer_headers_than_requested(limit: int) -> None:
+    """A storage reads few headers at a time if the records are large."""
+    world, client = world_with(1000), Client(1)
+    for storage in world.storages.values():
+        storage.read_limit = limit
+    mount(world, client, 303)
+    run(world, client)
+    assert client.got == list(range(304, 1001))
+
+
+def test_feeds_go_on_although_each_evicts_the_incomplete_block_of_the_others() -> None:
+    """The cache holds two blocks, and three feeds need many reads for one block."""
+    world, clients = world_with(1000), [Client(n) for n in (1, 2, 3)]
+    for storage in world.storages.values():
+        storage.read_limit = 5
+    for client, mark in zip(clients, (303, 567, 831), strict=True):
+        mount(world, client, mark)
+    run(world, *clients)
+    assert [client.got[-1] for client in clients] == [1000, 1000, 1000]
+
+
 def test_failed_read_of_headers_is_retried_after_a_pause() -> None:
     world, client = world_with(1000), Client(1)
     for storage in world.storages.values():

@@ -121,6 +121,13 @@ def test_header_lists_that_end_early_continue_without_gap() -> None:
     assert 64 <= len(log.read_headers(0, 300)) < 300
 
 
+def test_header_list_of_one_block_is_complete_whatever_the_size_of_the_records() -> None:
+    """Servers of Waltz 0.13.2 request blocks of 64, and may not continue a list that is shorter."""
+    log = log_with(MemoryDisk(), [60] * 40 + [HUGE] * 60, threshold=5_000_000)
+    assert len(log.read_headers(0, 64)) == 64
+    assert len(log.read_headers(36, 64)) == 64
+
+
 # ---- damage
 
 

@@ -103,6 +103,15 @@ class FeedCache:
                 block[start : start + take] = frames[position : position + take]
             position += take
 
+    def end_of_block(self, transaction_id: int) -> int:
+        """Return the first transaction that is not cached of the block of ``transaction_id``.
+
+        If the whole block is cached, this is the first transaction of the next block.
+        """
+        number = transaction_id // BLOCK_TRANSACTIONS
+        block = self._blocks.get(number, b"")
+        return number * BLOCK_TRANSACTIONS + len(block) // FRAME_BYTES
+
     def get(self, first_id: int, count: int) -> bytes:
         """Return the frames of at most ``count`` transactions from ``first_id`` on.
 

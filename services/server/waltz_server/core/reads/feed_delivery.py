@@ -6,6 +6,8 @@ read at a time. The feeds that need these headers wait and do not delay other fe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from waltz_server.core.effects import (
     LogLevel,
     Ready,
@@ -16,7 +18,12 @@ from waltz_server.core.effects import (
     WriteLog,
 )
 from waltz_server.core.peer import Peer
-from waltz_server.core.reads.feed_cache import BLOCK_TRANSACTIONS, FeedCache, frames_of_headers
+from waltz_server.core.reads.feed_cache import (
+    BLOCK_TRANSACTIONS,
+    FRAME_BYTES,
+    FeedCache,
+    frames_of_headers,
+)
 from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS, Feed, FeedSchedule
 from waltz_server.core.reads.read_purposes import FeedHeaders
 from waltz_server.core.replication.replica_reads import ReplicaReads
@@ -25,6 +32,29 @@ from waltz_server.core.store_reports import ReadDone
 _RETRY_SECONDS = 1.0
 _HEADER_BLOCKS = 8
 """One read of headers covers at most this many blocks of the cache."""
+
+
+@dataclass(slots=True)
+class _HeaderRead:
+    """A read of headers in progress.
+
+    A storage may return fewer headers than requested. The rest is then requested until a feed can
+    go on, and only then are the headers cached. If they were cached before, commits could evict
+    them, and the same headers would be read again and again.
+    """
+
+    first_id: int
+    needed_id: int
+    """The transaction for which a feed waits."""
+    end: int
+    """The id after the last transaction to read."""
+    frames: bytes = b""
+    """The frames of the headers that have arrived."""
+
+    @property
+    def next_id(self) -> int:
+        """The first transaction whose header has not arrived."""
+        return self.first_id + len(self.frames) // FRAME_BYTES
 
 
 class FeedDelivery:
@@ -45,8 +75,7 @@ class FeedDelivery:
         self._replicas = replicas
         self._ready = ready
         self._mark = -1
-        self._fetching = False
-        """Whether a read of headers is in progress."""
+        self._reading: _HeaderRead | None = None
         self._waiting: list[Feed] = []
         """Feeds that wait for the read of headers in progress; their turn ends after that read."""
 
@@ -74,7 +103,7 @@ class FeedDelivery:
         feed = self.feeds.next_catch_up()
         if feed is not None:
             served = self._serve(feed, {})
-            if served or not self._fetching:
+            if served or self._reading is None:
                 self.feeds.turned(feed, self._mark)
             else:
                 # The feed needs headers that are being read, or another read must end first.
@@ -96,10 +125,14 @@ class FeedDelivery:
 
     def read_done(self, done: ReadDone) -> None:
         """Serve the feeds that waited for a read of headers, or retry it later if it failed."""
-        self._fetching = False
-        if done.headers:
-            first_id = done.headers[0].transaction_id
-            self._cache.put(first_id, frames_of_headers(done.headers))
+        read = self._reading
+        assert read is not None, "headers arrived that were not requested"
+        read.frames += frames_of_headers(done.headers or ())
+        if done.error is None and read.next_id <= read.needed_id:
+            self._request_headers(read)
+            return
+        self._reading = None
+        self._cache.put(read.first_id, read.frames)
         if done.error is not None:
             self._ready.add(
                 WriteLog(
@@ -146,10 +179,18 @@ class FeedDelivery:
         return True
 
     def _fetch(self, first_id: int) -> None:
-        """Read headers, beginning with the block of ``first_id``, unless a read is under way."""
-        if self._fetching:
+        """Read headers from ``first_id`` on, unless a read is under way.
+
+        Headers before ``first_id`` are also read, if the cache lacks them in the same block.
+        """
+        if self._reading is not None:
             return
-        self._fetching = True
-        start = first_id - first_id % BLOCK_TRANSACTIONS
+        start = self._cache.end_of_block(first_id)
         count = min(_HEADER_BLOCKS, self._cache.capacity_blocks) * BLOCK_TRANSACTIONS
-        self._replicas.headers(start, min(count, self._mark + 1 - start), FeedHeaders())
+        end = min(first_id - first_id % BLOCK_TRANSACTIONS + count, self._mark + 1)
+        self._reading = _HeaderRead(start, first_id, end)
+        self._request_headers(self._reading)
+
+    def _request_headers(self, read: _HeaderRead) -> None:
+        """Request the headers that ``read`` still lacks."""
+        self._replicas.headers(read.next_id, read.end - read.next_id, FeedHeaders())

@@ -21,6 +21,7 @@ from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.segment_format import DATA_SUFFIX
 from waltz_storage.core.log.segment_reads import (
+    LEAST_HEADERS,
     HeaderBudget,
     VerifiedRecords,
     read_headers,
@@ -98,29 +99,29 @@ def batch_steps(
 def header_steps(
     segments: LogSegments, first_id: int, max_records: int
 ) -> Steps[tuple[RecordHeader, ...]]:
-    """Read the headers of consecutive records, until a `HeaderBudget` is spent.
+    """Read the headers of consecutive records.
 
-    Raises PartitionDamaged, OSError.
+    The list ends early if it has `LEAST_HEADERS` and a `HeaderBudget` is spent. Raises
+    PartitionDamaged, OSError.
     """
     removals, next_id, left = segments.removals, first_id, HeaderBudget()
     end = min(first_id + max_records, segments.tail.next_id)
     headers: list[RecordHeader] = []
-    while 0 <= next_id < end and not left.spent:
+    while 0 <= next_id < end and not (left.spent and len(headers) >= LEAST_HEADERS):
         if headers:
             yield
             assert segments.removals == removals, _REMOVED
         segment = segments.segment_of(next_id)
         count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
         extent = segments.extent(segment, next_id, count)
-        reads, size = min(left.reads, _STEP_HEADER_READS), min(left.size, STEP_BYTES)
-        budget = HeaderBudget(reads, size)
+        budget = HeaderBudget(_STEP_HEADER_READS, STEP_BYTES)
         with segments.damage_in(segment, DATA_SUFFIX):
             found = read_headers(segments.files(segment.first_id).data, extent, budget)
         assert found, "a step with a budget reads at least one header"
         headers += found
         next_id += len(found)
-        left.reads -= reads - budget.reads
-        left.size -= size - budget.size
+        left.reads -= _STEP_HEADER_READS - budget.reads
+        left.size -= STEP_BYTES - budget.size
     return tuple(headers)
 
 

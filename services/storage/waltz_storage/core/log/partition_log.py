@@ -260,8 +260,8 @@ class PartitionLog:
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
 
-        The list ends early when its reads have spent the `HeaderBudget`. Raises PartitionDamaged,
-        OSError.
+        The list ends early if it has `LEAST_HEADERS` and its reads have spent a `HeaderBudget`.
+        Raises PartitionDamaged, OSError.
         """
         return result_of(self.header_steps(first_id, max_records))
 

@@ -31,8 +31,13 @@ HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
 """A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
 
-A server requests blocks of 64 headers, which are within these bounds if the records have up to 64
-KiB. It repeats its request for the rest of a list that ends early.
+A list of up to `LEAST_HEADERS` does not end early. The server requests the rest of a longer list.
+"""
+
+LEAST_HEADERS = 64
+"""The size of the blocks that servers of Waltz 0.13.2 request (spec/behaviour.md section 7).
+
+It is unknown whether they request the rest of a block.
 """
 
 _WINDOW_BYTES = 256 << 10
