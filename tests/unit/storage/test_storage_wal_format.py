@@ -78,7 +78,7 @@ class Log:
 
     def read(self) -> tuple[list[list[Operation]], LogEnd]:
         """Return the operations of all transactions, and the log's end."""
-        *found, end = scan(self.header, self.blocks.__getitem__, self.header.ring.count)
+        *found, end = scan(self.header, self.blocks.__getitem__)
         assert isinstance(end, LogEnd)
         return [list(each.operations) for each in found if isinstance(each, Transaction)], end
 

@@ -42,7 +42,7 @@ def read_wal(root: Path, limit: int) -> WalContent:
             raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
             header = decode_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
             reader = BlockReader(file)
-            for each in islice(scan(header, reader.read_block, header.ring.count), limit + 1):
+            for each in islice(scan(header, reader.read_block), limit + 1):
                 if isinstance(each, LogEnd):
                     return WalContent(header, found, each)
                 found.append(each)

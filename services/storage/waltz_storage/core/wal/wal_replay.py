@@ -104,7 +104,7 @@ def open_log(
 def _survey(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
     """Read the log without a change; raises WalDamaged, CatalogueDamaged, OSError."""
     survey = _Survey()
-    for found in scan(header, reader.read_block, header.ring.count):
+    for found in scan(header, reader.read_block):
         if isinstance(found, LogEnd):
             return survey, found
         survey.transactions += 1
@@ -213,7 +213,7 @@ def _transactions(
 ) -> Iterator[Transaction]:
     if header.checkpoint == end:
         return
-    for found in scan(header, reader.read_block, header.ring.count):
+    for found in scan(header, reader.read_block):
         assert isinstance(found, Transaction), "the first reading has found the end"
         yield found
         if header.ring.after(found.id, found.blocks) == end:

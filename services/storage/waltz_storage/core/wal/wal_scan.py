@@ -46,26 +46,24 @@ class WalDamaged(Exception):
         self.later = later
 
 
-def scan(
-    header: WalHeader, read_block: Callable[[int], bytes], most_blocks: int
-) -> Iterator[Transaction | LogEnd]:
+def scan(header: WalHeader, read_block: Callable[[int], bytes]) -> Iterator[Transaction | LogEnd]:
     """Yield the transactions since the checkpoint, in order, then the end of the log.
 
-    ``read_block`` returns the block of the file with a number. A transaction has at most
-    ``most_blocks`` blocks. Raises WalDamaged.
+    ``read_block`` returns the block of the file with a number. Raises WalDamaged.
     """
     ring, position = header.ring, header.checkpoint
     while True:
-        room = min(most_blocks, ring.free(header.checkpoint, position))
-        found = _read(header, read_block, position, room)
+        free = ring.free(header.checkpoint, position)
+        found = _read(header, read_block, position, free)
         if not isinstance(found, Transaction):
             break
         yield found
         position = ring.after(position, found.blocks)
-    for distance in range(1, room + 1):
+    # The length of the invalid transaction is not known: the next one may begin at any later block
+    # of the free space.
+    for distance in range(1, free):
         later = ring.after(position, distance)
-        rest = min(most_blocks, ring.free(header.checkpoint, later)) if distance < room else 0
-        if isinstance(_read(header, read_block, later, rest), Transaction):
+        if isinstance(_read(header, read_block, later, free - distance), Transaction):
             raise WalDamaged(position, later)
     yield LogEnd(position, torn=found is Unreadable.INVALID)
 

@@ -75,7 +75,7 @@ def _existing(disk: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
     file = disk.open(WAL_FILE)
     try:
         header = read_header(file)
-        found = next(scan(header, BlockReader(file).read_block, header.ring.count))
+        found = next(scan(header, BlockReader(file).read_block))
     except HeaderDamaged:
         # A plain directory needs nothing of its log.
         return None
