@@ -22,7 +22,7 @@ from waltz.client.core.errors import (
     ClientAhead,
     ClientClosed,
     ClusterUnreachable,
-    Ending,
+    ErrorFactory,
     LockFailed,
     ServerTooOld,
 )
@@ -80,7 +80,7 @@ class Appender:
         """The numbers of the open calls, in ascending order."""
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         """For each waiting `flush`: the last call that it waits for, and its future."""
-        self._ended: Ending | None = None
+        self._ended: ErrorFactory | None = None
 
     @property
     def pending(self) -> int:
@@ -164,7 +164,7 @@ class Appender:
             self._perform(partition)
         await future
 
-    def end(self, why: Ending) -> None:
+    def end(self, why: ErrorFactory) -> None:
         """End all present appends, and make all later ones fail.
 
         Appends whose outcome the server has already answered get this outcome. Other appends that

@@ -14,7 +14,7 @@ from waltz.client.core.directory import Directory
 from waltz.client.core.errors import (
     ClusterNotFound,
     ClusterUnreachable,
-    Ending,
+    ErrorFactory,
     TransactionNotFound,
 )
 from waltz.client.core.log_stream import LogStream
@@ -206,7 +206,7 @@ class Client(LogClient[DataT]):
                 "its servers is running"
             ) from error
 
-    def _fail(self, why: Ending) -> None:
+    def _fail(self, why: ErrorFactory) -> None:
         """Make every present and later call fail. `close` must still close the connections."""
         self._appender.end(why)
         self._request_client.end(why)

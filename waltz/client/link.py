@@ -122,6 +122,7 @@ class ServerLink(FrameHandler):
 
     def received(self, bodies: list[bytes]) -> None:
         """See FrameHandler."""
+        # The server works: after this connection, the backoff begins with the smallest delay again.
         self._link.mark_useful()
         # The owner gets no messages before its ``up`` and after `stop`.
         if self.connected:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from waltz.client.core.errors import ClientClosed, ClientFailed, Ending, PartitionUnknown
+from waltz.client.core.errors import ClientClosed, ClientFailed, ErrorFactory, PartitionUnknown
 from waltz.metadata.membership import ClientMembership
 
 log = logging.getLogger(__name__)
@@ -16,8 +16,8 @@ class MembershipState:
     """The state of a client: open, failed or closed.
 
     A client fails when it can no longer follow the servers in ZooKeeper. Then ``on_failure`` is
-    called with an `Ending` that returns a new ClientFailed for each call that fails. The object
-    must be created while an event loop runs.
+    called once. Its argument returns a new ClientFailed for each call that fails. The object must
+    be created while an event loop runs.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class MembershipState:
         membership: ClientMembership,
         client_id: int,
         num_partitions: int,
-        on_failure: Callable[[Ending], None],
+        on_failure: Callable[[ErrorFactory], None],
     ) -> None:
         self._membership = membership
         self._client_id = client_id

@@ -16,7 +16,7 @@ from waltz.client.core.errors import (
     ClientAhead,
     ClientClosed,
     DataCorrupt,
-    Ending,
+    ErrorFactory,
     ServerTooOld,
 )
 from waltz.client.core.mount import RequestIds
@@ -54,7 +54,7 @@ class RequestClient:
         self._partitions: dict[int, PartitionRequests] = {}
         self._link_of: dict[int, ServerLink] = {}
         self._known_marks: dict[int, int] = {}
-        self._ended: Ending | None = None
+        self._ended: ErrorFactory | None = None
 
     @property
     def ended(self) -> bool:
@@ -111,7 +111,7 @@ class RequestClient:
         """Drop the request that was sent with ``on_answer``, which is not called any more."""
         self._of(partition).cancel(on_answer)
 
-    def end(self, why: Ending) -> None:
+    def end(self, why: ErrorFactory) -> None:
         """Make all present and later requests fail with the error that ``why`` returns.
 
         The callbacks of requests that were sent by `send` get None instead of the error. Only the

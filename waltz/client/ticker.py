@@ -1,4 +1,4 @@
-"""Call the decisions of `core` regularly while they wait for time to pass.
+"""Call a function at regular intervals: parts of `core` need the time to notice timeouts.
 
 Touches the event loop.
 """

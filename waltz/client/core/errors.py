@@ -53,7 +53,7 @@ class ClientClosed(WaltzError):
         super().__init__("this client is closed: open another with waltz.connect")
 
 
-Ending = Callable[[], ClientClosed | ClientFailed]
+ErrorFactory = Callable[[], ClientClosed | ClientFailed]
 """Returns the error that a call of a closed or failed client raises.
 
 Every call raises a new instance, because an exception instance has the traceback of one call.
