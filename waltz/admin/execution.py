@@ -1,9 +1,9 @@
 """Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
 No state is stored between steps. A process that performs an order may be killed at any moment;
-performing the same order again continues it. There is one exception: when ZooKeeper has changed,
-`refusal` forbids a `GroupAssignment` to begin again. A `Synchronization` of the storages completes
-such an order.
+performing the same order again continues it. The exception is a `GroupAssignment`: after its change
+of ZooKeeper the group has partitions, so its `refusal` forbids a second start. A `Synchronization`
+of the storages completes such an order.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class StepPerformer(Protocol):
         """Return the present state."""
 
     async def perform(self, step: Step) -> None:
-        """Perform one step. Raises the errors of the ports and the metadata, and TimeoutError."""
+        """Perform one step. Raises errors of connections, storages, metadata, and TimeoutError."""
 
 
 class OrderExecutor:
@@ -138,7 +138,7 @@ class OrderExecutor:
         return await self._observer.observe(scope)
 
     async def perform(self, step: Step) -> None:
-        """Perform one step. Raises the errors of the ports and the metadata, and TimeoutError."""
+        """Perform one step. Raises errors of connections, storages, metadata, and TimeoutError."""
         match step:
             case CopyReplica():
                 await self._copy(step)
@@ -244,6 +244,7 @@ async def carry_out(
                     on_step(step)
                 problem = await _try(step, executor)
                 if problem is None and isinstance(step, DropReplicas) and step.final:
+                    # No observation would show the effect of this step.
                     return taken + 1
                 if problem is None:
                     last_success, taken, reported = clock(), taken + 1, ""

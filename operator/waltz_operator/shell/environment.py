@@ -38,7 +38,7 @@ class ReplicaAccess(Protocol):
     async def perform(self, step: Step) -> None:
         """Perform one change of storages or replicas.
 
-        Raises the errors of the ports and the metadata, and TimeoutError.
+        Raises errors of connections, storages and metadata, and TimeoutError.
         """
 
 

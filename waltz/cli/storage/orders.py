@@ -55,7 +55,7 @@ async def perform(where: Target, order: Order, *, max_stall: float, dry_run: boo
             executor = OrderExecutor(
                 cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
             )
-            return await finish(executor, order, max_stall=max_stall, hint="")
+            return await carry_out_order(executor, order, max_stall=max_stall, hint="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,10 @@ async def perform_directly(
     if dry_run:
         await print_forecast(executor, order, waiting_fails=True)
     else:
-        await finish(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
+        await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
 
 
-async def finish(
+async def carry_out_order(
     executor: OrderExecutor, order: Order, *, max_stall: float, hint: str, quiet: bool = False
 ) -> int:
     """Carry out ``order``, printing its steps unless ``quiet``; return their number.

@@ -13,7 +13,7 @@ from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import opened, run
-from waltz.cli.storage.orders import RUN_AGAIN, finish, print_forecast
+from waltz.cli.storage.orders import RUN_AGAIN, carry_out_order, print_forecast
 from waltz.cli.storage.rows import max_id
 
 app = typer.Typer()
@@ -89,14 +89,14 @@ def recover_partition_command(
         destination: tls_named(destination_tls, default=where.tls),
     }
     order = OfflineFill(partition, source, destination)
-    copied: list[int] = []
+    positions: list[int] = []  # First the id before the copy, then one id for each request.
 
     async def copy() -> int:
         async with opened(where) as cluster:
             with progress_towards("copied") as advance:
 
                 def progress(at: int, last: int) -> None:
-                    copied.append(at)
+                    positions.append(at)
                     advance(at + 1, last + 1)
 
                 executor = OrderExecutor(
@@ -109,10 +109,11 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True)
-                await finish(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
+                await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
-                # A storage of Waltz 0.13.2 may not report the end of a replica.
+                # A storage of Waltz 0.13.2 may not report the last id of a replica. A complete copy
+                # sets the low-water mark to it.
                 end = held.max_transaction_id
                 return held.low_water_mark if end is None else end
 
@@ -120,7 +121,7 @@ def recover_partition_command(
     if dry_run:
         say(f"partition {partition} would be copied from {source} to {destination}")
         return
-    count = copied[-1] - copied[0] if copied else 0
+    count = positions[-1] - positions[0] if positions else 0
     say(
         f"{count} transactions copied; the replica ends at {end}; switch it on with: waltz storage "
         f"availability {destination} {partition} on"
