@@ -44,7 +44,7 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
     disk = DryDisk(root)
     identity = LogIdentity(control.header.key, partition, str(partition))
     try:
-        log = open_log(disk, identity, LogOptions(lambda: 0), control.known_log(partition))
+        log = open_log(disk, identity, LogOptions(now_ms=lambda: 0), control.known_log(partition))
     except PartitionDamaged as damaged:
         return StartOutcome(f"{damaged.what} ({damaged.file} at offset {damaged.offset})", None)
     except PartitionUnopened as unopened:
