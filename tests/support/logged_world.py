@@ -17,7 +17,7 @@ from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX
 from waltz_storage.core.wal.catalogue import FileName, Kind, present, removed, write_row
 from waltz_storage.core.wal.checksums import DEFAULT
 from waltz_storage.core.wal.logged_files import LoggedFiles
-from waltz_storage.core.wal.operations import Address, Copy, Move, Operation, Zero
+from waltz_storage.core.wal.operations import Address, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.region_files import Flush, RegionFiles, create_catalogue
 from waltz_storage.core.wal.wal_file import WAL_FILE, create_wal
 from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, WalHeader
@@ -32,7 +32,7 @@ FILES = [
     for first_id in (0, 1)
 ]
 POOL = [*FILES, MARKS]
-KINDS = ("append", "append", "append", "copy", "zero", "move", "cut", "remove")
+KINDS = ("append", "append", "append", "write", "zero", "move", "cut", "remove")
 
 State = dict[FileName, bytes]
 
@@ -94,19 +94,19 @@ class Crash:
 class Change:
     """A transaction that is being made: its operations, and the state after it.
 
-    ``direct`` has the data to write directly, or to copy if that is not allowed.
+    ``direct`` has the data to write directly, or to log if that is not allowed.
     """
 
     state: State
     operations: list[Operation] = field(default_factory=list)
-    direct: tuple[FileName, Copy] | None = None
+    direct: tuple[FileName, WriteData] | None = None
     regions: dict[FileName, int] = field(default_factory=dict)
     """The regions of files that the transaction creates."""
     no_source: set[FileName] = field(default_factory=set)
     """Files from which the transaction moves nothing, because it writes their rows."""
 
-    def all_copied(self) -> list[Operation]:
-        """Return the operations, with a Copy for the direct data."""
+    def all_logged(self) -> list[Operation]:
+        """Return the operations, with a WriteData for the direct data."""
         return [*self.operations, *((self.direct[1],) if self.direct else ())]
 
 
@@ -171,24 +171,24 @@ class LoggedWorld:
             file = self.random.choice(present_files)
             end = len(change.state[file])
             data = self.random.randbytes(self.random.randrange(100, 3000))
-            copy = Copy(Address(self._region(change, file), end), data)
-            change.direct = (file, copy)
-            change.state[file] += copy.data
+            write = WriteData(Address(self._region(change, file), end), data)
+            change.direct = (file, write)
+            change.state[file] += write.data
         return change
 
     def commit(self, change: Change) -> None:
         """Write a transaction, flush it and apply it; wait for checkpoints if necessary."""
         logged = self.logged
-        if not logged.allows(change.all_copied()):
+        if not logged.allows(change.all_logged()):
             self.finish_checkpoint()
-            if not logged.allows(change.all_copied()):
+            if not logged.allows(change.all_logged()):
                 logged.checkpoint()
-            assert logged.allows(change.all_copied())
+            assert logged.allows(change.all_logged())
         self._under_way = change
         operations = list(change.operations)
         if change.direct is not None:
-            _, copy = change.direct
-            operations.append(logged.write_directly(copy.address, copy.data) or copy)
+            _, write = change.direct
+            operations.append(logged.write_directly(write.address, write.data) or write)
         logged.write(operations)
         flushes = logged.flushes()
         self.random.shuffle(flushes)
@@ -254,11 +254,11 @@ class LoggedWorld:
         operation: Operation
         match random.choice(KINDS):
             case "append":
-                operation = Copy(Address(region, len(content)), self._data(2500))
+                operation = WriteData(Address(region, len(content)), self._data(2500))
                 state[file] = content + operation.data
-            case "copy":
+            case "write":
                 offset = random.randrange(len(content) + 1)
-                operation = Copy(Address(region, offset), self._data(100))
+                operation = WriteData(Address(region, offset), self._data(100))
                 state[file] = patched(content, offset, operation.data)
             case "zero":
                 offset, length = random.randrange(len(content) + 1), random.randrange(200)

@@ -14,10 +14,10 @@ from waltz_storage.core.wal.checksums import ALGORITHMS, DEFAULT, Checksum
 from waltz_storage.core.wal.operations import (
     Address,
     Check,
-    Copy,
     MalformedTransaction,
     Move,
     Operation,
+    WriteData,
     Zero,
     decode_operations,
     encode_operations,
@@ -40,8 +40,8 @@ KEY = uuid.UUID(int=7)
 addresses = st.builds(Address, st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 40) - 1))
 lengths = st.integers(0, (1 << 32) - 1)
 operations = st.one_of(
-    st.builds(Copy, addresses, st.binary(max_size=300)),
-    st.builds(Copy, addresses, st.integers(0, 9000).map(bytes)),
+    st.builds(WriteData, addresses, st.binary(max_size=300)),
+    st.builds(WriteData, addresses, st.integers(0, 9000).map(bytes)),
     st.builds(Move, addresses, addresses, lengths),
     st.builds(Zero, addresses, lengths),
     st.builds(Check, addresses, lengths, st.binary(min_size=4, max_size=8)),
@@ -83,8 +83,8 @@ class Log:
         return [list(each.operations) for each in found if isinstance(each, Transaction)], end
 
 
-def copies(size: int) -> list[Operation]:
-    return [Copy(Address(1, 0), bytes(size))]
+def write_of(size: int) -> list[Operation]:
+    return [WriteData(Address(1, 0), bytes(size))]
 
 
 def test_checksums_of_the_common_text_have_the_published_check_values() -> None:
@@ -126,7 +126,7 @@ def test_transaction_encoded_and_read_is_equal(
 
 @pytest.mark.parametrize("missing", range(1, 10))
 def test_tail_that_does_not_fit_a_block_gets_a_block_of_its_own(missing: int) -> None:
-    content = copies(ROOM_BYTES - 16 - 9 + missing)
+    content = write_of(ROOM_BYTES - 16 - 9 + missing)
     raw = encode_transaction(TransactionId(1, 2), content, DEFAULT)
     assert len(raw) == BLOCK_BYTES * (1 if missing == 1 else 2)
 
@@ -144,7 +144,7 @@ def test_bytes_of_the_documented_format_are_read() -> None:
     assert read_transaction(wanted, lambda _: block, 1, DEFAULT) == Transaction(
         wanted,
         [
-            Copy(Address(5, 1000), b"abc"),
+            WriteData(Address(5, 1000), b"abc"),
             Move(Address(6, 0), Address(5, 8), 12),
             Zero(Address(5, 4), 9),
             Check(Address(9, 64), 4096, b"\x01\x02\x03\x04"),
@@ -186,9 +186,9 @@ def test_log_that_wraps_many_times_keeps_what_is_not_given_up() -> None:
     log = Log(7)
     for number in range(400):
         size = number * 977 % (3 * ROOM_BYTES)
-        log.append(copies(size))
+        log.append(write_of(size))
         found, end = log.read()
-        assert found == [copies(size)]
+        assert found == [write_of(size)]
         assert end == LogEnd(log.following, torn=False)
         log.checkpoint()
     assert log.following.sequence > 80
@@ -198,12 +198,12 @@ def test_log_that_wraps_many_times_keeps_what_is_not_given_up() -> None:
 def test_log_whose_last_write_is_torn_ends_before_it(sizes: list[int], turned: int) -> None:
     log = Log(24)
     for _ in range(turned):
-        log.append(copies(100))
+        log.append(write_of(100))
         log.checkpoint()
     for size in sizes:
-        log.append(copies(size))
+        log.append(write_of(size))
     whole, _ = log.read()
-    last = log.append(copies(2 * ROOM_BYTES))
+    last = log.append(write_of(2 * ROOM_BYTES))
     ring = log.header.ring
     for lost in range(3):
         log.blocks[ring.after(last, lost).block] = bytes(BLOCK_BYTES)
@@ -215,7 +215,7 @@ def test_log_whose_last_write_is_torn_ends_before_it(sizes: list[int], turned: i
 def test_damage_in_any_block_before_the_last_transaction_is_reported() -> None:
     for damaged in range(5):
         log = Log(12)
-        ids = [log.append(copies(size)) for size in (10, 2 * ROOM_BYTES, 10, 10)]
+        ids = [log.append(write_of(size)) for size in (10, 2 * ROOM_BYTES, 10, 10)]
         before = log.blocks[HEADER_BLOCKS + damaged]
         for raw in (bytes(BLOCK_BYTES), before[:20] + bytes((before[20] ^ 1,)) + before[21:]):
             log.blocks[HEADER_BLOCKS + damaged] = raw

@@ -20,7 +20,7 @@ from waltz_storage.core.wal.catalogue import (
     present,
     write_row,
 )
-from waltz_storage.core.wal.operations import Address, Check, Copy, Operation
+from waltz_storage.core.wal.operations import Address, Check, Operation, WriteData
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
@@ -48,8 +48,8 @@ def with_files(random: Random, blocks: int = 12) -> tuple[LoggedWorld, int, int]
     return world, *regions
 
 
-def copy(region: int, offset: int, data: bytes) -> Copy:
-    return Copy(Address(region, offset), data)
+def write_data(region: int, offset: int, data: bytes) -> WriteData:
+    return WriteData(Address(region, offset), data)
 
 
 def reopened(disk: MemoryDisk) -> LoggedWorld:
@@ -175,7 +175,7 @@ def test_transaction_without_its_direct_data_is_dropped_and_stays_dropped() -> N
     data = b"d" * 2000
     check = world.logged.write_directly(Address(a, 0), data)
     assert check is not None
-    world.logged.write([copy(b, 0, b"dropped"), check])
+    world.logged.write([write_data(b, 0, b"dropped"), check])
     world.logged.writer.flush()
     lost_data = [disk for disk in world.disk.every_crash() if not disk.content(f"0/{'0' * 19}.seg")]
     assert lost_data
@@ -193,7 +193,7 @@ def test_direct_data_that_changed_after_they_were_durable_are_reported() -> None
     check = world.logged.write_directly(Address(a, 0), b"d" * 2000)
     assert check is not None
     world.logged.commit([check])
-    world.logged.commit([copy(b, 0, b"later")])
+    world.logged.commit([write_data(b, 0, b"later")])
     world.disk.damage(f"0/{'0' * 19}.seg", 77, b"!")
     opened = reopened(world.disk.restarted())
     assert opened.replayed.damaged == (check,)
@@ -205,7 +205,7 @@ def test_direct_data_that_a_later_operation_changes_are_no_damage() -> None:
     check = world.logged.write_directly(Address(a, 0), b"d" * 2000)
     assert check is not None
     world.logged.commit([check])
-    world.logged.commit([copy(a, 70, b"other")])
+    world.logged.commit([write_data(a, 70, b"other")])
     world.logged.commit([write_row(a, present(A, 1000))])
     opened = reopened(world.disk.restarted())
     assert opened.replayed.damaged == ()
@@ -224,7 +224,7 @@ def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -
             offset = 0
             states = [state_on(world.disk)[A]]
             for size in sizes:
-                world.logged.commit([copy(a, offset, b"x" * size)])
+                world.logged.commit([write_data(a, offset, b"x" * size)])
                 offset += size
                 states.append(b"x" * offset)
             disk = world.disk.restarted()
@@ -246,7 +246,7 @@ def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -
 def test_last_transaction_that_was_applied_and_is_damaged_later_refuses_the_log() -> None:
     """The position in the catalogue proves that the log was longer."""
     world, a, _ = with_files(Random(3))
-    world.logged.commit([copy(a, 0, b"data")])
+    world.logged.commit([write_data(a, 0, b"data")])
     block = world.logged.writer.following.block - 1
     for flush in world.logged.begin_checkpoint():
         flush()
@@ -259,7 +259,7 @@ def test_last_transaction_that_was_applied_and_is_damaged_later_refuses_the_log(
 def test_damaged_block_of_the_header_leaves_the_other_one_or_refuses_the_log() -> None:
     for slot in range(HEADER_BLOCKS):
         world, a, _ = with_files(Random(3))
-        world.logged.commit([copy(a, 0, b"data")])
+        world.logged.commit([write_data(a, 0, b"data")])
         wanted = dict(state_on(world.disk))
         disk = world.disk.restarted()
         disk.damage(WAL_FILE, slot * BLOCK_BYTES + 20, b"????")
@@ -284,7 +284,7 @@ def test_older_copy_of_the_log_or_the_catalogue_is_refused(older: str) -> None:
     world, a, _ = with_files(Random(3))
     copied = world.disk.content(older)
     for number in range(3):
-        world.logged.commit([copy(a, number, b"data")])
+        world.logged.commit([write_data(a, number, b"data")])
         world.logged.checkpoint()
     disk = world.disk.restarted()
     disk.damage(older, 0, copied)
@@ -295,7 +295,7 @@ def test_older_copy_of_the_log_or_the_catalogue_is_refused(older: str) -> None:
 def test_damaged_row_is_refused_only_if_the_log_needs_it() -> None:
     world, a, b = with_files(Random(3))
     assert (a, b) == (FIRST_REGION, FIRST_REGION + 1)
-    world.logged.commit([copy(a, 0, b"data")])
+    world.logged.commit([write_data(a, 0, b"data")])
     for region in (a, b):
         disk = world.disk.restarted()
         disk.damage(CATALOGUE_FILE, region * ROW_BYTES + 3, b"?")
@@ -308,7 +308,7 @@ def test_damaged_row_is_refused_only_if_the_log_needs_it() -> None:
 
 def test_damaged_row_that_the_log_writes_is_replaced() -> None:
     world, a, b = with_files(Random(3))
-    world.logged.commit([copy(b, 0, b"data")])
+    world.logged.commit([write_data(b, 0, b"data")])
     world.logged.commit([write_row(b, present(B, 2))])
     disk = world.disk.restarted()
     disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
@@ -321,10 +321,10 @@ def test_damaged_row_that_the_log_writes_is_replaced() -> None:
 def test_replay_of_a_full_log_reports_its_progress() -> None:
     world, a, _ = with_files(Random(3), 9000)
     world.record_crashes(lambda _: [])
-    operations: list[Operation] = [copy(a, 0, bytes(16 << 20))]
+    operations: list[Operation] = [write_data(a, 0, bytes(16 << 20))]
     world.logged.commit(operations)
     for _ in range(3):
-        world.logged.commit([copy(a, 0, bytes(5 << 20))])
+        world.logged.commit([write_data(a, 0, bytes(5 << 20))])
     opened = reopened(world.disk.restarted())
     assert opened.progress
     assert opened.replayed.transactions == 4
@@ -344,7 +344,7 @@ def test_check_at_the_end_of_the_log_whose_file_is_lost_drops_the_transaction() 
     world, a, b = with_files(Random(3))
     check = world.logged.write_directly(Address(a, 0), b"d" * 100)
     assert isinstance(check, Check)
-    world.logged.commit([check, copy(b, 0, b"data")])
+    world.logged.commit([check, write_data(b, 0, b"data")])
     disk = world.disk.restarted()
     disk.remove(f"0/{'0' * 19}.seg")
     opened = reopened(disk)

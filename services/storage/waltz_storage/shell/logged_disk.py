@@ -26,12 +26,12 @@ from waltz_storage.core.wal.logged_nodes import (
     is_new_segment,
     path_of,
 )
-from waltz_storage.core.wal.operations import Address, Copy
+from waltz_storage.core.wal.operations import Address, WriteData
 from waltz_storage.shell.wal_commits import WalCommits
 
-_COPY_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 20
 """Larger data become several operations, so that a transaction has space for each of them."""
-_COPY_HEAD_BYTES = 16
+_WRITE_HEAD_BYTES = 16
 
 
 class LoggedDisk:
@@ -129,7 +129,7 @@ class LoggedDisk:
         commits = self.commits
         region = commits.logged.files.catalogue.new_region()
         content = bytes(node.content)
-        operations = [write_row(region, present(file)), Copy(Address(region, 0), content)]
+        operations = [write_row(region, present(file)), WriteData(Address(region, 0), content)]
         node.region, node.file = region, file
         node.exists_after = commits.next_number
         node.content.clear()
@@ -161,7 +161,7 @@ class LoggedFile:
         """See `DiskFile`."""
         assert not self._closed, "a closed file is not used"
         node, commits = self._node, self._commits
-        step = min(_COPY_BYTES, commits.logged.writer.most_bytes - _COPY_HEAD_BYTES)
+        step = min(_WRITE_BYTES, commits.logged.writer.most_bytes - _WRITE_HEAD_BYTES)
         self._prepare(offset + len(data))
         with commits.locked():
             if node.region is None:
@@ -172,7 +172,7 @@ class LoggedFile:
             for begin in range(0, len(data), step):
                 part = bytes(data[begin : begin + step])
                 node.queue(QueuedChange(commits.next_number, offset + begin, part))
-                commits.queue([Copy(Address(node.region, offset + begin), part)], node)
+                commits.queue([WriteData(Address(node.region, offset + begin), part)], node)
 
     def write_durably(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""

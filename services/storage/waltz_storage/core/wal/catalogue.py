@@ -8,7 +8,7 @@ longer and do not change the row.
 Rows 0 and 1 name no file: they have the *position*, which is at or after the log's checkpoint and
 at or before its end. So a catalogue or a log that is older than the other one is noticed. The two
 rows are written in turn, directly and not by transactions, so that a torn write leaves the position
-before. All other rows change only by copies in transactions.
+before. All other rows change only by `WriteData` in transactions.
 
 Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
 the operation that was writing it, and the replay writes the row again.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from zlib import crc32
 
-from waltz_storage.core.wal.operations import Address, Copy, Operation
+from waltz_storage.core.wal.operations import Address, Operation, WriteData
 from waltz_storage.core.wal.ring import TransactionId
 
 CATALOGUE_REGION = 0
@@ -93,10 +93,10 @@ def removed(file: FileName) -> Row:
     return Row(file, State.REMOVED)
 
 
-def write_row(region: int, row: Row) -> Copy:
+def write_row(region: int, row: Row) -> WriteData:
     """Return the operation that writes the row of ``region``."""
     assert FIRST_REGION <= region < MAX_REGIONS, "transactions write the rows of files only"
-    return Copy(Address(CATALOGUE_REGION, region * ROW_BYTES), row.encode(region))
+    return WriteData(Address(CATALOGUE_REGION, region * ROW_BYTES), row.encode(region))
 
 
 def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, Row]]:
@@ -108,7 +108,7 @@ def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, Row]]:
         if operation.address.region != CATALOGUE_REGION:
             continue
         region, rest = divmod(operation.address.offset, ROW_BYTES)
-        row = decode_row(operation.data, region) if isinstance(operation, Copy) else None
+        row = decode_row(operation.data, region) if isinstance(operation, WriteData) else None
         if row is None or rest or region < FIRST_REGION:
             raise CatalogueDamaged(
                 f"an operation changes the catalogue at offset {operation.address.offset}, but "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES
-from waltz_storage.core.wal.operations import Address, Check, Copy, Move, Operation, Zero
+from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.ring import TransactionId
 
 _EVERYTHING = 1 << 40
@@ -46,7 +46,7 @@ def changed_range(operation: Operation) -> Range:
     if address.region == CATALOGUE_REGION:
         return Range(address.offset // ROW_BYTES, 0, _EVERYTHING)
     match operation:
-        case Copy(_, data):
+        case WriteData(_, data):
             return range_at(address, len(data))
         case Move(_, _, length) | Zero(_, length) | Check(_, length, _):
             return range_at(address, length)
@@ -119,7 +119,7 @@ class LoggedChanges:
 def resolve_moves(
     operations: Sequence[Operation], read: Callable[[Address, int], bytes]
 ) -> list[Operation]:
-    """Return the operations with a Copy for each Move that may not be applied twice.
+    """Return the operations, with a WriteData instead of each Move that may not be applied twice.
 
     These are the Moves whose source is changed by the same transaction: by the Move itself, or by
     an operation after it or before it. ``read`` returns bytes as they are before the transaction.
@@ -131,7 +131,7 @@ def resolve_moves(
             if any(source.overlaps(changed_range(each)) for each in operations):
                 before = resolved[:number]
                 data = _bytes_after(before, source, read(operation.source, operation.length), read)
-                resolved.append(Copy(operation.address, data))
+                resolved.append(WriteData(operation.address, data))
                 continue
         resolved.append(operation)
     return resolved
@@ -157,7 +157,7 @@ def _bytes_after(
             "a transaction that cuts or removes a file moves nothing from it"
         )
         match operation:
-            case Copy(_, data):
+            case WriteData(_, data):
                 new = data
             case Move(_, source, length):
                 new = read(source, length)

@@ -19,7 +19,7 @@ from waltz_storage.core.wal.logged_changes import (
     range_at,
     resolve_moves,
 )
-from waltz_storage.core.wal.operations import Address, Check, Copy, Move, Operation
+from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData
 from waltz_storage.core.wal.region_files import Flush, RegionFiles
 from waltz_storage.core.wal.ring import TransactionId
 from waltz_storage.core.wal.wal_writer import WalWriter, Written
@@ -58,13 +58,13 @@ class LoggedFiles:
         that is not larger than `WalWriter.most_bytes`, with each Move as large as its data, is
         allowed at the latest when the log is empty.
         """
-        largest = [_as_copy(operation) for operation in operations]
+        largest = [_largest_form(operation) for operation in operations]
         return self.writer.fits(largest) and self._changes.allow(operations)
 
     def write_directly(self, address: Address, data: bytes) -> Check | None:
         """Write data of the next transaction to their file; return the Check to write with it.
 
-        Return None if the log has a change of these bytes: the caller then writes a Copy. Raises
+        Return None if the log has a change of these bytes: then the caller logs a WriteData. Raises
         NoSpace; then the next transaction must not have the Check. Raises DiskFailed.
         """
         assert self._pending is None, "direct data belong to the next transaction"
@@ -190,8 +190,8 @@ class LoggedFiles:
                 assert rows[region].state is State.PRESENT, "an operation names a file that exists"
 
 
-def _as_copy(operation: Operation) -> Operation:
+def _largest_form(operation: Operation) -> Operation:
     """Return the largest operation that may be written for ``operation``."""
     if isinstance(operation, Move):
-        return Copy(operation.address, bytes(operation.length))
+        return WriteData(operation.address, bytes(operation.length))
     return operation

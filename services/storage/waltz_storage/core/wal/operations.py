@@ -54,7 +54,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class WriteData:
     """Write ``data`` at ``address``."""
 
     address: Address
@@ -63,7 +63,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy the ``length`` bytes at ``source`` to ``address``; the two ranges may overlap."""
+    """Copy ``length`` bytes from ``source`` to ``address``, as memmove: the ranges may overlap."""
 
     address: Address
     source: Address
@@ -87,7 +87,7 @@ class Check:
     checksum: bytes
 
 
-Operation = Copy | Move | Zero | Check
+Operation = WriteData | Move | Zero | Check
 
 
 def encode_operations(operations: Iterable[Operation]) -> bytes:
@@ -96,7 +96,7 @@ def encode_operations(operations: Iterable[Operation]) -> bytes:
     for operation in operations:
         address = operation.address.value
         match operation:
-            case Copy(_, data):
+            case WriteData(_, data):
                 parts += (_ENTRY.pack(address, _Type.MEMCPY, len(data)), data)
             case Move(_, source, length):
                 head = _ENTRY.pack(address, _Type.MEMMOVE, length)
@@ -112,7 +112,7 @@ def encode_operations(operations: Iterable[Operation]) -> bytes:
 def encoded_bytes(operation: Operation) -> int:
     """Return how many bytes `encode_operations` makes of one operation."""
     match operation:
-        case Copy(_, data):
+        case WriteData(_, data):
             return _ENTRY.size + len(data)
         case Move():
             return _ENTRY.size + _ADDRESS.size
@@ -134,7 +134,7 @@ def decode_operations(raw: bytes) -> Sequence[Operation]:
             match kind:
                 case _Type.MEMCPY:
                     data = _take(raw, position, length)
-                    operations.append(Copy(address, data))
+                    operations.append(WriteData(address, data))
                     position += length
                 case _Type.MEMMOVE:
                     source = Address.of(*_ADDRESS.unpack_from(raw, position))

@@ -31,7 +31,7 @@ from waltz_storage.core.wal.catalogue import (
     State,
     written_rows,
 )
-from waltz_storage.core.wal.operations import Address, Check, Copy, Move, Operation, Zero
+from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.region_buffers import Buffer, ImageBuffer, RunBuffer
 from waltz_storage.core.wal.ring import TransactionId
 
@@ -107,7 +107,7 @@ class RegionFiles:
                 # A later operation in the log removes this file, and was applied before.
                 continue
             match operation:
-                case Copy(_, data):
+                case WriteData(_, data):
                     buffer.write(address.offset, data)
                 case Move(_, source, length):
                     buffer.write(address.offset, self.read(source, length))
