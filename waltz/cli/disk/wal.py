@@ -13,7 +13,7 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Shown, column, nested, record
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES, decode_row
-from waltz_storage.core.wal.operations import Check, Copy, Move, Operation, Zero
+from waltz_storage.core.wal.operations import Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.wal_scan import LogEnd
 from waltz_storage.inspect.wal_reading import WalContent, read_wal
@@ -107,7 +107,7 @@ def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperat
     kind, length = _kind(operation)
     address = operation.address
     row: Any = None
-    if address.region == CATALOGUE_REGION and isinstance(operation, Copy):
+    if address.region == CATALOGUE_REGION and isinstance(operation, WriteData):
         region = address.offset // ROW_BYTES
         found = decode_row(operation.data, region)
         if found is not None:
@@ -130,7 +130,7 @@ def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperat
 
 def _kind(operation: Operation) -> tuple[str, int]:
     match operation:
-        case Copy(_, data):
+        case WriteData(_, data):
             return "copy", len(data)
         case Move(_, _, length):
             return "move", length
