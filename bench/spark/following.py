@@ -26,7 +26,7 @@ _RECORD_BYTES = 512
 _TICK_SECONDS = 0.02
 """The pause between two batches of appends."""
 _WARM_UP = 1 / 3
-"""The share of the time, from the beginning, whose latencies are omitted."""
+"""The first part of the measured run, as a share of its time, whose latencies are omitted."""
 
 
 def follow(

@@ -5,8 +5,8 @@ The program needs a running Kafka, and PySpark in the same version as its Kafka 
     python bench/spark/kafka_following.py --jars A.jar,B.jar --bootstrap HOST:PORT --topic T \
         --producer 'COMMAND that produces at a steady rate'
 
-The producer runs twice; the first run warms up Kafka and Spark. The time of a record is the time of
-its producer, which Kafka stores in milliseconds.
+The producer runs twice. Only the second run is measured; the first one warms up Kafka and Spark.
+The time of a record is the time of its producer, which Kafka stores in milliseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 _WARM_UP = 1 / 3
-"""The share of the time, from the beginning, whose latencies are omitted."""
+"""The first part of the measured run, as a share of its time, whose latencies are omitted."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Run a yardstick: another program that reads the same number of records, or follows a log.
+"""Run a yardstick: another program that reads as many records as Waltz, or follows a log.
 
 The yardstick prints lines of JSON. A program that reads prints objects with ``reader``, which names
 the kind of reading, and ``records_per_s``, which is one number or a list of numbers. A program that
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def rates(command: str) -> dict[str, list[float]]:
-    """Run the yardstick ``command``; return the rows per second of each of its readers.
+    """Run the yardstick ``command``; return the records per second of each of its readers.
 
     An object with ``"kind": "summary"`` summarizes other objects, and is ignored if there are
     other objects. Raises RuntimeError if the output has no ``records_per_s``.

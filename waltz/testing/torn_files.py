@@ -30,13 +30,13 @@ def torn_content(versions: list[bytes], random: Random) -> bytes:
     return mixture[:tear] + other[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
 
 
-def _candidates(versions: list[bytes], chosen: int, start: int) -> list[bytes]:
-    """Return the versions whose content the sector at ``start`` may have.
+def _candidates(versions: list[bytes], chosen: int, position: int) -> list[bytes]:
+    """Return the versions that may supply the content at ``position``.
 
-    The file has the size of the version ``chosen``. Later versions that end before ``start`` are
-    excluded: their truncation was lost, so the sector has kept its content.
+    The file has the size of the version ``chosen``. If a later version is shorter, its truncation
+    was lost, so that version supplies nothing after its end.
     """
-    return [v for n, v in enumerate(versions) if n <= chosen or len(v) > start]
+    return [v for n, v in enumerate(versions) if n <= chosen or len(v) > position]
 
 
 def _sector(version: bytes, start: int, random: Random) -> bytes:

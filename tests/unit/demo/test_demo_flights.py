@@ -72,14 +72,14 @@ def test_timeline_departures_do_not_overtake_open_appends(
     open_ = dict(enumerate(departures))
     while open_:
         oldest = min(open_.values())
-        due = [n for n, departure in open_.items() if timeline.may_depart(departure)]
+        due = [n for n, departure in open_.items() if timeline.may_log(departure)]
         assert due == [n for n, departure in open_.items() if departure <= oldest + lead]
         before = timeline.horizon
         number = data.draw(st.sampled_from(due))
         del open_[number]
         assert timeline.logged(number) or timeline.horizon == before
     assert timeline.horizon is None
-    assert timeline.may_depart(10**9)
+    assert timeline.may_log(10**9)
 
 
 def test_airport_tracks_last_transaction_of_each_aircraft() -> None:
