@@ -24,7 +24,7 @@ _TARGET = re.compile(r"`make ([a-z0-9-]+)[^`]*`|^\$ make ([a-z0-9-]+)", re.MULTI
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_block_is_typed_or_a_file_or_has_a_reason(name: str) -> None:
+def test_every_block_is_run_or_used_as_a_file_or_says_why_not(name: str) -> None:
     for block in blocks(PAGES[name]):
         tried = block.title is not None or (block.language == CONSOLE and name in TYPED)
         assert tried != (block.not_typed is not None), (

@@ -12,7 +12,7 @@ OPERATOR_BUGS = (
         "if not desired.cluster.metadata.finalizers:\n",
         "A deletion leaves objects and znodes behind.",
         nodes(
-            "unit/operator/test_operator_plan_guards.py::test_cluster_with_a_finalizer_of_another_controller_gets_the_own_one_first"
+            "unit/operator/test_operator_plan_guards.py::test_own_finalizer_is_added_first_beside_one_of_another_controller"
         ),
     ),
     Planted(

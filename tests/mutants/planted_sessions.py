@@ -217,7 +217,7 @@ SESSION_BUGS = (
         "return self._mark\n",
         "A server that gets its partition back reports the end of an older log.",
         nodes(
-            "unit/server/test_server_partition_reads.py::test_mark_of_an_older_generation_is_not_answered_until_a_session_opens"
+            "unit/server/test_server_partition_reads.py::test_mark_request_gets_no_mark_until_a_session_of_the_new_generation_opens"
         ),
     ),
     Planted(

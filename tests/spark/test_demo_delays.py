@@ -74,7 +74,7 @@ def test_checks_each_fault_is_found(
     assert examine(spark, rows) == expected
 
 
-def test_delays_of_too_few_flights_have_no_answer(spark: Any) -> None:
+def test_delays_answer_of_too_few_flights_is_none(spark: Any) -> None:
     assert delays.answer(spark.createDataFrame(GOOD, COLUMNS)) is None
 
 

@@ -91,7 +91,9 @@ class _MembershipWatch:
                     # will be, and the loop reads again.
                     log.debug("assignment: another server wrote it first; reading it again")
                 except (PolicyError, MalformedMetadata) as problem:
-                    log.error("assignment: %s; waiting for a change of the membership", problem)
+                    log.error(
+                        "assignment: %s; keeping the previous one until the servers or it change", problem
+                    )
                 except StoreUnavailable as problem:
                     log.warning("membership: %s; retrying", problem)
                     await wait_at_most(reconnected, next(delays))

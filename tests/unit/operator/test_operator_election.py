@@ -167,7 +167,7 @@ def test_renewal_without_an_answer_is_tried_again_before_the_deadline(
     assert stopped == pytest.approx(RENEW_DEADLINE_SECONDS)
 
 
-async def test_lease_without_a_spec_is_free_and_ends_the_leader_that_held_it() -> None:
+async def test_lease_whose_spec_was_removed_is_free_and_ends_its_leader() -> None:
     world, clock = World(cluster_resource(), []), Clock()
     world.objects[LEASE] = {"metadata": {"name": LEASE.name}}
     leader = candidate(UnreliableKube(world, Faults()), "leader", clock)

@@ -63,7 +63,7 @@ def deleted_with_volumes() -> World:
     return world
 
 
-def test_cluster_with_a_finalizer_of_another_controller_gets_the_own_one_first() -> None:
+def test_own_finalizer_is_added_first_beside_one_of_another_controller() -> None:
     world = new_world()
     assert world.cluster is not None
     world.cluster["metadata"]["finalizers"] = ["example.com/other"]

@@ -173,7 +173,7 @@ async def test_object_deleted_between_two_watches_enqueues_its_cluster() -> None
     assert await enqueued_by([*first], [first[1]], [first[1]]) == ["x/a", "x/b", "x/a"]
 
 
-async def test_broken_watch_says_nothing_about_objects_that_it_has_not_yielded() -> None:
+async def test_objects_missing_from_a_watch_that_broke_are_not_enqueued_as_deleted() -> None:
     first = [owned_object("1", "1", owner="a"), owned_object("2", "1", owner="b")]
     broken = KubeError("the watch broke")
     assert await enqueued_by([*first], [broken], [first[1], broken], [*first]) == ["x/a", "x/b"]

@@ -226,7 +226,7 @@ def test_too_many_locks_are_refused() -> None:
         (lambda b: b[:25] + b"\x7f\xff\xff\xff" + b[29:], "impossible number of locks"),
     ],
 )
-def test_refusal_names_the_reason(damage: object, reason: str) -> None:
+def test_malformed_append_is_refused_with_its_reason(damage: object, reason: str) -> None:
     request = cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (1, 2), (), (), 0, b"data", checksum(b"data"))
     assert callable(damage)
     with pytest.raises(MalformedMessage, match=reason):

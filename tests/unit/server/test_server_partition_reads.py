@@ -125,7 +125,7 @@ def read_mark(world: World, generation: int) -> int:
     return int(answer.transaction_id)
 
 
-def test_mark_of_an_older_generation_is_not_answered_until_a_session_opens() -> None:
+def test_mark_request_gets_no_mark_until_a_session_of_the_new_generation_opens() -> None:
     """Another server has committed a transaction in generation 2."""
     world = opened(last=2)
     assert read_mark(world, 1) == 2

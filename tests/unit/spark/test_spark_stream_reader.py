@@ -48,7 +48,7 @@ def slices(stream: WaltzStreamReader, start: int, end: int) -> list[Slice]:
     return [task.part for task in tasks if isinstance(task, SliceTask)]
 
 
-def test_batch_of_an_earlier_run_ends_where_a_restored_log_ends(
+def test_repeated_batch_is_cut_at_the_end_of_a_log_that_became_shorter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = reader(monkeypatch, mark=4, missingPositions="continue")
@@ -56,7 +56,7 @@ def test_batch_of_an_earlier_run_ends_where_a_restored_log_ends(
     assert slices(stream, 5, 10) == []
 
 
-def test_batch_of_an_earlier_run_beyond_a_restored_log_fails(
+def test_repeated_batch_beyond_a_log_that_became_shorter_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(PositionMissing):

@@ -226,7 +226,7 @@ def test_lost_records_are_damage_without_marks_too(lose: Callable[[MemoryDisk], 
     assert "record" in damage_of(open_on(disk))
 
 
-def test_mark_from_before_a_use_by_0_13_2_does_not_count() -> None:
+def test_flushed_mark_older_than_a_use_by_0_13_2_is_replaced() -> None:
     """Waltz 0.13.2 changes the control entry and the log, but not the marks."""
     for last_id in (2, 3, 8):
         disk = used()

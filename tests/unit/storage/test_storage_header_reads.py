@@ -87,7 +87,7 @@ def test_headers_equal_those_of_records(
 
 @settings(max_examples=80)
 @given(SIZES)
-def test_headers_are_read_with_all_bytes_of_their_records_once(sizes: list[int]) -> None:
+def test_reads_for_headers_cover_each_byte_once(sizes: list[int]) -> None:
     source = Source(sizes)
     if not sizes:
         return
