@@ -92,7 +92,8 @@ class _MembershipWatch:
                     log.debug("assignment: another server wrote it first; reading it again")
                 except (PolicyError, MalformedMetadata) as problem:
                     log.error(
-                        "assignment: %s; keeping the previous one until the servers or it change", problem
+                        "assignment: %s; keeping the previous one until the membership changes",
+                        problem,
                     )
                 except StoreUnavailable as problem:
                     log.warning("membership: %s; retrying", problem)
