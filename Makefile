@@ -70,7 +70,6 @@ docs: .venv
 
 sim: .venv
 	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
-	.venv/bin/python -m tests.sim.runner --nodes --seeds $(SEEDS)
 
 mutants: .venv
 	.venv/bin/python -m tests.mutants

@@ -47,7 +47,14 @@ _SHARING = {
 _ALONE = ("spark/test_spark_kills", "spark/test_spark_page")
 """Files that start a cluster or Spark of their own."""
 
-_LONGEST = ("spark/test_spark_kills", "sim/test_runs", "spark/", "docs/", "sim/", "integration/")
+_LONGEST = (
+    "spark/test_spark_kills",
+    "sim/test_nodes_runs",
+    "spark/",
+    "docs/",
+    "sim/",
+    "integration/",
+)
 """What starts first, so that no worker begins a long group when the others have nothing to do."""
 
 

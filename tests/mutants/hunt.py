@@ -129,10 +129,10 @@ class _Loader(SourceFileLoader):
 
 
 def _simulate(seeds: Seeds) -> Caught | None:
-    from tests.sim.cluster_run import run_seed
+    from tests.sim.nodes_run import run_nodes_seed
 
     for seed in seeds.in_order():
-        result = run_seed(seed)
+        result = run_nodes_seed(seed)
         if result.guarantee is not None:
             text = (result.broken or "").replace("\n", " ").partition(" s: ")[2]
             return Caught(result.guarantee.name, f"seed {seed}: {text}", seed)

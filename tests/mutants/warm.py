@@ -69,7 +69,7 @@ def serve(tasks: Connection, files: Sequence[str], seconds: float) -> None:
 
 def _import_all(files: Sequence[str]) -> LoadedFunctions:
     sys.path[:0] = [str(ROOT / folder) for folder in SOURCE_ROOTS]
-    import tests.sim.cluster_run
+    import tests.sim.nodes_run
     import tests.sim.ordered_run  # noqa: F401 - the forks use it
 
     if files:

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tests.sim.clock import Timers
+from tests.sim.loop_clock import LoopClock
 from waltz.protocol import RecordBatch, ReqId
 
 
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 class History:
     """Collects lines and counters. Details cost time and are kept only if ``detailed``."""
 
-    def __init__(self, clock: Timers, detailed: bool = False) -> None:
+    def __init__(self, clock: LoopClock, detailed: bool = False) -> None:
         self.detailed = detailed
         self.counters: Counter[str] = Counter()
         self.lines: list[Line] = []

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.sim.clock import Timers
 from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.loop_clock import LoopClock
 from waltz.client.core.codec import FeedRecord
 from waltz.protocol import Record, RecordHeader
 from waltz.protocol.client_server import (
@@ -89,7 +89,7 @@ class OpenReads:
     """The unanswered reads of ranges of one server."""
 
     def __init__(
-        self, name: str, clock: Timers, counters: Counter[str], mark: Callable[[], int | None]
+        self, name: str, clock: LoopClock, counters: Counter[str], mark: Callable[[], int | None]
     ) -> None:
         """``mark`` returns the server's mark, None while it has none."""
         self._name = name

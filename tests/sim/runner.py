@@ -1,12 +1,12 @@
 """Run many seeds on all cores: `python -m tests.sim.runner --seeds 2000`.
 
-`--nodes` runs clusters of real nodes and clients, and not only of their cores. `--seed N` repeats
-one seed exactly; with `--history` it also prints its events.
+`--seed N` repeats one seed exactly; with `--history` it also prints its events.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections import Counter
@@ -17,7 +17,6 @@ from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.sim.cluster_run import ClusterRun, run_seed
 from tests.sim.guarantees import Violation
 from tests.sim.nodes_run import NodesRun, run_nodes_seed
 from tests.sim.sim_cluster import Result
@@ -41,9 +40,12 @@ COUNTERS_THAT_MUST_OCCUR = (
     "client: range refused: not here",
     "client: range refused: not open",
     "client: records read",
+    "client: timed out, in doubt",
+    "client: timed out, not in the log",
     "client: unsupported",
     "fault: connection cut",
     "fault: connection cut inside a frame",
+    "fault: disconnected from ZooKeeper",
     "fault: disk emptied",
     "fault: disk full",
     "fault: flush failed",
@@ -62,6 +64,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: replicas removed: one",
     "fault: replicas removed: several",
     "fault: server killed",
+    "fault: session expired",
     "fault: slow network",
     "fault: storage killed",
     "fault: storage machine lost power",
@@ -83,18 +86,11 @@ COUNTERS_THAT_MUST_OCCUR = (
 )
 """Counters that the default seeds must raise at least once: every fault, every branch."""
 
-NODES_COUNTERS_THAT_MUST_OCCUR = (
-    *COUNTERS_THAT_MUST_OCCUR,
-    "client: timed out, in doubt",
-    "client: timed out, not in the log",
-    "fault: disconnected from ZooKeeper",
-    "fault: session expired",
-)
-"""The same for clusters of real nodes."""
-
 _ROT_COUNTERS = ("rot: ", "fault: bit flipped", "storage: ")
 _DETAIL_SECONDS = 0.25
 _ROTTEN = 20
+_NEW_OBJECTS = 100_000
+"""How many objects are added before the garbage among them is collected; the default is 700."""
 
 
 @dataclass(slots=True)
@@ -117,10 +113,9 @@ class Outcome:
         self.fewest_committed = min(self.fewest_committed, result.committed)
         self.fewest_faults = min(self.fewest_faults, result.faults)
 
-    def silent(self, *, nodes: bool = False) -> list[str]:
+    def silent(self) -> list[str]:
         """Return the counters that must occur, and did not."""
-        expected = NODES_COUNTERS_THAT_MUST_OCCUR if nodes else COUNTERS_THAT_MUST_OCCUR
-        return [name for name in expected if not self.counters[name]]
+        return [name for name in COUNTERS_THAT_MUST_OCCUR if not self.counters[name]]
 
 
 def run_seeds(
@@ -129,26 +124,20 @@ def run_seeds(
     finished: Callable[[], None] = lambda: None,
     *,
     rot: bool = False,
-    nodes: bool = False,
 ) -> Outcome:
-    """Run ``seeds`` in ``workers`` processes; ``finished`` is called after each.
-
-    With ``nodes``, they are clusters of real nodes.
-    """
+    """Run ``seeds`` in ``workers`` processes; ``finished`` is called after each."""
     outcome = Outcome()
-    run = partial(run_nodes_seed if nodes else run_seed, rot=rot)
-    with ProcessPoolExecutor(workers) as pool:
+    run = partial(run_nodes_seed, rot=rot)
+    with ProcessPoolExecutor(workers, initializer=_collect_garbage_rarely) as pool:
         for result in pool.map(run, seeds, chunksize=4):
             outcome.add(result)
             finished()
     return outcome
 
 
-def replay(seed: int, *, rot: bool, history: bool, nodes: bool = False) -> str:
+def replay(seed: int, *, rot: bool, history: bool) -> str:
     """Run a seed again; return its result, after its history with details of the end."""
-    run: ClusterRun | NodesRun = (NodesRun if nodes else ClusterRun)(
-        seed, rot=rot, detailed=history
-    )
+    run = NodesRun(seed, rot=rot, detailed=history)
     try:
         result = run.run()
         end = f"all guarantees held: {result.committed} committed, {result.faults} faults"
@@ -175,27 +164,18 @@ def main() -> None:
         help=f"how many of them to run again with bits that flip on disks, {_ROTTEN} if not "
         "given: the results are counted, and are not failures",
     )
-    parser.add_argument("--nodes", action="store_true", help="run real nodes and clients")
     parser.add_argument("--seed", type=int, help="run only this one, with rot if --rot is given")
     parser.add_argument("--history", action="store_true", help="print the events of --seed")
     arguments = parser.parse_args()
     if arguments.history and arguments.seed is None:
         parser.error("--history prints the events of one seed: name it with --seed")
     if arguments.seed is not None:
-        print(
-            replay(
-                arguments.seed,
-                rot=bool(arguments.rot),
-                history=arguments.history,
-                nodes=arguments.nodes,
-            )
-        )
+        print(replay(arguments.seed, rot=bool(arguments.rot), history=arguments.history))
         return
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    nodes = arguments.nodes
-    outcome = _with_progress("runs", seeds, rot=False, nodes=nodes)
+    outcome = _with_progress("runs", seeds, rot=False)
     rotten_seeds = seeds[: _ROTTEN if arguments.rot is None else arguments.rot]
-    rotten = _with_progress("runs with rot", rotten_seeds, rot=True, nodes=nodes)
+    rotten = _with_progress("runs with rot", rotten_seeds, rot=True)
     for name, count in sorted(outcome.counters.items()):
         print(f"{count:10} {name}")
     if rotten.runs:
@@ -206,21 +186,26 @@ def main() -> None:
     for violation in outcome.violations:
         print(f"\n{violation}")
     if outcome.violations:
-        mode = " --nodes" if nodes else ""
-        print(f"\nto print the events: python -m tests.sim.runner{mode} --history --seed …")
-    silent = outcome.silent(nodes=nodes)
+        print("\nto print the events: python -m tests.sim.runner --history --seed …")
+    silent = outcome.silent()
     if silent:
         print(f"\nnever occurred: {silent}")
     print(f"\n{outcome.runs - len(outcome.violations)} passed, {len(outcome.violations)} failed")
     sys.exit(1 if outcome.violations or silent else 0)
 
 
-def _with_progress(what: str, seeds: range, *, rot: bool, nodes: bool) -> Outcome:
+def _collect_garbage_rarely() -> None:
+    """Spend less of a worker's time on collections of garbage; one run makes little garbage."""
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
+
+
+def _with_progress(what: str, seeds: range, *, rot: bool) -> Outcome:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(what, total=len(seeds))
         workers = os.cpu_count() or 1
-        return run_seeds(seeds, workers, lambda: progress.advance(task), rot=rot, nodes=nodes)
+        return run_seeds(seeds, workers, lambda: progress.advance(task), rot=rot)
 
 
 if __name__ == "__main__":
