@@ -1,8 +1,10 @@
-"""Bugs to plant into fences, votes and store sessions, hunted by simulated seeds."""
+"""Bugs to plant into fences, votes and store sessions, hunted by simulated seeds and by tests."""
 
 from __future__ import annotations
 
 from tests.mutants.planting import Package, Planted, nodes
+
+_TRANSCRIPT = "transcripts/test_transcripts.py::test_transcript_shows_what_the_code_does"
 
 SESSION_BUGS = (
     Planted(
@@ -32,6 +34,9 @@ SESSION_BUGS = (
         'self._fail(r, f"connection to {storage} lost")\n',
         "pass\n",
         "A replica stays in its session although requests to it are lost.",
+        nodes(
+            "unit/server/test_server_store.py::test_failing_replica_backs_off_longer_each_time_and_returns_in_a_new_session"
+        ),
     ),
     Planted(
         "an old generation is not ended",
@@ -39,6 +44,9 @@ SESSION_BUGS = (
         "if value.generation > self._generation:\n",
         "if value.generation > self._generation + 1000:\n",
         "A server that lost the partition begins sessions nevertheless.",
+        nodes(
+            "unit/server/test_server_store.py::test_later_generation_in_the_metadata_ends_the_attempt"
+        ),
     ),
     Planted(
         "absent replicas do not count",
@@ -53,6 +61,7 @@ SESSION_BUGS = (
         "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER",
         "role, case = VoteRole.CLEAN, RecoveryCase.OLDER",
         "A replica that lost acknowledged records outvotes those that have them.",
+        nodes(_TRANSCRIPT + "[emptied_disk]"),
     ),
     Planted(
         "an emptied replica votes",
@@ -60,6 +69,7 @@ SESSION_BUGS = (
         "elif session < entry.session_id:\n",
         "elif session < entry.session_id and session >= 0:\n",
         "An empty replica counts as one that never had anything.",
+        nodes(_TRANSCRIPT + "[emptied_disk]"),
     ),
     Planted(
         "an older replica is not truncated",
@@ -68,6 +78,7 @@ SESSION_BUGS = (
         "cut_at = _lower(low_water_mark, entry.closing_mark)\n",
         "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER\n",
         "Its records above its own mark may be of another session.",
+        nodes(_TRANSCRIPT + "[restored_snapshot]"),
     ),
     Planted(
         "a new replica supports",
@@ -89,6 +100,7 @@ SESSION_BUGS = (
         "return cut_log(mark, r.low_water_mark if self._last else -1)\n",
         "return cut_log(mark + 1000, -1)\n",
         "Records above the resolved mark stay in the log.",
+        nodes(_TRANSCRIPT + "[undecidable_vote]"),
     ),
     Planted(
         "a returning replica is not truncated",

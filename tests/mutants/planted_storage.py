@@ -1,4 +1,4 @@
-"""Bugs to plant into the storage, hunted by simulated seeds."""
+"""Bugs to plant into the storage, hunted by simulated seeds and by tests."""
 
 from __future__ import annotations
 
@@ -53,6 +53,9 @@ STORAGE_BUGS = (
         "if not valid:\n    break\n",
         "",
         "A torn record counts as a whole one.",
+        nodes(
+            "unit/storage/test_storage_flushed_marks.py::test_torn_record_above_the_mark_is_cut_off"
+        ),
     ),
     Planted(
         "a record at the end of the file is cut off",
@@ -67,6 +70,9 @@ STORAGE_BUGS = (
         "_rewrite(files.data, plan.scan_offset, plan.end)\n",
         "pass\n",
         "After a failed flush and a restart, records that are only in memory count as durable.",
+        nodes(
+            "unit/storage/test_storage_log.py::test_log_reopened_after_failed_flush_has_only_durable_records"
+        ),
     ),
     Planted(
         "the control file is used without a flush",
@@ -101,6 +107,10 @@ STORAGE_BUGS = (
         "self.sequence + 1, 1 - self.slot)",
         "self.sequence + 1, self.slot)",
         "A torn update leaves a partition with old marks.",
+        nodes(
+            "unit/storage/test_storage_control.py::test_torn_update_leaves_the_former_or_the_new_info",
+            "unit/storage/test_storage_control.py::test_fresh_entry_has_current_info_in_second_struct",
+        ),
     ),
     Planted(
         "marks cover records that are not flushed",
@@ -108,6 +118,9 @@ STORAGE_BUGS = (
         "self.log.flush_all()\nself._control.update(self.partition, info)\n",
         "self._control.update(self.partition, info)\n",
         "A session begins with a local mark up to which the index is not durable.",
+        nodes(
+            "unit/storage/test_storage_partition.py::test_session_that_has_begun_has_a_durable_index_up_to_its_local_mark"
+        ),
     ),
     Planted(
         "a full disk does not refuse appends",

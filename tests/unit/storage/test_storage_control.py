@@ -98,6 +98,19 @@ def test_update_is_durable_and_leaves_current_struct_untouched() -> None:
     assert control.info(0) == PartitionInfo()
 
 
+def test_torn_update_leaves_the_former_or_the_new_info() -> None:
+    disk = MemoryDisk()
+    control = opened(disk)
+    control.update(1, INFO)
+    later = PartitionInfo(4, 20, 19, 5)
+    crashed: list[MemoryDisk] = []
+    disk.observer = lambda: crashed.extend(disk.crashed(Random(seed)) for seed in range(300))
+    control.update(1, later)
+    assert crashed
+    for each in crashed:
+        assert opened(each).info(1) in (INFO, later)
+
+
 def test_interrupted_creation_is_repeated_at_next_start() -> None:
     disk = MemoryDisk()
     crashes: list[MemoryDisk] = []

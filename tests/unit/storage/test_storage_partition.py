@@ -1,8 +1,9 @@
-"""The requests of one partition: bounds of what one answer holds."""
+"""The requests of one partition: bounds of what one answer holds, and sessions that begin."""
 
 from __future__ import annotations
 
 import uuid
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import ENTRY_BYTES, HEADER_BYTES
 from waltz_storage.core.partitions import partition as partition_module
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -104,3 +106,21 @@ def test_request_with_an_impossible_session_blocks_no_server(
     assert end == storage.MaxTransactionIdResponse(1, 0, 0, RECORDS - 1)
     began = engine.ask(storage.SetLowWaterMarkRequest(2, 0, 0, RECORDS - 1))
     assert isinstance(began, storage.SuccessResponse)
+
+
+def test_session_that_has_begun_has_a_durable_index_up_to_its_local_mark() -> None:
+    disk = MemoryDisk()
+    options = LogOptions(lambda: 1, allocate_bytes=0)
+    directory = StorageDirectory(disk, uuid.UUID(int=5), 1, options)
+    directory.assign(0)
+    engine = InlineEngine(directory)
+    engine.ask(storage.SetLowWaterMarkRequest(1, 0, 0, -1))
+    records = RecordBatch.of(Record(n, ReqId(1, 2, 0, n), 0, b"x", 7) for n in range(RECORDS))
+    engine.ask(storage.AppendRequest(1, 0, 0, records))
+    began = engine.ask(storage.SetLowWaterMarkRequest(2, 0, 0, RECORDS - 1))
+    assert isinstance(began, storage.SuccessResponse)
+    index = "0/0000000000000000000.idx"
+    written = disk.content(index)
+    assert len(written) == HEADER_BYTES + RECORDS * ENTRY_BYTES
+    for seed in range(10):
+        assert disk.crashed(Random(seed)).content(index) == written
