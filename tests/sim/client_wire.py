@@ -73,6 +73,11 @@ class ClientWire:
         """The last transaction fed on this connection."""
 
     @property
+    def has_open_batch(self) -> bool:
+        """Whether the connection is open, and an answer to a batch is missing."""
+        return bool(self._batches) and not self.is_closed()
+
+    @property
     def inside_frame(self) -> bool:
         """Whether a part of a frame has arrived whose other part is missing."""
         return bool(self._to_client.rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sim.alarm import Alarm
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
 from waltz.metadata.core.formats import (
@@ -31,11 +32,12 @@ class PartitionView:
 class ClusterView:
     """The metadata of all partitions. Every executed write of a simulated process is noted."""
 
-    def __init__(self, root: str, partitions: int, history: History) -> None:
+    def __init__(self, root: str, partitions: int, history: History, alarm: Alarm) -> None:
         self.partitions = [PartitionView(partition) for partition in range(partitions)]
         self._paths = paths = Paths(root)
         self._partition_paths = {paths.partition(view.partition): view for view in self.partitions}
         self._history = history
+        self._alarm = alarm
         self.follows_assignment = False
         """Whether each write of the assignment changes the replicas of the partitions. Otherwise
         the first write does, and the faults set the replicas when they decide about a change."""
@@ -45,9 +47,17 @@ class ClusterView:
         return path in self._partition_paths
 
     def note_write(self, path: str, data: bytes | None) -> None:
-        """Note that ``data`` were written to ``path``."""
+        """Note that ``data`` were written to ``path``; raises Violation."""
         if data is None:
             return
+        try:
+            self._note(path, data)
+        except Violation as violation:
+            # The process that has written might take the exception for a failed write.
+            self._alarm.ring(violation)
+            raise
+
+    def _note(self, path: str, data: bytes) -> None:
         view = self._partition_paths.get(path)
         if view is not None:
             self._note_metadata(view, PartitionMetadata.decode(data, view.partition))
@@ -60,6 +70,12 @@ class ClusterView:
                     each.replicas = tuple(assignments.storages_of(each.partition))
 
     def _note_metadata(self, view: PartitionView, value: PartitionMetadata) -> None:
+        if value.generation < view.value.generation:
+            raise Violation(
+                Guarantee.FENCED,
+                f"{view.name}: generation {value.generation} is written after "
+                f"{view.value.generation}",
+            )
         if value.session_id < view.value.session_id:
             raise Violation(
                 Guarantee.FENCED,

@@ -60,14 +60,20 @@ class FaultyNetwork:
         self._count_soon()
 
     def cut_one(self) -> None:
-        """Cut the connections between two nodes, perhaps within a frame."""
+        """Cut the connections between two nodes."""
         for _ in range(_CUT_TRIES):
-            pair = self._random.choice(self._servers), self._random.choice(self._others)
-            arriving = self._random.choice((0, 0, self._random.randrange(200)))
-            if self.memory.cut(*pair, bytes_arriving=arriving):
-                self._history.fault("network", "connection cut", f": {' to '.join(pair)}")
-                self._count_soon()
+            if self.cut(self._random.choice(self._servers), self._random.choice(self._others)):
                 return
+
+    def cut(self, server: str, other: str) -> bool:
+        """Cut the connections of two nodes, perhaps within a frame; return whether they had one."""
+        pair = _host(server), _host(other)
+        arriving = self._random.choice((0, 0, self._random.randrange(200)))
+        if not self.memory.cut(*pair, bytes_arriving=arriving):
+            return False
+        self._history.fault("network", "connection cut", f": {' to '.join(pair)}")
+        self._count_soon()
+        return True
 
     def wall(self, a: str, b: str, seconds: float) -> None:
         """Separate two nodes for ``seconds``."""

@@ -77,6 +77,8 @@ class Faults:
     def stop(self) -> None:
         """End all faults, and repair everything except disks."""
         self._stopped = True
+        for partition in self._partitions:
+            partition.cut_replica()
         self._network.heal()
         for storage in self._storages.values():
             storage.heal()

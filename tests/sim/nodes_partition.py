@@ -10,7 +10,8 @@ from tests.sim.cluster_view import PartitionView
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.observed_server import ObservedPartition, SimServer
 from tests.sim.observed_storage import SimStorage
-from tests.sim.real_clients import RANGES_SINCE, Appender, ClientWorld, RangeReader, Reader
+from tests.sim.real_clients import RANGES_SINCE, Appender, ClientWorld
+from tests.sim.real_readers import RangeReader, Reader
 from waltz.protocol import Record
 from waltz_server.core.partition import PartitionSettings
 from waltz_storage.core.errors import PartitionDamaged
@@ -38,8 +39,13 @@ class NodesPartition:
         self.readers: list[Reader] = []
         self.range_readers: list[RangeReader] = []
 
-    def add_clients(self, world: ClientWorld, random: Random, appenders: int) -> None:
-        """Open the clients, ``appenders`` of them append, and begin their work."""
+    def add_clients(
+        self, world: ClientWorld, random: Random, appenders: int, first_appends: int
+    ) -> None:
+        """Open the clients, ``appenders`` of them append, and begin their work.
+
+        One appender that supports batches appends the first ``first_appends`` transactions.
+        """
         first = 10 * self.partition
         for number in range(1, appenders + 1):
             environment = (world, self.checker, _stream(random))
@@ -48,6 +54,9 @@ class NodesPartition:
         self.readers.append(Reader(first + 9, self.partition, environment))
         environment = (world, self.checker, _stream(random))
         self.range_readers.append(RangeReader(first + 8, self.partition, environment))
+        able = [appender for appender in self.appenders if appender.version >= RANGES_SINCE]
+        if able:
+            able[0].first_appends = first_appends
         for client in (*self.appenders, *self.readers, *self.range_readers):
             client.start()
 

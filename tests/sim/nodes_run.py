@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from typing_extensions import override
 
 from tests.sim.node_faults import Faults
 from tests.sim.sim_cluster import Result, Shape, SimCluster
+from waltz_storage.core.log.segment_format import CHECKPOINT_INTERVAL
 
 APPENDS = 100
 FAULTS = 100
 DEADLINE_SECONDS = 100.0
 FINISH_SECONDS = 120.0
 SEGMENT_BYTES = (2_000, 8_000)
+_LONG_LOGS = 0.1
+"""Share of the runs whose logs pass an index checkpoint of the storages soon after the start."""
+
+_FIRST_APPENDS = CHECKPOINT_INTERVAL - 50
+"""The number of transactions with which a long log begins."""
+
+_LONG_SEGMENT_BYTES = 40_000
+"""The size of the segments of a long log: the checkpoint then has some hundred entries."""
 
 
 class NodesRun(SimCluster):
@@ -20,22 +31,27 @@ class NodesRun(SimCluster):
     def __init__(self, seed: int, *, rot: bool = False, detailed: bool = False) -> None:
         super().__init__(seed, reads_replicas=not rot, detailed=detailed)
         self._rot = rot
+        self._first_appends = 0
 
     @override
     def choose_shape(self) -> Shape:
         copies = self.random.choice((3, 3, 5))
-        return Shape(
+        shape = Shape(
             copies,
             partitions=self.random.choice((1, 1, 2)),
             servers=self.random.choice((2, 3)),
             groups=tuple(range(copies + 2)),
             segment_bytes=self.random.choice(SEGMENT_BYTES),
         )
+        if self.random.random() < _LONG_LOGS:
+            self._first_appends = _FIRST_APPENDS
+            return replace(shape, segment_bytes=_LONG_SEGMENT_BYTES)
+        return shape
 
     @override
     async def main(self) -> None:
         cluster = await self.create()
-        self.add_clients()
+        self.add_clients(first_appends=self._first_appends)
         faults = Faults(
             (self.clock, self.stream(), self.history, self.alarm),
             self.network,
@@ -55,6 +71,8 @@ class NodesRun(SimCluster):
         await self.until(self.is_quiet, FINISH_SECONDS, "activity does not end")
         for partition in self.partitions:
             partition.check_at_rest()
+            if partition.checker.mark > CHECKPOINT_INTERVAL:
+                self.history.counters["storage: a log with an index checkpoint"] += 1
 
     def _has_enough(self) -> bool:
         return self.committed >= APPENDS and self.history.faults >= FAULTS

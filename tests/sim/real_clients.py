@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: the real clients, and the workloads that use them."""
+"""Clients of a simulated cluster: what all real clients have, and those that append."""
 
 from __future__ import annotations
 
@@ -35,22 +35,21 @@ from waltz.testing.network import MemoryNetwork
 from waltz.testing.nodes import ROOT
 
 LOCKS = 12
-NEXT_SECONDS = 0.03
-ELSEWHERE_SECONDS = 0.05
-QUESTION_SECONDS = 0.1
 RANGES_SINCE = 5
+UNSUPPORTED_SECONDS = 0.2
+"""How long a client waits before it tries again what its server does not support."""
+
 _LONG_WAIT_SECONDS = 0.5
-_UNSUPPORTED_SECONDS = 0.2
 _APPEND_SECONDS = 0.02
 _ENOUGH_APPENDS = 200
 _SLOWER = 5
 """The factor of the pauses after `_ENOUGH_APPENDS`: a longer log would only take time."""
+_FIRST_BATCH = 100
+"""The number of appends in each batch at the beginning of a long log."""
 _BATCHED = 0.4
 """Share of the attempts of a client that supports batches."""
 _TIMED = 0.05
 """Share of the appends with a timeout that may be too short."""
-_AT_END = 0.2
-"""Share of the additional reads of ranges that begin behind what the reader has read."""
 _HEADER = 7
 _LOCKS = tuple(Lock("sim", number) for number in range(LOCKS))
 _BY_HASH = {lock.hash(): lock for lock in _LOCKS}
@@ -146,11 +145,16 @@ class Appender(SimClient):
         super().__init__(f"client-{client_id}", partition, random.choice((4, 5)), environment)
         self.open = 0
         """The number of appends without an outcome."""
+        self.first_appends = 0
+        """Up to this number of commits in its partition, it appends large batches."""
         self._number = 0
         self._chains = random.choice((1, 4, 8))
 
     async def work(self) -> None:
         """See SimClient."""
+        while not self.stopped and self._checker.committed < self.first_appends:
+            supported = await self._append_batch(_FIRST_BATCH)
+            await self._pause(_APPEND_SECONDS if supported else UNSUPPORTED_SECONDS)
         for _ in range(self._chains):
             self._spawn(self._append_always())
 
@@ -193,7 +197,9 @@ class Appender(SimClient):
             self._committed(op, place)
         self.open -= 1
 
-    async def _append_batch(self, count: int) -> None:
+    async def _append_batch(self, count: int) -> bool:
+        """Append a batch of ``count``; return False if the server does not support batches."""
+        supported = True
         mark = await self._client.mount(self._partition)
         ops = tuple(self._operation(mark) for _ in range(count))
         batch = Batch(ops)
@@ -211,6 +217,7 @@ class Appender(SimClient):
             )
         except ServerTooOld:
             self._counters["client: unsupported"] += len(ops)
+            supported = False
             outcomes = [Absent()] * len(ops)
         except ClientAhead as ahead:
             raise Violation(Guarantee.DURABLE, f"{self.name}: {ahead}") from ahead
@@ -223,6 +230,7 @@ class Appender(SimClient):
         for op, outcome in zip(ops, outcomes, strict=True):
             self._ended(op, outcome)
         self.open -= count
+        return supported
 
     def _ended(self, op: Op, outcome: Appended | Refused | Absent | None) -> None:
         match outcome:
@@ -272,124 +280,6 @@ class Appender(SimClient):
         if choice < 0.8:
             return (a,), ()
         return ((a,), (b,)) if choice < 0.9 else ((), (a, b))
-
-
-class Reader(SimClient):
-    """Streams the partition from its beginning, and reads the data of some transactions."""
-
-    def __init__(
-        self,
-        client_id: int,
-        partition: int,
-        environment: tuple[ClientWorld, Checker, Random],
-    ) -> None:
-        random = environment[2]
-        super().__init__(f"reader-{client_id}", partition, random.choice((4, 5)), environment)
-        self._position = -1
-        self._with_data = random.random() < 0.3
-
-    @property
-    def position(self) -> int:
-        """The last transaction received."""
-        return self._position
-
-    async def work(self) -> None:
-        """See SimClient."""
-        self._spawn(self._read_always())
-        stream = self._client.stream(self._partition, data=self._with_data)
-        async for transaction in stream:
-            req_id = transaction.req_id
-            place = transaction.id
-            fed = (
-                req_id.client_id,
-                req_id.generation,
-                req_id.partition,
-                req_id.seq,
-                place,
-                transaction.header,
-            )
-            self._checker.streamed(self.name, self._position, [fed])
-            self._checker.fed(self.name, [fed])
-            if transaction.data is not None:
-                self._checker.data_read(self.name, place, transaction.data)
-            self._position = place
-
-    async def _read_always(self) -> None:
-        while True:
-            await asyncio.sleep(QUESTION_SECONDS)
-            if self._position >= 0:
-                wanted = self._random.randint(0, self._position)
-                data = await self._client.read(self._partition, wanted)
-                self._counters["client: data read"] += 1
-                self._checker.data_read(self.name, wanted, data)
-
-
-class RangeReader(SimClient):
-    """Reads the log from its beginning range by range, and some ranges of it again."""
-
-    def __init__(
-        self,
-        client_id: int,
-        partition: int,
-        environment: tuple[ClientWorld, Checker, Random],
-    ) -> None:
-        super().__init__(f"ranges-{client_id}", partition, RANGES_SINCE, environment)
-        self._position = -1
-
-    @property
-    def position(self) -> int:
-        """The last transaction read."""
-        return self._position
-
-    async def work(self) -> None:
-        """See SimClient."""
-        self._spawn(self._look_elsewhere())
-        while True:
-            await self._follow()
-
-    async def _follow(self) -> None:
-        wait_seconds = self._random.choice((0, 0.03, 0.3, 2))
-        max_bytes = self._random.choice((1, 500, 5_000, 1 << 20))
-        max_records = self._random.choice((1, 10, 1000))
-        try:
-            found = await self._client.bulk.records(
-                self._partition,
-                self._position + 1,
-                max_records=max_records,
-                max_bytes=max_bytes,
-                wait_seconds=wait_seconds,
-            )
-        except ServerTooOld:
-            self._counters["client: range not supported"] += 1
-            await self._pause(_UNSUPPORTED_SECONDS)
-            return
-        except ClientAhead as ahead:
-            raise Violation(Guarantee.RANGE, f"{self.name}: {ahead}") from ahead
-        count = found.records.count
-        self._counters["client: records read" if count else "client: no records"] += 1
-        self._position += count
-        await self._pause(NEXT_SECONDS)
-
-    async def _look_elsewhere(self) -> None:
-        while True:
-            await self._pause(ELSEWHERE_SECONDS)
-            if self._position < 0:
-                continue
-            at_end = self._random.random() < _AT_END
-            first_id = self._position + 1 if at_end else self._random.randint(0, self._position)
-            most = self._random.choice((1, 10, 100))
-            bulk = self._client.bulk
-            try:
-                if self._random.random() < 0.5:
-                    headers = await bulk.headers(self._partition, first_id, max_headers=most)
-                    found = "headers read" if headers.headers else "no headers"
-                    self._counters[f"client: {found}"] += 1
-                else:
-                    await bulk.records(self._partition, first_id, max_records=most, max_bytes=5_000)
-            except ServerTooOld:
-                await self._pause(_UNSUPPORTED_SECONDS)
-            except ClientAhead as ahead:
-                raise Violation(Guarantee.RANGE, f"{self.name}: {ahead}") from ahead
 
 
 def _named(hashes: tuple[int, ...]) -> list[Lock]:

@@ -61,6 +61,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: replica that ran ahead assigned again",
     "fault: replicas added: one",
     "fault: replicas added: several",
+    "fault: replicas fell behind",
     "fault: replicas removed: one",
     "fault: replicas removed: several",
     "fault: server killed",
@@ -82,6 +83,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "server: generation refused",
     "server: replica assignment changed",
     "server: session did not open",
+    "storage: a log with an index checkpoint",
     "storage: a round of several partitions",
 )
 """Counters that the default seeds must raise at least once: every fault, every branch."""

@@ -62,6 +62,7 @@ class ServerFaults:
             self._change_replicas,
             self._change_replicas,
             self._run_ahead,
+            self._fall_behind,
             self._wall,
         )
 
@@ -69,6 +70,15 @@ class ServerFaults:
         """End all faults."""
         self._stopped = True
         self._trouble.failing = 0.0
+
+    def cut_replica(self) -> None:
+        """Cut the connection between the server and a replica, as the last fault.
+
+        The server must readmit the replica: no later fault ends the session for another reason.
+        """
+        owner, storage = self._owner, self.some_storage()
+        if owner is not None and storage is not None:
+            self._network.cut(owner.name, storage.host)
 
     def some_storage(self) -> SimStorage | None:
         """Return one of the partition's storages that are up, if there is one."""
@@ -227,11 +237,11 @@ class ServerFaults:
         if self._stopped:
             return
         choice = self._random.random()
-        if choice < 0.5:
+        if choice < 0.4:
             self._change_replicas(leaving=ahead.name)
             pause = self._random.expovariate(1 / _RETURN_SECONDS)
             self._clock.after(pause, self._return_late, ahead)
-        elif choice < 0.75:
+        elif choice < 0.6:
             self._restart(ahead)
         if self._random.random() < 0.3:
             self._kill_server()
@@ -246,3 +256,33 @@ class ServerFaults:
         self._restart(left)
         if self._assign({left.name}, set()):
             self._history.fault(left.name, "replica that ran ahead assigned again")
+
+    def _fall_behind(self) -> None:
+        """Empty a disk while the replicas that have the last commits are down.
+
+        The emptied replica can then only copy from replicas that lag: its copy is not a vote, or
+        the commits would be lost (emptied_disk.txt).
+        """
+        owner, names = self._owner, self._view.replicas
+        if owner is None or not all(self._storages[name].up for name in names):
+            return
+        behind = self._random.sample(names, (len(names) - 1) // 2)
+        self._history.fault(self._view.name, "replicas fell behind", f": {', '.join(behind)}")
+        self._network.slow_links(behind, _LINK_SECONDS)
+        self._clock.after(_LINK_SECONDS / 2, self._end_behind, owner, behind)
+
+    def _end_behind(self, owner: SimServer, behind: list[str]) -> None:
+        if self._stopped:
+            return
+        replicas = (self._storages[name] for name in self._view.replicas if name not in behind)
+        ahead = [storage for storage in replicas if storage.up]
+        if not ahead:
+            return
+        self._network.cut_node(owner.name)
+        for storage in ahead:
+            self._restart(storage)
+        emptied = self._random.choice(ahead)
+        self._damage.count_intact()
+        if self._damage.may(emptied.name):
+            self._damage.empty(emptied)
+            emptied.start()

@@ -185,10 +185,13 @@ class SimCluster:
             server.start()
         return cluster
 
-    def add_clients(self, appenders: int = 3) -> None:
-        """Open the clients of all partitions, ``appenders`` in each, and let them work."""
+    def add_clients(self, appenders: int = 3, first_appends: int = 0) -> None:
+        """Open the clients of all partitions, ``appenders`` in each, and let them work.
+
+        The first ``first_appends`` transactions of each log are appended in large batches.
+        """
         for partition in self.partitions:
-            partition.add_clients(self.clients, self.stream(), appenders)
+            partition.add_clients(self.clients, self.stream(), appenders, first_appends)
         hosts = [storage.host for storage in self.storages.values()]
         self.network.connect(list(self.servers), [*hosts, *self.clients.sights])
 
@@ -208,6 +211,8 @@ class SimCluster:
 
     def is_quiet(self) -> bool:
         """Whether no work is left."""
+        if any(wire.has_open_batch for wire in self.network.wires):
+            return False
         return all(partition.is_quiet() for partition in self.partitions)
 
     def stream(self) -> Random:
@@ -237,7 +242,7 @@ class SimCluster:
                 number, self.world, environment, shape.segment_bytes, shape.partitions
             )
             self.storages[storage.name] = storage
-        self.view = ClusterView(ROOT, shape.partitions, self.history)
+        self.view = ClusterView(ROOT, shape.partitions, self.history, self.alarm)
         surveillance = Surveillance(self.clock, self.history, self.alarm, self._build_partitions())
         for number in range(shape.servers):
             server = SimServer(

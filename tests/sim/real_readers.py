@@ -1,0 +1,135 @@
+"""Clients of a simulated cluster that read: by a stream, one by one, and in ranges."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from tests.sim.checker import Checker
+from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.real_clients import RANGES_SINCE, UNSUPPORTED_SECONDS, ClientWorld, SimClient
+from waltz.client import ClientAhead, ServerTooOld
+
+NEXT_SECONDS = 0.03
+ELSEWHERE_SECONDS = 0.05
+QUESTION_SECONDS = 0.1
+_AT_END = 0.2
+"""Share of the additional reads of ranges that begin behind what the reader has read."""
+
+
+class Reader(SimClient):
+    """Streams the partition from its beginning, and reads the data of some transactions."""
+
+    def __init__(
+        self,
+        client_id: int,
+        partition: int,
+        environment: tuple[ClientWorld, Checker, Random],
+    ) -> None:
+        random = environment[2]
+        super().__init__(f"reader-{client_id}", partition, random.choice((4, 5)), environment)
+        self._position = -1
+        self._with_data = random.random() < 0.3
+
+    @property
+    def position(self) -> int:
+        """The last transaction received."""
+        return self._position
+
+    async def work(self) -> None:
+        """See SimClient."""
+        self._spawn(self._read_always())
+        stream = self._client.stream(self._partition, data=self._with_data)
+        async for transaction in stream:
+            req_id = transaction.req_id
+            place = transaction.id
+            fed = (
+                req_id.client_id,
+                req_id.generation,
+                req_id.partition,
+                req_id.seq,
+                place,
+                transaction.header,
+            )
+            self._checker.streamed(self.name, self._position, [fed])
+            self._checker.fed(self.name, [fed])
+            if transaction.data is not None:
+                self._checker.data_read(self.name, place, transaction.data)
+            self._position = place
+
+    async def _read_always(self) -> None:
+        while True:
+            await asyncio.sleep(QUESTION_SECONDS)
+            if self._position >= 0:
+                wanted = self._random.randint(0, self._position)
+                data = await self._client.read(self._partition, wanted)
+                self._counters["client: data read"] += 1
+                self._checker.data_read(self.name, wanted, data)
+
+
+class RangeReader(SimClient):
+    """Reads the log from its beginning range by range, and some ranges of it again."""
+
+    def __init__(
+        self,
+        client_id: int,
+        partition: int,
+        environment: tuple[ClientWorld, Checker, Random],
+    ) -> None:
+        super().__init__(f"ranges-{client_id}", partition, RANGES_SINCE, environment)
+        self._position = -1
+
+    @property
+    def position(self) -> int:
+        """The last transaction read."""
+        return self._position
+
+    async def work(self) -> None:
+        """See SimClient."""
+        self._spawn(self._look_elsewhere())
+        while True:
+            await self._follow()
+
+    async def _follow(self) -> None:
+        wait_seconds = self._random.choice((0, 0.03, 0.3, 2))
+        max_bytes = self._random.choice((1, 500, 5_000, 1 << 20))
+        max_records = self._random.choice((1, 10, 1000))
+        try:
+            found = await self._client.bulk.records(
+                self._partition,
+                self._position + 1,
+                max_records=max_records,
+                max_bytes=max_bytes,
+                wait_seconds=wait_seconds,
+            )
+        except ServerTooOld:
+            self._counters["client: range not supported"] += 1
+            await self._pause(UNSUPPORTED_SECONDS)
+            return
+        except ClientAhead as ahead:
+            raise Violation(Guarantee.RANGE, f"{self.name}: {ahead}") from ahead
+        count = found.records.count
+        self._counters["client: records read" if count else "client: no records"] += 1
+        self._position += count
+        await self._pause(NEXT_SECONDS)
+
+    async def _look_elsewhere(self) -> None:
+        while True:
+            await self._pause(ELSEWHERE_SECONDS)
+            if self._position < 0:
+                continue
+            at_end = self._random.random() < _AT_END
+            first_id = self._position + 1 if at_end else self._random.randint(0, self._position)
+            most = self._random.choice((1, 10, 100))
+            bulk = self._client.bulk
+            try:
+                if self._random.random() < 0.5:
+                    headers = await bulk.headers(self._partition, first_id, max_headers=most)
+                    found = "headers read" if headers.headers else "no headers"
+                    self._counters[f"client: {found}"] += 1
+                else:
+                    await bulk.records(self._partition, first_id, max_records=most, max_bytes=5_000)
+            except ServerTooOld:
+                await self._pause(UNSUPPORTED_SECONDS)
+            except ClientAhead as ahead:
+                raise Violation(Guarantee.RANGE, f"{self.name}: {ahead}") from ahead
