@@ -83,9 +83,9 @@ class NodesPartition:
         return [set(each) for each in (*known, *self.metadata.former_replicas)]
 
     def stop(self) -> None:
-        """Begin no further append."""
-        for appender in self.appenders:
-            appender.stopped = True
+        """Begin no further append. Readers only follow the log to its end."""
+        for client in (*self.appenders, *self.readers, *self.range_readers):
+            client.stopped = True
 
     def is_quiet(self) -> bool:
         """Whether no work is left."""

@@ -58,7 +58,7 @@ class Reader(SimClient):
             self._position = place
 
     async def _read_always(self) -> None:
-        while True:
+        while not self.stopped:
             await asyncio.sleep(QUESTION_SECONDS)
             if self._position >= 0:
                 wanted = self._random.randint(0, self._position)
@@ -114,7 +114,7 @@ class RangeReader(SimClient):
         await self._pause(NEXT_SECONDS)
 
     async def _look_elsewhere(self) -> None:
-        while True:
+        while not self.stopped:
             await self._pause(ELSEWHERE_SECONDS)
             if self._position < 0:
                 continue
