@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from tests.sim.replica import Replica
-from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
-
-
-class Assigned(Protocol):
-    """The metadata of a partition: the replicas that vote, and those assigned now."""
-
-    value: PartitionMetadata
-    replicas: tuple[str, ...]
-
-
-class Damageable(Protocol):
-    """A partition as a fault sees it."""
-
-    partition: int
-
-    @property
-    def metadata(self) -> Assigned:
-        """The partition's metadata."""
-
-    def known_assignments(self) -> list[set[str]]:
-        """Return the assigned replicas by which a server may still begin a session."""
-
-
-class Breakable(Protocol):
-    """A storage whose disk can be damaged."""
-
-    name: str
-    replicas: tuple[Replica, ...]
-
-    def wipe(self) -> None:
-        """Lose the disk."""
-
-    def take_snapshot(self) -> None:
-        """Take a snapshot of the disk."""
-
-    def restore_snapshot(self) -> None:
-        """Restore the snapshot of the disk."""
-
-    def rot(self) -> None:
-        """Flip a bit of a file."""
+from tests.sim.nodes_partition import NodesPartition
+from tests.sim.observed_storage import SimStorage
+from waltz.metadata.core.formats import UNRESOLVED
 
 
 class Damage:
     """Counts damaged disks: each partition must keep a quorum of intact replicas."""
 
-    def __init__(self, storages: Mapping[str, Breakable], partitions: Sequence[Damageable]) -> None:
+    def __init__(
+        self, storages: Mapping[str, SimStorage], partitions: Sequence[NodesPartition]
+    ) -> None:
         self._storages = storages
         self._partitions = partitions
         self._forgetful: set[str] = set()
@@ -67,7 +30,7 @@ class Damage:
             for partition in self._partitions
         )
 
-    def intact(self, partition: Damageable, assigned: set[str], *, also: str = "") -> bool:
+    def intact(self, partition: NodesPartition, assigned: set[str], *, also: str = "") -> bool:
         """Whether enough intact replicas would stay if ``assigned`` were a partition's replicas.
 
         A quorum is needed of the replicas assigned now, of those that the metadata names, and of
@@ -89,18 +52,18 @@ class Damage:
         """Count replicas as intact again that took part in a later session."""
         self._forgetful = {n for n in self._forgetful if not all(self._trusted(n))}
 
-    def empty(self, storage: Breakable) -> None:
+    def empty(self, storage: SimStorage) -> None:
         """Empty a disk; only while its node is down."""
         storage.wipe()
         self._rotten.discard(storage.name)
         self._forgetful.add(storage.name)
 
-    def remember(self, storage: Breakable, sessions: list[int]) -> None:
+    def remember(self, storage: SimStorage, sessions: list[int]) -> None:
         """Take a snapshot of a disk whose replicas are of ``sessions``; only while down."""
         storage.take_snapshot()
         self._snapshots[storage.name] = sessions
 
-    def is_older(self, storage: Breakable) -> bool:
+    def is_older(self, storage: SimStorage) -> bool:
         """Whether the snapshot was taken before its replicas joined their last sessions.
 
         Only then do the metadata show that the restored disk lacks records.
@@ -116,12 +79,12 @@ class Damage:
                 return False
         return True
 
-    def set_back(self, storage: Breakable) -> None:
+    def set_back(self, storage: SimStorage) -> None:
         """Restore the snapshot of a disk; only while its node is down."""
         storage.restore_snapshot()
         self._forgetful.add(storage.name)
 
-    def rot(self, storage: Breakable) -> None:
+    def rot(self, storage: SimStorage) -> None:
         """Flip a bit of a disk."""
         storage.rot()
         self._rotten.add(storage.name)
