@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 from typing_extensions import override
@@ -81,6 +82,8 @@ class NodesRun(SimCluster):
 def run_nodes_seed(seed: int, *, rot: bool = False) -> Result:
     """Run one seed, in a process's main thread; a violation is part of the result."""
     result = NodesRun(seed, rot=rot).result()
+    # The cluster is garbage in cycles. The callers run many seeds, and collect garbage rarely.
+    gc.collect()
     if rot:
         broken = result.guarantee
         held = "all guarantees held" if broken is None else f"guarantee violated: {broken.value}"

@@ -197,7 +197,7 @@ def main() -> None:
 
 
 def _collect_garbage_rarely() -> None:
-    """Spend less of a worker's time on collections of garbage; one run makes little garbage."""
+    """Spend less of a worker's time on collections of garbage: there is one after each run."""
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
 
