@@ -214,6 +214,9 @@ SESSION_BUGS = (
         "self._queue.drop_stale(generation)\n",
         "",
         "An append is committed although its client was answered that it is not in the log.",
+        nodes(
+            "unit/server/test_server_append_batches.py::test_new_generation_fails_waiting_batches_and_leaves_sent_ones_open"
+        ),
     ),
     Planted(
         "an unconfirmed mark answers mounts",
