@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from zlib import crc32
+
+from waltz.protocol.checksums import crc32
 
 NO_TRANSACTION = -1
 """The high-water mark (last committed transaction id) of an empty log; ids begin at 0."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from zlib import crc32
 
 from waltz.admin.core.replicas import PartitionView, ReplicaObservation, unhealthy_reason
+from waltz.protocol.checksums import crc32
 from waltz.protocol.records import RecordBatch
 
 SLICE_IDS = 10_000

@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from waltz.protocol.checksums import crc32
 
 Crcs = np.ndarray[Any, np.dtype[np.uint32]]
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from waltz.protocol.checksums import crc32
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
 from waltz.spark.core.checksums import Crcs, concatenated, match, shifted

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 from pyspark.sql.types import (
     ArrayType,
@@ -22,6 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from waltz.protocol.checksums import crc32
 from waltz.protocol.locks import Lock
 from waltz.spark.core.option_values import OptionError
 

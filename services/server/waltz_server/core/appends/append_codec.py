@@ -8,10 +8,10 @@ storages and into the cache.
 from __future__ import annotations
 
 import struct
-from zlib import crc32
 
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol.batches import MAX_BATCH_APPENDS, check_locks
+from waltz.protocol.checksums import crc32
 from waltz.protocol.client_numbers import APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.records import wrapped
 from waltz_server.core.appends.append import Append

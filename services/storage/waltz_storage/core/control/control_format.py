@@ -17,9 +17,9 @@ from __future__ import annotations
 import struct
 import uuid
 from dataclasses import dataclass, replace
-from zlib import crc32
 
 from waltz.protocol.admin import Switch
+from waltz.protocol.checksums import crc32
 
 CONTROL_FILE = "waltz-storage.ctl"
 HEADER_BYTES = 128

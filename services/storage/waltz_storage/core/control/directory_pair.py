@@ -22,8 +22,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import DirectoryRefused

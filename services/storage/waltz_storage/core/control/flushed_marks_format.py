@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz_storage.core.log.flushed_end import FlushedEnd
 
 FLUSHED_FILE = "waltz-storage.flushed"

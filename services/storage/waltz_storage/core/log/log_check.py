@@ -10,8 +10,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.opening_errors import NOT_DAMAGE

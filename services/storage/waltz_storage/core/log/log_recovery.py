@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import sub
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz_storage.core.log.segment_format import (
     CHECKPOINT_INTERVAL,
     CHECKSUM,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz.protocol.records import (
     NO_TRANSACTION,
     WIRE_OVERHEAD_BYTES,

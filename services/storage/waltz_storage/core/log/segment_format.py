@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import byteorder
 from typing import Protocol
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz.protocol.records import WIRE_HEAD, RecordHeader, ReqId
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
 

@@ -20,8 +20,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz_storage.core.wal.operations import Address, Operation, WriteData
 from waltz_storage.core.wal.ring import TransactionId
 

@@ -6,7 +6,6 @@ the form in which it is commonly published; `check` in the tests compares their 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -27,7 +26,7 @@ class Checksum:
         return self.compute(data).to_bytes(self.size, "little")
 
 
-DEFAULT = Checksum("CRC-32", 4, zlib.crc32)
+DEFAULT = Checksum("CRC-32", 4, crc32_variants.iso_hdlc)
 ALGORITHMS: Mapping[str, Checksum] = {
     each.name: each
     for each in (

@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 import uuid
 from dataclasses import dataclass, replace
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz_storage.core.wal.checksums import ALGORITHMS, Checksum
 from waltz_storage.core.wal.ring import BLOCK_BYTES, Ring, TransactionId
 
