@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from waltz.runtime.metrics import PARTITION, Declared, Family, Kind
+from waltz.runtime.metrics import PARTITION, Family, Kind, MetricDeclarations
 from waltz_operator.shell.metrics import HELP as OPERATOR
 from waltz_server.shell.metrics import METRICS as SERVER
 from waltz_storage.shell.metrics import METRICS as STORAGE
@@ -30,9 +30,9 @@ _HEAD = ("| Prometheus | Kind | JSON | Meaning |", "|---|---|---|---|")
 def metrics_page(made: str) -> str:
     """Return the page; ``made`` is the remark that the page is generated."""
     lines = ["# Metrics", "", made, "", _ABOUT, ""]
-    for title, declared in (("Server", SERVER), ("Storage", STORAGE)):
-        lines += [f"## {title}", "", *_process(declared), ""]
-        lines += [f"### Each partition of a {title.lower()}", "", *_partition(declared), ""]
+    for title, declarations in (("Server", SERVER), ("Storage", STORAGE)):
+        lines += [f"## {title}", "", *_process(declarations), ""]
+        lines += [f"### Each partition of a {title.lower()}", "", *_partition(declarations), ""]
     lines += ["## Operator", "", *_operator()]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -46,27 +46,27 @@ def _operator() -> Iterator[str]:
         yield f"| `{name}` | {kind} | {meaning} |"
 
 
-def _process(declared: Declared[Any, Any]) -> Iterator[str]:
-    yield f"In JSON each name follows `{declared.group}.`"
+def _process(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
+    yield f"In JSON each name follows `{declarations.group}.`"
     yield ""
     yield from _HEAD
-    labels = ", ".join(f"`{label}`" for label in declared.info_labels)
-    sources = ", ".join(f"`{source.name}`" for source in declared.info_labels.values())
+    labels = ", ".join(f"`{label}`" for label in declarations.info_labels)
+    sources = ", ".join(f"`{source.name}`" for source in declarations.info_labels.values())
     meaning = f"always 1; the labels identify the process: {labels}"
-    yield f"| `{declared.info}` | gauge | {sources} | {meaning} |"
-    yield from _rows(declared.process)
-    for source, meaning in declared.json_only.items():
+    yield f"| `{declarations.info}` | gauge | {sources} | {meaning} |"
+    yield from _rows(declarations.process)
+    for source, meaning in declarations.json_only.items():
         yield f"| – | | `{source.name}` | {meaning} |"
 
 
-def _partition(declared: Declared[Any, Any]) -> Iterator[str]:
+def _partition(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
     yield (
-        f"In JSON each name follows `{declared.group}.partition-<n>.`; Prometheus has the label "
-        f"`{PARTITION}`."
+        f"In JSON each name follows `{declarations.group}.partition-<n>.`; Prometheus has the "
+        f"label `{PARTITION}`."
     )
     yield ""
     yield from _HEAD
-    yield from _rows(declared.partition)
+    yield from _rows(declarations.partition)
 
 
 def _rows(families: Iterable[Family[Any]]) -> Iterator[str]:

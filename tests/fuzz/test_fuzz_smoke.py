@@ -19,7 +19,7 @@ from tests.fuzz.runner import Campaign
 from tests.fuzz.target import Target, hold
 from waltz.runtime.configuration import ConfigError, read
 from waltz.runtime.http import serve_http
-from waltz.runtime.metrics import Declared, ProcessMetrics
+from waltz.runtime.metrics import MetricDeclarations, ProcessMetrics
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import EntryCorrupted, decode_entry, fresh_entry
 from waltz_storage.core.errors import PartitionDamaged
@@ -138,7 +138,7 @@ def test_control_entry_with_last_sequence_is_refused() -> None:
 
 
 async def test_each_bad_http_request_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    declared: Declared[None, None] = Declared("g", "g_info", {}, (), (), {})
+    declared: MetricDeclarations[None, None] = MetricDeclarations("g", "g_info", {}, (), (), {})
     metrics = ProcessMetrics(declared, None, lambda: 0.0)
     async with serve_http("test", "127.0.0.1", 0, metrics, lambda: (True, {})) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

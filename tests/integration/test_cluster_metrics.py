@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import waltz
 from waltz.local import LocalCluster
-from waltz.runtime.metrics import Declared
+from waltz.runtime.metrics import MetricDeclarations
 from waltz_server.shell.metrics import METRICS as SERVER
 from waltz_storage.shell.metrics import METRICS as STORAGE
 
@@ -37,7 +37,7 @@ def samples(port: int) -> dict[str, dict[str, float]]:
     return result
 
 
-def http_port(cluster: LocalCluster, declared: Declared[Any, Any]) -> int:
+def http_port(cluster: LocalCluster, declared: MetricDeclarations[Any, Any]) -> int:
     plan = cluster.plan
     process = plan.servers[0] if declared is SERVER else plan.storages[0]
     return process.http
@@ -48,7 +48,7 @@ both = pytest.mark.parametrize("declared", [SERVER, STORAGE], ids=["server", "st
 
 @both
 def test_metrics_without_a_named_form_are_json(
-    cluster: LocalCluster, declared: Declared[Any, Any]
+    cluster: LocalCluster, declared: MetricDeclarations[Any, Any]
 ) -> None:
     content_type, text = fetch(http_port(cluster, declared), "")
     assert content_type.startswith("application/json")
@@ -60,7 +60,7 @@ def test_metrics_without_a_named_form_are_json(
 
 @both
 def test_json_has_exactly_the_declared_metrics(
-    cluster: LocalCluster, declared: Declared[Any, Any]
+    cluster: LocalCluster, declared: MetricDeclarations[Any, Any]
 ) -> None:
     kinds: dict[str, Any] = json.loads(fetch(http_port(cluster, declared), "")[1])
     full = [name for kind in kinds.values() if isinstance(kind, dict) for name in kind]
@@ -76,7 +76,7 @@ def test_json_has_exactly_the_declared_metrics(
 
 @both
 def test_text_form_has_every_declared_metric(
-    cluster: LocalCluster, declared: Declared[Any, Any]
+    cluster: LocalCluster, declared: MetricDeclarations[Any, Any]
 ) -> None:
     text = fetch(http_port(cluster, declared), "text/plain")[1]
     shown = {family.name: family for family in parse(text)}

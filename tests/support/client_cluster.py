@@ -19,7 +19,7 @@ from waltz.protocol.batches import MAX_BATCH_APPENDS
 from waltz.protocol.client_numbers import APPEND_BATCH_SINCE
 from waltz.protocol.client_server import RecordsResponse, TransactionDataResponse
 from waltz.protocol.records import EMPTY_BATCH
-from waltz.testing import FrameFault, FrameRule, InProcessClient, InProcessCluster, Replaced
+from waltz.testing import FrameFault, FrameReplacement, FrameRule, InProcessClient, InProcessCluster
 from waltz.testing.nodes import ROOT
 
 
@@ -156,17 +156,17 @@ def spoil_data(count: int) -> FrameRule:
     """Return a rule that gives the next ``count`` answers with data a wrong checksum."""
     left = count
 
-    def rule(message: Any) -> Replaced | None:
+    def rule(message: Any) -> FrameReplacement | None:
         nonlocal left
         match message:
             case TransactionDataResponse(error=None) if left:
                 left -= 1
-                return Replaced(replace(message, checksum=message.checksum ^ 1))
+                return FrameReplacement(replace(message, checksum=message.checksum ^ 1))
             case RecordsResponse(records=records) if left and records.count:
                 left -= 1
                 first, *rest = records
                 spoiled = replace(first, checksum=first.checksum ^ 1)
-                return Replaced(replace(message, records=RecordBatch.of([spoiled, *rest])))
+                return FrameReplacement(replace(message, records=RecordBatch.of([spoiled, *rest])))
         return None
 
     return rule
@@ -176,17 +176,19 @@ def refuse_data(count: int) -> FrameRule:
     """Return a rule that replaces the next ``count`` answers with data by errors."""
     left = count
 
-    def rule(message: Any) -> Replaced | None:
+    def rule(message: Any) -> FrameReplacement | None:
         nonlocal left
         if not left:
             return None
         match message:
             case TransactionDataResponse():
                 left -= 1
-                return Replaced(replace(message, data=None, error="refused by the test"))
+                return FrameReplacement(replace(message, data=None, error="refused by the test"))
             case RecordsResponse():
                 left -= 1
-                return Replaced(replace(message, records=EMPTY_BATCH, error="refused by the test"))
+                return FrameReplacement(
+                    replace(message, records=EMPTY_BATCH, error="refused by the test")
+                )
         return None
 
     return rule

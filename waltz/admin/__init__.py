@@ -22,7 +22,7 @@ from waltz.admin.core.offline_fill import OfflineFill
 from waltz.admin.core.registration import Deregistration, Registration
 from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import HeldPartition, ObservationScope, ReplicaObservation
-from waltz.admin.core.rescue import Rebuilt, ReplicaReport, Verdict
+from waltz.admin.core.rescue import RebuildDecision, ReplicaReport, Verdict
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.core.steps import Done, Next, Order, Refuse, Step, Wait
 from waltz.admin.core.switching import Switching
@@ -88,7 +88,7 @@ __all__ = [
     "OrderRefused",
     "PartitionRescue",
     "PortProblems",
-    "Rebuilt",
+    "RebuildDecision",
     "Refuse",
     "Registration",
     "ReplicaObservation",

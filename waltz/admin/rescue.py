@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from waltz.admin.core.replicas import StorageReplicas
-from waltz.admin.core.rescue import Rebuilt, ReplicaReport, Verdict, rebuild, records_to_compare
+from waltz.admin.core.rescue import (
+    RebuildDecision,
+    ReplicaReport,
+    Verdict,
+    rebuild,
+    records_to_compare,
+)
 from waltz.admin.inspection import read_partition, read_partitions
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
@@ -43,7 +49,7 @@ class PartitionRescue:
 
     partition: int
     reports: tuple[ReplicaReport, ...]
-    decision: Rebuilt
+    decision: RebuildDecision
 
 
 async def back_up(cluster: Cluster) -> ClusterBackup:

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from waltz.cli.rows import Rows, Shown
+from waltz.cli.rows import Rendering, Rows
 
 _WIDE = 240
 """The width of tables that are not written to a terminal, in characters."""
@@ -34,17 +34,17 @@ Output = Annotated[
 ]
 
 
-def show(output: Format, shown: Shown) -> None:
+def show(output: Format, rendering: Rendering) -> None:
     """Print a result as JSON, YAML or tables."""
     match output:
         case Format.JSON:
-            print(json.dumps(shown.value, indent=2))  # noqa: T201
+            print(json.dumps(rendering.value, indent=2))  # noqa: T201
         case Format.YAML:
-            print(as_yaml(shown.value), end="")  # noqa: T201
+            print(as_yaml(rendering.value), end="")  # noqa: T201
         case Format.TABLE:
             # The output of a pipe must not be wrapped.
             console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
-            console.print(tables(shown))
+            console.print(tables(rendering))
 
 
 def show_line(output: Format, value: Mapping[str, Any], line: str) -> None:
@@ -63,9 +63,9 @@ def as_yaml(value: object) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
 
 
-def tables(shown: Shown) -> Group:
+def tables(rendering: Rendering) -> Group:
     """Return the tables of a result, ready to print."""
-    return Group(*(_table(rows) for rows in shown.tables))
+    return Group(*(_table(rows) for rows in rendering.tables))
 
 
 def say(message: str) -> None:

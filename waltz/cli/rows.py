@@ -35,7 +35,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Rendering:
     """One result: as a value for scripts, and as tables for people."""
 
     value: Any
@@ -87,14 +87,14 @@ def nested(
     return _Column(title, show, in_table=show is not None, row=row, table=table)
 
 
-def record(title: str, result: Any) -> Shown:
+def record(title: str, result: Any) -> Rendering:
     """Render one result: a table of its names and values, then the tables of its nested rows."""
-    return Shown(as_value(result), (*_names_and_values(title, result), *nested_tables(result)))
+    return Rendering(as_value(result), (*_names_and_values(title, result), *nested_tables(result)))
 
 
-def listing(title: str, row: type, items: Sequence[Any]) -> Shown:
+def listing(title: str, row: type, items: Sequence[Any]) -> Rendering:
     """Render results of the class ``row``: one table, then the tables of their nested rows."""
-    return Shown([as_value(item) for item in items], tuple(_tables(title, row, items)))
+    return Rendering([as_value(item) for item in items], tuple(_tables(title, row, items)))
 
 
 def nested_tables(result: Any) -> tuple[Rows, ...]:

@@ -31,7 +31,7 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.paths import BadRoot
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.metadata.lifecycle import ClusterExists, NotThatCluster
+from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
 from waltz.protocol import UnsupportedByPeer
@@ -59,7 +59,7 @@ _EXPECTED = (
     Failed,
     MalformedMetadata,
     NoCluster,
-    NotThatCluster,
+    ClusterMismatch,
     NoFreePorts,
     NotRunning,
     ControlFailed,

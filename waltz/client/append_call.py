@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from waltz.client.core.append_values import Outcome, Settled
+from waltz.client.core.append_values import AppendResult, Outcome
 from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 
 
@@ -53,12 +53,12 @@ class AppendCall:
     @property
     def without_outcome(self) -> list[AppendToken]:
         """The tokens of the appends without an outcome."""
-        return [token for token in self._tokens if token.settled is None]
+        return [token for token in self._tokens if token.result is None]
 
     @property
-    def outcomes(self) -> list[Settled]:
+    def outcomes(self) -> list[AppendResult]:
         """The known outcomes of the present attempt, in the order of its appends."""
-        return [token.settled for token in self._tokens if token.settled is not None]
+        return [token.result for token in self._tokens if token.result is not None]
 
     def count_outcome(self) -> None:
         """Count one more outcome. After the last one, `ended` returns."""
@@ -70,30 +70,30 @@ class AppendCall:
 class AppendToken:
     """One append of a call. `PartitionAppends` uses it as the token that identifies the append."""
 
-    __slots__ = ("_call", "settled")
+    __slots__ = ("_call", "result")
 
     def __init__(self, call: AppendCall) -> None:
         self._call = call
-        self.settled: Settled | None = None
+        self.result: AppendResult | None = None
 
-    def settle(self, settled: Settled) -> None:
+    def settle(self, result: AppendResult) -> None:
         """Record the outcome. Ignore a second one, because the caller may have used the first."""
-        if self.settled is None:
-            self.settled = settled
+        if self.result is None:
+            self.result = result
             self._call.count_outcome()
 
 
-def batch_outcome(settled: Settled) -> BatchOutcome | None:
+def batch_outcome(result: AppendResult) -> BatchOutcome | None:
     """Return the outcome of an append of a batch as a public value.
 
     Return None for an outcome that makes the whole call raise an error: the append is in doubt, was
     not sent, or was refused because the log ends before the client's mark.
     """
-    match settled.outcome:
+    match result.outcome:
         case Outcome.COMMITTED:
-            return Appended(settled.number)
+            return Appended(result.number)
         case Outcome.LOCK_FAILED:
-            return Refused(settled.number)
+            return Refused(result.number)
         case Outcome.ABSENT:
             return Absent()
         case _:

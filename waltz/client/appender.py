@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from waltz.client.append_call import AppendCall, AppendToken, batch_outcome
-from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.codec import FeedRun, parse
@@ -118,10 +118,10 @@ class Appender:
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append(call, append))
-        settled = call.outcomes[0] if call.outcomes else None
-        if settled is None or settled.outcome is not Outcome.COMMITTED:
-            raise self._error(call, settled)
-        return settled.number
+        result = call.outcomes[0] if call.outcomes else None
+        if result is None or result.outcome is not Outcome.COMMITTED:
+            raise self._error(call, result)
+        return result.number
 
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
@@ -132,15 +132,15 @@ class Appender:
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append_batch(call, appends))
-        settled = call.outcomes
-        if not settled:
+        results = call.outcomes
+        if not results:
             # The timeout passed before the batch was passed to `PartitionAppends`.
             raise self._error(call, None)
-        assert len(settled) == len(appends), "withdraw returns an outcome of each append"
-        outcomes = tuple(batch_outcome(each) for each in settled)
+        assert len(results) == len(appends), "withdraw returns an outcome of each append"
+        outcomes = tuple(batch_outcome(each) for each in results)
         known = [outcome for outcome in outcomes if outcome is not None]
         if len(known) < len(appends):
-            raise self._error(call, settled[outcomes.index(None)], outcomes)
+            raise self._error(call, results[outcomes.index(None)], outcomes)
         return known
 
     def give_up(self, req_id: ReqId) -> None:
@@ -302,31 +302,31 @@ class Appender:
     def _error(
         self,
         call: AppendCall,
-        settled: Settled | None,
+        result: AppendResult | None,
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
         """Return the error for the caller of ``call``, which did not succeed.
 
-        ``settled`` is the outcome that causes the error, None if no append has an outcome.
+        ``result`` is the outcome that causes the error, None if no append has an outcome.
         ``outcomes`` are those of a batch.
         """
         partition = call.partition
-        if settled is not None:
-            match settled.outcome:
+        if result is not None:
+            match result.outcome:
                 case Outcome.LOCK_FAILED:
-                    return LockFailed(partition, settled.number)
+                    return LockFailed(partition, result.number)
                 case Outcome.AHEAD:
-                    return ClientAhead(partition, self.mark(partition), settled.number)
+                    return ClientAhead(partition, self.mark(partition), result.number)
                 case Outcome.UNSUPPORTED:
                     feature = "batches of appends" if outcomes else "such locks"
-                    return ServerTooOld(partition, settled.number, feature)
+                    return ServerTooOld(partition, result.number, feature)
                 case Outcome.UNCERTAIN:
-                    assert settled.req_id is not None
-                    return AppendUncertain(partition, settled.req_id, self._why(call), outcomes)
+                    assert result.req_id is not None
+                    return AppendUncertain(partition, result.req_id, self._why(call), outcomes)
         if self._ended is not None:
             return self._ended()
         # The timeout passed before the append was sent, or before it was sent again.
-        absent = call.attempts > 1 or (settled is not None and settled.outcome is Outcome.ABSENT)
+        absent = call.attempts > 1 or (result is not None and result.outcome is Outcome.ABSENT)
         sent = "the append is not in the log" if absent else "nothing was sent"
         return ClusterUnreachable(
             f"partition {partition}: no server accepted the append within {call.seconds:g} s; "
@@ -376,9 +376,9 @@ class Appender:
         self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
 
 
-def _settle(results: Iterable[Settled]) -> None:
-    for settled in results:
-        cast(AppendToken, settled.token).settle(settled)
+def _settle(results: Iterable[AppendResult]) -> None:
+    for result in results:
+        cast(AppendToken, result.token).settle(result)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

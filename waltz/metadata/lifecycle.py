@@ -21,7 +21,7 @@ class ClusterExists(Exception):
     """A cluster cannot be created: its root exists already. Nothing was changed."""
 
 
-class NotThatCluster(Exception):
+class ClusterMismatch(Exception):
     """A cluster cannot be deleted: another one, or none, is at the root. Nothing was changed."""
 
 
@@ -82,12 +82,12 @@ async def delete_cluster(
     ``name`` must be the name of the cluster, so that a mistyped root does not delete another
     cluster. An interrupted creation leaves a root without data and children: it is deleted with any
     name. With ``force``, the root is deleted whatever its data and name are. With ``dry_run``, the
-    checks are made, and nothing is deleted. Raises NotThatCluster.
+    checks are made, and nothing is deleted. Raises ClusterMismatch.
     """
     paths = Paths(root)
     node = await store.get(root)
     if node is None:
-        raise NotThatCluster(f"There is no cluster at {root} in ZooKeeper; nothing was deleted.")
+        raise ClusterMismatch(f"There is no cluster at {root} in ZooKeeper; nothing was deleted.")
     if not force:
         await _check_name(store, root, node.data, name)
     if not dry_run:
@@ -95,22 +95,22 @@ async def delete_cluster(
 
 
 async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:
-    """Raise NotThatCluster unless ``data``, the root's data, is that of the cluster ``name``."""
+    """Raise ClusterMismatch unless ``data``, the root's data, is that of the cluster ``name``."""
     if data is not None:
         try:
             found = ClusterParams.decode(data).name
         except MalformedMetadata as problem:
-            raise NotThatCluster(
+            raise ClusterMismatch(
                 f"What is at {root} in ZooKeeper is not a Waltz cluster ({problem.reason}); "
                 "nothing was deleted."
             ) from problem
         if found != name:
-            raise NotThatCluster(
+            raise ClusterMismatch(
                 f"The cluster at {root} in ZooKeeper is called {found!r}, not {name!r}; "
                 "nothing was deleted."
             )
     elif (await store.children(root)).names:
-        raise NotThatCluster(
+        raise ClusterMismatch(
             f"What is at {root} in ZooKeeper is not a Waltz cluster; nothing was deleted."
         )
 

@@ -245,7 +245,7 @@ class UncheckedBatch(Batch):
         return RecordBatch(n, reader.take(len(reader.body) - reader.position))
 
 
-class Stored:
+class DiskBatch:
     """An int count, then that many records in their form on disk, as the last field of a message.
 
     Reading does not check the records.
@@ -324,5 +324,5 @@ REQ_ID = RequestId()
 HEADER = Header()
 BATCH = Batch()
 UNCHECKED_BATCH = UncheckedBatch()
-STORED = Stored()
+DISK_BATCH = DiskBatch()
 HEADERS = Headers()

@@ -18,11 +18,11 @@ from waltz.protocol.failures import FAILURE, RpcFailure
 from waltz.protocol.fields import (
     BATCH,
     BOOLEAN,
+    DISK_BATCH,
     HEADER,
     HEADERS,
     INT,
     LONG,
-    STORED,
     UUID,
     Optional,
     SingleRecord,
@@ -299,7 +299,9 @@ _TABLE = MessageTable(
         Layout(BoundedRecordListRequest, 19, (*_RANGE, _MAX_BYTES), since=BOUNDED_LISTS_SINCE),
         Layout(CommittedRecordListRequest, 20, _COMMITTED_RANGE, since=COMMITTED_LISTS_SINCE),
         Layout(StoredRecordListRequest, 21, _COMMITTED_RANGE, since=STORED_LISTS_SINCE),
-        Layout(StoredRecordListResponse, 22, (Field("records", STORED),), since=STORED_LISTS_SINCE),
+        Layout(
+            StoredRecordListResponse, 22, (Field("records", DISK_BATCH),), since=STORED_LISTS_SINCE
+        ),
         Layout(
             TruncateBelowMarkRequest,
             23,

@@ -76,7 +76,7 @@ class Family(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Declared(Generic[P, Q]):
+class MetricDeclarations(Generic[P, Q]):
     """All metrics of one kind of process, and of the partitions of such a process.
 
     The metrics in ``process`` are read from a ``P``, those in ``partition`` from one ``Q`` for each
@@ -158,20 +158,20 @@ class ProcessMetrics(Collector, Generic[P, Q]):
 
     def __init__(
         self,
-        declared: Declared[P, Q],
+        declarations: MetricDeclarations[P, Q],
         process: P,
         clock: Clock,
         partitions: Callable[[], Mapping[int, Q]] | None = None,
     ) -> None:
-        self._declared = declared
+        self._declarations = declarations
         self._process = process
         self._json = JsonMetrics(clock)
         self._read_partitions = partitions
         self._partitions: dict[int, Q] = {}
-        for source in (*declared.info_labels.values(), *declared.json_only):
-            self._add(declared.group, source, process)
-        for source in _sources(declared.process):
-            self._add(declared.group, source, process)
+        for source in (*declarations.info_labels.values(), *declarations.json_only):
+            self._add(declarations.group, source, process)
+        for source in _sources(declarations.process):
+            self._add(declarations.group, source, process)
 
     @property
     def json(self) -> JsonMetrics:
@@ -182,7 +182,7 @@ class ProcessMetrics(Collector, Generic[P, Q]):
     def add_partition(self, number: int, partition: Q) -> None:
         """Add the metrics of a partition."""
         self._partitions[number] = partition
-        for source in _sources(self._declared.partition):
+        for source in _sources(self._declarations.partition):
             self._add(self._group(number), source, partition)
 
     def remove_partition(self, number: int) -> None:
@@ -193,15 +193,15 @@ class ProcessMetrics(Collector, Generic[P, Q]):
     def collect(self) -> list[Metric]:
         """Return all metrics with their present values, for Prometheus."""
         self._update()
-        labels = self._declared.info_labels
+        labels = self._declarations.info_labels
         read = {name: source.read(self._process) for name, source in labels.items()}
-        info = GaugeMetricFamily(self._declared.info, _INFO_MEANING, labels=tuple(read))
+        info = GaugeMetricFamily(self._declarations.info, _INFO_MEANING, labels=tuple(read))
         info.add_metric(["" if each is None else str(each) for each in read.values()], 1)
         shown: list[Metric] = [info]
-        for family in self._declared.process:
+        for family in self._declarations.process:
             shown.append(metric := _metric(family, ()))
             _add_samples(metric, family, (), self._process)
-        for each in self._declared.partition:
+        for each in self._declarations.partition:
             shown.append(metric := _metric(each, (PARTITION,)))
             for number, partition in self._partitions.items():
                 _add_samples(metric, each, (str(number),), partition)
@@ -222,7 +222,7 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         self._json.add(group, source.name, source.kind, partial(source.read, subject))
 
     def _group(self, number: int) -> str:
-        return f"{self._declared.group}.partition-{number}"
+        return f"{self._declarations.group}.partition-{number}"
 
 
 def _sources(families: tuple[Family[T], ...]) -> Iterator[Source[T]]:

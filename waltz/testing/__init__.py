@@ -23,13 +23,14 @@ from waltz.testing.clock import NothingToWaitFor, VirtualTimeLoop, run
 from waltz.testing.cluster import InProcessClient, InProcessCluster
 from waltz.testing.disk import MemoryDisk
 from waltz.testing.faults import Faults
-from waltz.testing.frames import FrameFault, FrameRule, Replaced
+from waltz.testing.frames import FrameFault, FrameReplacement, FrameRule
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 __all__ = [
     "Faults",
     "FrameFault",
+    "FrameReplacement",
     "FrameRule",
     "InProcessClient",
     "InProcessCluster",
@@ -38,7 +39,6 @@ __all__ = [
     "MemoryStore",
     "MemoryZooKeeper",
     "NothingToWaitFor",
-    "Replaced",
     "SyncCluster",
     "VirtualTimeLoop",
     "run",

@@ -33,13 +33,13 @@ class FrameFault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class FrameReplacement:
     """The frame arrives with ``message`` in place of its own message."""
 
     message: Any
 
 
-FrameRule = Callable[[Any], FrameFault | Replaced | None]
+FrameRule = Callable[[Any], FrameFault | FrameReplacement | None]
 """Decides about the frame of a message; None: the frame arrives unchanged.
 
 It is called on the event loop of the sending host. It does not see Hellos and keep-alives.
@@ -113,7 +113,7 @@ class FrameRules:
             match decision:
                 case None:
                     arriving.append(frame.raw)
-                case Replaced(message):
+                case FrameReplacement(message):
                     arriving.append(frame.with_message(message))
                 case FrameFault.HOLD:
                     with self._lock:

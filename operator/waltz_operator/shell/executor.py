@@ -20,7 +20,7 @@ from typing import Any
 from waltz.metadata import ChangeRefused, StoreError, create_cluster, delete_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
-from waltz.metadata.lifecycle import ClusterExists, NotThatCluster
+from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
@@ -56,7 +56,7 @@ _TRANSIENT = (
     KubeError,
     MalformedMetadata,
     NoCluster,
-    NotThatCluster,
+    ClusterMismatch,
     ChangeRefused,
     RemoteFailure,
     StoreError,
@@ -118,7 +118,7 @@ class Executor:
             case DeleteMetadata(name, key, complete):
                 # Another operator may have created the cluster again since the observation.
                 if await _key_and_completeness(cluster) != (key, complete):
-                    raise NotThatCluster(
+                    raise ClusterMismatch(
                         f"The cluster at {root} in ZooKeeper has changed since it was observed; "
                         "nothing was deleted."
                     )

@@ -15,7 +15,7 @@ from tests.support.replica_histories import Disk, World
 from waltz.admin.core.replicas import HeldPartition
 from waltz.admin.core.rescue import (
     SESSION_ROOM,
-    Rebuilt,
+    RebuildDecision,
     ReplicaReport,
     Verdict,
     rebuild,
@@ -49,7 +49,7 @@ def _history(random: Random) -> World:
     return world
 
 
-def _rescue(world: World, absent: frozenset[str]) -> Rebuilt:
+def _rescue(world: World, absent: frozenset[str]) -> RebuildDecision:
     reports = [_report(n, d, answers=n not in absent) for n, d in world.disks.items()]
     checksums = {(n, i): world.disks[n].log[i] for n, i in records_to_compare(reports)}
     found = rebuild(reports, NEW_PARTITION, checksums)
@@ -103,7 +103,9 @@ def _held(session: int, low: int, last: int, local: int | None = None) -> HeldPa
     return HeldPartition(0, session, low, local, last, 0, readable=True, writable=True)
 
 
-def _decided(*held: HeldPartition | None, present: PartitionMetadata | None = None) -> Rebuilt:
+def _decided(
+    *held: HeldPartition | None, present: PartitionMetadata | None = None
+) -> RebuildDecision:
     reports = [
         ReplicaReport(name, each, _NO_ANSWER if each is None else None)
         for name, each in zip("abcde", held, strict=False)
@@ -111,7 +113,7 @@ def _decided(*held: HeldPartition | None, present: PartitionMetadata | None = No
     return rebuild(reports, present, dict.fromkeys(records_to_compare(reports), 0))
 
 
-def _states(found: Rebuilt) -> dict[str, tuple[int, int]]:
+def _states(found: RebuildDecision) -> dict[str, tuple[int, int]]:
     assert found.metadata is not None
     return {n: (s.session_id, s.closing_mark) for n, s in found.metadata.replicas.items()}
 
@@ -199,7 +201,7 @@ def test_metadata_of_an_older_backup_are_reported_and_not_overwritten() -> None:
 
 def test_unused_partition_stays_new() -> None:
     unused = _held(-1, -1, -1)
-    assert _decided(unused, unused, unused) == Rebuilt(
+    assert _decided(unused, unused, unused) == RebuildDecision(
         Verdict.NEW, None, "no replica holds anything"
     )
     begun = _decided(_held(4, -1, -1), unused, unused)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from waltz.client.append_call import AppendCall
-from waltz.client.core.append_values import Outcome, Settled
+from waltz.client.core.append_values import AppendResult, Outcome
 
 
 async def test_append_keeps_its_first_outcome() -> None:
     call = AppendCall(0, None)
     first, second = call.begin(2)
-    committed = Settled(first, Outcome.COMMITTED, 7)
+    committed = AppendResult(first, Outcome.COMMITTED, 7)
     first.settle(committed)
-    first.settle(Settled(first, Outcome.UNCERTAIN))
+    first.settle(AppendResult(first, Outcome.UNCERTAIN))
     assert call.without_outcome == [second]
     assert call.outcomes == [committed]
     ended = asyncio.ensure_future(call.ended())
     await asyncio.sleep(0)
     assert not ended.done(), "a repeated outcome must not count for the other append"
-    second.settle(Settled(second, Outcome.ABSENT))
+    second.settle(AppendResult(second, Outcome.ABSENT))
     await ended
     assert [each.outcome for each in call.outcomes] == [Outcome.COMMITTED, Outcome.ABSENT]

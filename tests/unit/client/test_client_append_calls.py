@@ -35,7 +35,7 @@ from waltz.protocol.client_server import (
     MountResponse,
     MountState,
 )
-from waltz.testing import FrameFault, Replaced
+from waltz.testing import FrameFault, FrameReplacement
 
 
 @on_virtual_time
@@ -331,10 +331,10 @@ async def test_append_dropped_for_its_generation_is_found_by_flush() -> None:
         client = await cluster.client()
         await client.append(0, b"a")
 
-        def on_request(message: Any) -> Replaced | None:
+        def on_request(message: Any) -> FrameReplacement | None:
             if not isinstance(message, AppendRequest) or cluster.requests_of(FlushRequest):
                 return None
-            return Replaced(replace(message, req_id=replace(message.req_id, generation=1)))
+            return FrameReplacement(replace(message, req_id=replace(message.req_id, generation=1)))
 
         cluster.on_request = on_request
         append = asyncio.ensure_future(client.append(0, b"b"))
@@ -362,9 +362,11 @@ async def test_append_dropped_without_answer_is_sent_again() -> None:
 async def test_append_waits_for_a_server_that_is_not_ready() -> None:
     async with connected() as (cluster, client):
 
-        def on_answer(message: Any) -> Replaced | None:
+        def on_answer(message: Any) -> FrameReplacement | None:
             is_mount = isinstance(message, MountResponse)
-            return Replaced(replace(message, state=MountState.NOT_READY)) if is_mount else None
+            return (
+                FrameReplacement(replace(message, state=MountState.NOT_READY)) if is_mount else None
+            )
 
         cluster.set_answer_rule(on_answer)
         append = asyncio.ensure_future(client.append(0, b"a"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
@@ -91,8 +91,8 @@ def test_batch_that_was_not_sent_is_withdrawn_as_a_whole() -> None:
     scene.appends.append_batch(["a", "b"], [APPEND, APPEND])
     scene.appends.append("c", APPEND)
     assert scene.appends.withdraw(["b"]) == [
-        Settled("a", Outcome.UNSENT),
-        Settled("b", Outcome.UNSENT),
+        AppendResult("a", Outcome.UNSENT),
+        AppendResult("b", Outcome.UNSENT),
     ]
     scene.mount()
     assert scene.sent(AppendBatchRequest) == []
@@ -140,6 +140,6 @@ def test_refused_append_ends_once_when_the_log_is_shorter_than_the_mark(scene: S
     scene.appends.attach(GENERATION + 1, 1, VERSION)
     for _ in range(AHEAD_CONFIRMATIONS):
         scene.answer_mark(2)
-    assert scene.appends.effects.take_results() == [Settled("refused", Outcome.LOCK_FAILED, 6)]
+    assert scene.appends.effects.take_results() == [AppendResult("refused", Outcome.LOCK_FAILED, 6)]
     scene.appends.close()
     assert scene.outcomes() == []

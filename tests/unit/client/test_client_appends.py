@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.support.fake_partition import FakeLog, FakePartition
-from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
@@ -49,7 +49,7 @@ class Wire:
         self.server = FakePartition(self.log, 1, self._from_server, auto=auto)
         self.upward: list[bytes] = []
         self.downward: list[bytes] = []
-        self.settled: list[Settled] = []
+        self.settled: list[AppendResult] = []
         self.connection: int | None = None
         self.now = 0.0
         self._seq = -1
@@ -138,7 +138,7 @@ def test_mounted_partition_requests_the_feed_and_commits_by_it() -> None:
     assert [type(m) for m in wire.server.handled] == [MountRequest, FeedRequest]
     wire.client.append("a", draft(b"hello", header=3))
     wire.exchange()
-    assert wire.settled == [Settled("a", Outcome.COMMITTED, 0)]
+    assert wire.settled == [AppendResult("a", Outcome.COMMITTED, 0)]
     assert wire.log.entries[0].data == b"hello"
     assert wire.log.entries[0].header == 3
     assert wire.client.mark == 0
@@ -187,7 +187,7 @@ def test_lock_failure_ends_when_its_transaction_is_fed() -> None:
     assert wire.outcomes() == {}, "LockFailure has come, transaction 0 has not"
     wire.server.pump()
     wire.down()
-    assert wire.settled[-1] == Settled("loser", Outcome.LOCK_FAILED, 0)
+    assert wire.settled[-1] == AppendResult("loser", Outcome.LOCK_FAILED, 0)
     assert wire.outcomes() == {"winner": Outcome.COMMITTED, "loser": Outcome.LOCK_FAILED}
 
 
@@ -358,11 +358,11 @@ def test_client_ahead_of_the_log_is_reported_with_the_log_mark(version: int) -> 
     wire.client.append("waiting", draft())
     wire.exchange()
     tick_through(wire, 4.0)
-    assert wire.settled == [Settled("waiting", Outcome.AHEAD, 4)]
+    assert wire.settled == [AppendResult("waiting", Outcome.AHEAD, 4)]
     assert wire.client.mark == 9
     wire.client.append("later", draft())
     wire.take()
-    assert wire.settled[-1] == Settled("later", Outcome.AHEAD, 4)
+    assert wire.settled[-1] == AppendResult("later", Outcome.AHEAD, 4)
     assert wire.log.mark == 4
 
 
@@ -407,7 +407,7 @@ def test_locks_unknown_to_the_server_are_not_sent(version: int, locks: Any) -> N
     wire.client.append("a", draft(**locks))
     wire.client.append("b", draft(write_locks=(1,)))
     wire.exchange()
-    assert wire.settled[0] == Settled("a", Outcome.UNSUPPORTED, version)
+    assert wire.settled[0] == AppendResult("a", Outcome.UNSUPPORTED, version)
     assert wire.outcomes()["b"] is Outcome.COMMITTED
 
 
@@ -438,7 +438,7 @@ def test_messages_of_other_sessions_are_ignored() -> None:
 def test_withdraw_returns_the_known_outcomes() -> None:
     wire = Wire()
     wire.client.append("unsent", draft())
-    assert wire.client.withdraw(["unsent"]) == [Settled("unsent", Outcome.UNSENT)]
+    assert wire.client.withdraw(["unsent"]) == [AppendResult("unsent", Outcome.UNSENT)]
     wire.connect()
     wire.exchange()
     assert wire.log.mark == -1
@@ -460,7 +460,7 @@ def test_append_that_is_given_up_is_in_doubt_and_still_settles_earlier_ones() ->
     wire.client.give_up(request.req_id)
     wire.client.give_up(ReqId(CLIENT, 0, 0, 99))
     wire.take()
-    assert wire.settled == [Settled("given up", Outcome.UNCERTAIN, req_id=request.req_id)]
+    assert wire.settled == [AppendResult("given up", Outcome.UNCERTAIN, req_id=request.req_id)]
     del wire.upward[0]
     wire.up()
     wire.server.resolve()
@@ -468,8 +468,8 @@ def test_append_that_is_given_up_is_in_doubt_and_still_settles_earlier_ones() ->
     wire.down()
     # The call of the second append has ended and ignores its later outcome.
     assert wire.settled[1:] == [
-        Settled("lost", Outcome.ABSENT),
-        Settled("given up", Outcome.COMMITTED, 0),
+        AppendResult("lost", Outcome.ABSENT),
+        AppendResult("given up", Outcome.COMMITTED, 0),
     ]
 
 

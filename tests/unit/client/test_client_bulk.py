@@ -32,7 +32,7 @@ from waltz.protocol.client_server import (
     RecordsRequest,
     TransactionDataRequest,
 )
-from waltz.testing import FrameFault, Replaced
+from waltz.testing import FrameFault, FrameReplacement
 
 OLD = (0, 1, 2, 3, 4)
 LOCK = Lock("account", 1)
@@ -145,16 +145,16 @@ async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
     async with connected() as (cluster, client):
         await client.append(0, b"first")
 
-        def without_the_last_append(message: Any) -> Replaced | None:
+        def without_the_last_append(message: Any) -> FrameReplacement | None:
             if not isinstance(message, AppendBatchRequest):
                 return None
-            return Replaced(replace(message, appends=message.appends[:-1]))
+            return FrameReplacement(replace(message, appends=message.appends[:-1]))
 
-        def with_its_outcome(message: Any) -> Replaced | None:
+        def with_its_outcome(message: Any) -> FrameReplacement | None:
             if not isinstance(message, AppendBatchResponse):
                 return None
             absent = BatchedOutcome(OutcomeKind.ABSENT)
-            return Replaced(replace(message, outcomes=(*message.outcomes, absent)))
+            return FrameReplacement(replace(message, outcomes=(*message.outcomes, absent)))
 
         cluster.on_request = without_the_last_append
         cluster.set_answer_rule(with_its_outcome)

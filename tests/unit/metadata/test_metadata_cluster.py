@@ -20,7 +20,7 @@ from waltz.metadata.core.formats import (
 from waltz.metadata.core.storage_maps import ChangeRefused, assign_everything
 from waltz.metadata.lifecycle import (
     ClusterExists,
-    NotThatCluster,
+    ClusterMismatch,
     create_cluster,
     delete_cluster,
 )
@@ -83,7 +83,7 @@ async def test_delete_with_another_name_is_refused(zookeeper: MemoryZooKeeper) -
         ("/nothing", "test", "no cluster at /nothing"),
     ):
         for dry_run in (False, True):
-            with pytest.raises(NotThatCluster, match=reason):
+            with pytest.raises(ClusterMismatch, match=reason):
                 await delete_cluster(store, root, name, dry_run=dry_run)
     assert zookeeper.dump() == before
     await delete_cluster(store, ROOT, "test")
@@ -97,7 +97,7 @@ async def test_delete_as_dry_run_changes_nothing(zookeeper: MemoryZooKeeper, for
     before = zookeeper.dump()
     await delete_cluster(store, ROOT, "test", force=force, dry_run=True)
     assert zookeeper.dump() == before
-    with pytest.raises(NotThatCluster, match="no cluster at /nothing"):
+    with pytest.raises(ClusterMismatch, match="no cluster at /nothing"):
         await delete_cluster(store, "/nothing", "test", force=force, dry_run=True)
 
 

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from waltz.runtime.core.json_metrics import JsonKind
 from waltz.runtime.core.timer import BUCKETS_SECONDS, Timer
 from waltz.runtime.metrics import (
-    Declared,
     Family,
     Kind,
+    MetricDeclarations,
     ProcessMetrics,
     Source,
     accepts_exposition,
@@ -65,7 +65,7 @@ _PARTITION: tuple[Family[Partition], ...] = (
         "request",
     ),
 )
-_DECLARED: Declared[Process, Partition] = Declared(
+_DECLARED: MetricDeclarations[Process, Partition] = MetricDeclarations(
     "g",
     "waltz_g_info",
     {"cluster": value("name", lambda p: p.name)},
@@ -171,7 +171,9 @@ def test_only_request_that_names_the_text_form_gets_it(accept: str, expected: bo
 
 
 @pytest.mark.parametrize("declared", [SERVER, STORAGE], ids=["server", "storage"])
-def test_declared_names_follow_the_conventions_of_prometheus(declared: Declared[Any, Any]) -> None:
+def test_declared_names_follow_the_conventions_of_prometheus(
+    declared: MetricDeclarations[Any, Any],
+) -> None:
     prefix = declared.group.replace("-", "_")
     assert declared.info == f"{prefix}_info"
     families = [*declared.process, *declared.partition]

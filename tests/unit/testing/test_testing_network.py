@@ -22,7 +22,7 @@ from waltz.net import (
 from waltz.net.network import ListeningPort
 from waltz.protocol import CLIENT_SERVER, ReqId, client_server
 from waltz.protocol.client_server import FeedRequest
-from waltz.testing import FrameFault, FrameRule, MemoryNetwork, Replaced, run
+from waltz.testing import FrameFault, FrameReplacement, FrameRule, MemoryNetwork, run
 
 NEWEST = max(CLIENT_SERVER.versions)
 FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
@@ -350,7 +350,8 @@ async def test_held_frames_arrive_when_they_are_released(world: World) -> None:
 
 async def test_replaced_message_arrives_in_place_of_the_sent_one(world: World) -> None:
     _, accepted = await send_under(
-        world, lambda m: Replaced(replace(m, client_high_water_mark=9 - m.client_high_water_mark))
+        world,
+        lambda m: FrameReplacement(replace(m, client_high_water_mark=9 - m.client_high_water_mark)),
     )
     await eventually(lambda: marks(accepted) == [9, 8, 7, 6, 5])
 

@@ -131,7 +131,7 @@ class _Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
+class RebuildDecision:
     """The decision for one partition; ``metadata`` is what to write, None for nothing."""
 
     verdict: Verdict
@@ -153,7 +153,7 @@ def rebuild(
     present: PartitionMetadata | None,
     checksums: Checksums,
     opened: int = -1,
-) -> Rebuilt:
+) -> RebuildDecision:
     """Decide the metadata of a partition.
 
     ``present`` are the metadata in ZooKeeper, if there are any. ``checksums`` are those of
@@ -166,8 +166,8 @@ def rebuild(
     top = -1 if newest is None else sessions[newest]
     if present.replicas:
         if top <= present.session_id:
-            return Rebuilt(Verdict.KEPT, None, "the metadata name the partition's replicas")
-        return Rebuilt(
+            return RebuildDecision(Verdict.KEPT, None, "the metadata name the partition's replicas")
+        return RebuildDecision(
             Verdict.STALE,
             None,
             f"the metadata end with session {present.session_id}, but storage {newest} has session "
@@ -176,19 +176,23 @@ def rebuild(
         )
     assigned = [r for r in reports if r.assigned]
     if not assigned:
-        return Rebuilt(Verdict.UNDECIDED, None, "ZooKeeper assigns the partition to no storage")
+        return RebuildDecision(
+            Verdict.UNDECIDED, None, "ZooKeeper assigns the partition to no storage"
+        )
     session_id = max(top, present.session_id) + SESSION_ROOM
     if all(_shows_nothing(report) for report in reports):
         if top <= present.session_id:
-            return Rebuilt(Verdict.NEW, None, "no replica holds anything")
+            return RebuildDecision(Verdict.NEW, None, "no replica holds anything")
         empty = PartitionMetadata(present.generation, session_id, {})
-        return Rebuilt(Verdict.NEW, empty, f"no replica holds anything; session {top} has begun")
+        return RebuildDecision(
+            Verdict.NEW, empty, f"no replica holds anything; session {top} has begun"
+        )
     found = _last_session(assigned, checksums)
     if isinstance(found, str):
-        return Rebuilt(Verdict.UNDECIDED, None, found)
+        return RebuildDecision(Verdict.UNDECIDED, None, found)
     session = found.session
     if session < opened:
-        return Rebuilt(
+        return RebuildDecision(
             Verdict.UNDECIDED,
             None,
             f"session {opened} of the backup is on no quorum of disks; storages were emptied or "
@@ -196,7 +200,7 @@ def rebuild(
         )
     for report in reports:
         if not report.assigned and sessions.get(report.storage, -1) >= session:
-            return Rebuilt(
+            return RebuildDecision(
                 Verdict.UNDECIDED,
                 None,
                 f"storage {report.storage} may have taken part in session {session}, but the "
@@ -206,7 +210,7 @@ def rebuild(
     states = {r.storage: _state(r, found, session_id) for r in assigned}
     written = PartitionMetadata(present.generation, session_id, states)
     count = f"{len(found.voters)} of {len(assigned)} replicas vote"
-    return Rebuilt(Verdict.REBUILT, written, f"session {session}: {count}")
+    return RebuildDecision(Verdict.REBUILT, written, f"session {session}: {count}")
 
 
 def _shows_nothing(report: ReplicaReport) -> bool:

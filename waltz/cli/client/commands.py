@@ -24,7 +24,7 @@ from waltz.cli.perf import rows as load_rows
 from waltz.cli.perf.load import LoadPlan, Measurements, produce, validate, write_checked
 from waltz.cli.perf.options import Clients, Interval, LoadPartitions, Transactions
 from waltz.cli.progress import progress
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rendering
 from waltz.cli.running import run
 from waltz.client.core.ranges import parse_partitions
 from waltz.protocol import NO_TRANSACTION
@@ -58,7 +58,7 @@ def validate_command(
     where, used = target(context), parsed(parse_partitions, partitions)
     plan = LoadPlan(used, clients, transactions, interval_ms=interval)
 
-    async def work() -> Shown:
+    async def work() -> Rendering:
         async with open_client(where) as reader:
             marks = await high_water_marks(reader, used, timeout)
             begun = time.perf_counter()
@@ -143,7 +143,7 @@ def consume_command(
     """
     where, used = target(context), parsed(parse_partitions, partitions)
 
-    async def work() -> Shown:
+    async def work() -> Rendering:
         async with open_client(where) as client:
             marks = dict.fromkeys(used, NO_TRANSACTION)
             if not from_start:
@@ -156,7 +156,7 @@ def consume_command(
     _show_validated(run(work(), seconds=None), output)
 
 
-def _show_validated(shown: Shown, output: Format) -> None:
-    show(output, shown)
-    if not shown.value["passed"]:
+def _show_validated(rendering: Rendering, output: Format) -> None:
+    show(output, rendering)
+    if not rendering.value["passed"]:
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rendering
 from waltz.cli.running import USUAL_SECONDS, Failed, opened, run
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -152,7 +152,7 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     """Show the contents of ZooKeeper: servers, storages, partitions and their replicas."""
     where = target(context)
 
-    async def read() -> Shown:
+    async def read() -> Rendering:
         async with opened(where) as cluster:
             params = await cluster.params()
             return cluster_rows.cluster(
@@ -240,15 +240,15 @@ def check_connectivity_command(
     """
     where = target(context)
 
-    async def ask() -> Shown:
+    async def ask() -> Rendering:
         async with opened(where) as cluster:
             members = (await cluster.membership()).servers()
         answers = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
         return cluster_rows.connectivity(members, answers)
 
-    shown = run(ask())
-    show(output, shown)
-    if not all(entry["reached"] for entry in shown.value):
+    rendering = run(ask())
+    show(output, rendering)
+    if not all(entry["reached"] for entry in rendering.value):
         raise typer.Exit(1)
 
 

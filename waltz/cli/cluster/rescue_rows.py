@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin import PartitionRescue, ReplicaReport, Verdict
-from waltz.cli.rows import Shown, blank, column, listing, nested
+from waltz.cli.rows import Rendering, blank, column, listing, nested
 from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
 
 
@@ -34,8 +34,8 @@ class RescuedPartition:
     replicas: Annotated[tuple[RescuedReplica, ...], nested(RescuedReplica, "Replicas")]
 
 
-def rescued(plans: Sequence[PartitionRescue]) -> Shown:
-    """Return the result shown for the partitions of a cluster."""
+def rescued(plans: Sequence[PartitionRescue]) -> Rendering:
+    """Return the rendering of the partitions of a cluster."""
     return listing("Metadata", RescuedPartition, [_partition(plan) for plan in plans])
 
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from waltz.admin import Check, Finding, ServerReport
 from waltz.cli.rows import (
+    Rendering,
     Rows,
-    Shown,
     as_value,
     blank,
     column,
@@ -143,21 +143,21 @@ class HighWaterMark:
     high_water_mark: Annotated[int, column("high-water mark")]
 
 
-def created(name: str, root: str, key: UUID | None, num_partitions: int) -> Shown:
-    """Return the result shown for a new cluster; ``key`` None: for a dry run."""
+def created(name: str, root: str, key: UUID | None, num_partitions: int) -> Rendering:
+    """Return the rendering of a new cluster; ``key`` None: for a dry run."""
     title = "Would be created" if key is None else "Created"
     return record(title, CreatedCluster(name, root, key, num_partitions))
 
 
-def key(cluster_key: UUID) -> Shown:
-    """Return the result shown for a cluster's key."""
+def key(cluster_key: UUID) -> Rendering:
+    """Return the rendering of a cluster's key."""
     return record("Cluster", ClusterKey(cluster_key))
 
 
 def connectivity(
     members: Mapping[int, ServerDescriptor], reports: Mapping[int, ServerReport]
-) -> Shown:
-    """Return the result shown for the connections of every server to storages.
+) -> Rendering:
+    """Return the rendering of the connections of every server to storages.
 
     A server that did not answer has one entry without a storage.
     """
@@ -179,8 +179,8 @@ def cluster(
     membership: Membership,
     maps: StorageMaps,
     partitions: Mapping[int, PartitionMetadata],
-) -> Shown:
-    """Return the result shown for a cluster."""
+) -> Rendering:
+    """Return the rendering of a cluster."""
     servers = tuple(
         KnownServer(
             server,
@@ -199,8 +199,8 @@ def cluster(
     return record("Cluster", state)
 
 
-def verified(findings: Sequence[Finding]) -> Shown:
-    """Return the result shown for checks: a matrix of partitions and checks, then the failures."""
+def verified(findings: Sequence[Finding]) -> Rendering:
+    """Return the rendering of checks: a matrix of partitions and checks, then the failures."""
     results = [CheckResult(f.partition, f.check, f.problem is None, f.problem) for f in findings]
     failed = [result for result in results if not result.passed]
     by_partition: dict[int, dict[Check, CheckResult]] = {}
@@ -215,24 +215,24 @@ def verified(findings: Sequence[Finding]) -> Shown:
         ],
     )
     tables = (matrix, *listing("Failed", CheckResult, failed).tables) if failed else (matrix,)
-    return Shown({"passed": not failed, "findings": as_value(results)}, tables)
+    return Rendering({"passed": not failed, "findings": as_value(results)}, tables)
 
 
-def marks(high_water_marks: Mapping[int, int]) -> Shown:
-    """Return the result shown for high-water marks, by partition."""
+def marks(high_water_marks: Mapping[int, int]) -> Rendering:
+    """Return the rendering of high-water marks, by partition."""
     found = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
     return listing("High-water marks", HighWaterMark, found)
 
 
-def local_processes(description: Mapping[str, Any]) -> Shown:
-    """Return the result shown for a local cluster; the value is the unchanged description."""
+def local_processes(description: Mapping[str, Any]) -> Rendering:
+    """Return the rendering of a local cluster; the value is the unchanged description."""
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
     columns = ("process", "pid", "address", "log")
     cells = [
         (name, or_dash(process["pid"]), process["address"], process["log"])
         for name, process in description["processes"].items()
     ]
-    return Shown(dict(description), (pairs("Cluster", head), Rows("Processes", columns, cells)))
+    return Rendering(dict(description), (pairs("Cluster", head), Rows("Processes", columns, cells)))
 
 
 def _partition(

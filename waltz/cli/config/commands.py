@@ -62,11 +62,11 @@ def explain_command(
     """
     with failing_clearly():
         try:
-            resolved = look_up(_model(process), file, os.environ)
+            report = look_up(_model(process), file, os.environ)
         except ConfigError as problem:
             raise Failed(str(problem)) from problem
-    show(output, explained(process.value, file, resolved))
-    if file is not None and resolved.problems:
+    show(output, explained(process.value, file, report))
+    if file is not None and report.problems:
         raise typer.Exit(1)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from waltz.cli.rows import Rows, Shown, as_value, column, listing
-from waltz.runtime.configuration import DEFAULT, Resolved, Setting
+from waltz.cli.rows import Rendering, Rows, as_value, column, listing
+from waltz.runtime.configuration import DEFAULT, Setting, SettingsReport
 from waltz.runtime.core.setting_names import variable
 
 
@@ -37,13 +37,13 @@ class ExplainedSetting:
     meaning: str
 
 
-def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown:
-    """Return the result shown for the settings of a process: all settings, problems, warnings."""
+def explained(process: str, file: Path | None, report: SettingsReport[Any]) -> Rendering:
+    """Return the rendering of the settings of a process: all settings, problems, warnings."""
     remarks = [
-        *(("problem", problem) for problem in resolved.problems),
-        *(("no effect", warning) for warning in resolved.warnings),
+        *(("problem", problem) for problem in report.problems),
+        *(("no effect", warning) for warning in report.warnings),
     ]
-    settings = [_explained(setting) for setting in resolved.settings]
+    settings = [_explained(setting) for setting in report.settings]
     tables = [*listing(f"Settings of {process}", ExplainedSetting, settings).tables]
     if remarks:
         tables.append(Rows("Remarks", ("", ""), remarks))
@@ -51,10 +51,10 @@ def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown
         "process": process,
         "file": None if file is None else str(file),
         "settings": as_value(settings),
-        "problems": list(resolved.problems),
-        "warnings": list(resolved.warnings),
+        "problems": list(report.problems),
+        "warnings": list(report.warnings),
     }
-    return Shown(value, tuple(tables))
+    return Rendering(value, tuple(tables))
 
 
 def _explained(setting: Setting) -> ExplainedSetting:

@@ -19,7 +19,7 @@ from waltz.cli.running import Failed
 from waltz.client.core.ranges import parse_ids
 from waltz_storage.inspect.control_reading import read_control
 from waltz_storage.inspect.places import segments_at
-from waltz_storage.inspect.segment_check import Stored
+from waltz_storage.inspect.segment_check import FileRecord
 from waltz_storage.inspect.segment_reading import (
     check_segment_files,
     is_sound,
@@ -152,7 +152,7 @@ def dump_command(
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions
         header = read_header(place.root, partition, place.first_id)
-        found: list[Stored] | None = None
+        found: list[FileRecord] | None = None
         if both or records:
             wanted = (
                 stored
@@ -196,7 +196,7 @@ def control_command(
     wanted = partitions_of(partition)
     with inspecting(path) as place:
         control = read_control(place.root)
-    shown = disk_rows.control(control, wanted, only_assigned=assigned)
-    show(output, shown)
-    if any(entry["problem"] for entry in shown.value["entries"]):
+    rendering = disk_rows.control(control, wanted, only_assigned=assigned)
+    show(output, rendering)
+    if any(entry["problem"] for entry in rendering.value["entries"]):
         raise typer.Exit(1)

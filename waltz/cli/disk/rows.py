@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from waltz.cli.rows import (
+    Rendering,
     Rows,
-    Shown,
     as_value,
     blank,
     column,
@@ -26,7 +26,7 @@ from waltz_storage.core.control.control_format import ControlEntry
 from waltz_storage.core.log.segment_format import FileHeader
 from waltz_storage.inspect.control_reading import ControlContent
 from waltz_storage.inspect.dry_disk import Change, ChangeKind
-from waltz_storage.inspect.segment_check import SegmentReport, Stored
+from waltz_storage.inspect.segment_check import FileRecord, SegmentReport
 from waltz_storage.inspect.start_rehearsal import StartOutcome
 
 Ids = tuple[int, int | None]
@@ -129,8 +129,8 @@ def verified(
     outcomes: Mapping[int, StartOutcome],
     ids: Ids | None,
     limit: int,
-) -> Shown:
-    """Return the result shown for checked segments, and for a start of the storage.
+) -> Rendering:
+    """Return the rendering of checked segments, and of a start of the storage.
 
     Only flaws of the transactions ``ids`` (None: all) are shown; the table has at most ``limit``.
     """
@@ -149,11 +149,11 @@ def verified(
     lines = [(s["partition"], line) for s in starts for line in _start_lines(s)]
     tables.append(Rows("A start of the storage", ("partition", "would"), lines))
     value = {"segments": as_value(segments), "flaws": as_value(flaws), "start": starts}
-    return Shown(value, tuple(tables))
+    return Rendering(value, tuple(tables))
 
 
-def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Shown:
-    """Return the result shown for data sizes, by partition and first id of the segment."""
+def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Rendering:
+    """Return the rendering of data sizes, by partition and first id of the segment."""
     found = [_sizes(partition, segment, each) for (partition, segment), each in sizes.items()]
     total = _sizes(None, None, [size for each in sizes.values() for size in each])
     return listing("Bytes of data", DataSizes, [*found, total])
@@ -161,11 +161,11 @@ def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Shown:
 
 def dumped(
     header: FileHeader | None,
-    records: Sequence[Stored] | None,
+    records: Sequence[FileRecord] | None,
     data: Data,
     deserialize: Deserialize | None = None,
-) -> Shown:
-    """Return the result shown for a segment: its header and records, unless they are None.
+) -> Rendering:
+    """Return the rendering of a segment: its header and records, unless they are None.
 
     With ``deserialize``, the data of a record is shown as the text of the deserialized object.
     """
@@ -187,13 +187,13 @@ def dumped(
     if records is not None:
         value["records"], shown_records = _records(records, data, deserialize)
         tables.append(shown_records)
-    return Shown(value, tuple(tables))
+    return Rendering(value, tuple(tables))
 
 
 def control(
     found: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
-) -> Shown:
-    """Return the result shown for a control file; ``partitions`` None: all partitions.
+) -> Rendering:
+    """Return the rendering of a control file; ``partitions`` None: all partitions.
 
     With ``only_assigned``, damaged entries are still shown: the assignment in them is unknown.
     """
@@ -291,7 +291,7 @@ def _sizes(partition: int | None, segment: int | None, found: Sequence[int]) -> 
 
 
 def _records(
-    records: Sequence[Stored], data: Data, deserialize: Deserialize | None
+    records: Sequence[FileRecord], data: Data, deserialize: Deserialize | None
 ) -> tuple[list[dict[str, Any]], Rows]:
     """Return records as values for scripts, and as a table."""
     values = [_record(stored) for stored in records]
@@ -309,7 +309,7 @@ def _records(
     return values, Rows("Records", (*columns, *data_column), cells)
 
 
-def _record(stored: Stored) -> dict[str, Any]:
+def _record(stored: FileRecord) -> dict[str, Any]:
     """Return the value of a record for scripts."""
     record = stored.record
     return {

@@ -11,7 +11,7 @@ import typer
 from waltz.cli.disk.access import Where, inspecting
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
-from waltz.cli.rows import Shown, column, nested, record
+from waltz.cli.rows import Rendering, column, nested, record
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES, decode_row
 from waltz_storage.core.wal.operations import Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
@@ -68,13 +68,13 @@ def wal_command(
     """
     with inspecting(path) as place:
         content = read_wal(place.root, limit)
-    show(output, shown(content))
+    show(output, render_log(content))
     if isinstance(content.end, str):
         raise typer.Exit(1)
 
 
-def shown(content: WalContent) -> Shown:
-    """Return the result shown for a log."""
+def render_log(content: WalContent) -> Rendering:
+    """Return the rendering of a log."""
     header = content.header
     operations = [
         _operation(transaction.id, operation)

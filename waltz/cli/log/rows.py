@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from waltz.cli.rows import Shown, column, listing
+from waltz.cli.rows import Rendering, column, listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class ImportedPartition:
     imported: Annotated[int, column("imported now")]
 
 
-def exported(ranges: Mapping[int, tuple[int, int]]) -> Shown:
-    """Return the result shown for an export.
+def exported(ranges: Mapping[int, tuple[int, int]]) -> Rendering:
+    """Return the rendering of an export.
 
     A range is the last id that was exported before, and the last id that is exported now.
     """
@@ -41,8 +41,8 @@ def exported(ranges: Mapping[int, tuple[int, int]]) -> Shown:
     return listing("Exported", ExportedPartition, found)
 
 
-def imported(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Shown:
-    """Return the result shown for an import.
+def imported(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Rendering:
+    """Return the rendering of an import.
 
     ``counts`` has, by partition, how many transactions earlier runs and this run append.
     """

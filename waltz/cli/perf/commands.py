@@ -31,7 +31,7 @@ from waltz.cli.perf.load import (
 )
 from waltz.cli.perf.options import Clients, Interval, LoadPartitions, Transactions
 from waltz.cli.progress import progress
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, run
 from waltz.client import Attempt, Client, Draft
 from waltz.client.core.ranges import parse_partitions
@@ -123,7 +123,7 @@ def consumers_command(
     where, used = target(context), parsed(parse_partitions, partitions)
     share = -(-transactions // len(used))
 
-    async def work() -> Shown:
+    async def work() -> Rendering:
         async with open_client(where) as client:
             if existing:
                 until = await high_water_marks(client, used, timeout)
@@ -146,7 +146,7 @@ async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> 
 
 async def _read(
     client: Client, after: dict[int, int], until: dict[int, int], timeout_seconds: float
-) -> Shown:
+) -> Rendering:
     total = sum(until[partition] - after[partition] for partition in after)
     if total == 0:
         raise Failed("these partitions are empty; omit --existing to append first")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.cli.client.validation import Validation
-from waltz.cli.rows import Rows, Shown, column, record
+from waltz.cli.rows import Rendering, Rows, column, record
 
 _MOST_PROBLEMS = 100
 
@@ -63,8 +63,10 @@ def throughput(
     )
 
 
-def produced(num_bytes: int, seconds: float, durations: Sequence[float], attempts: int) -> Shown:
-    """Return the result shown for appends; ``durations`` has the seconds of each append."""
+def produced(
+    num_bytes: int, seconds: float, durations: Sequence[float], attempts: int
+) -> Rendering:
+    """Return the rendering of appends; ``durations`` has the seconds of each append."""
     ordered = sorted(durations)
     count = len(ordered)
     appended = Appended(
@@ -78,13 +80,13 @@ def produced(num_bytes: int, seconds: float, durations: Sequence[float], attempt
     return record("Appended", appended)
 
 
-def consumed(transactions: int, num_bytes: int, seconds: float) -> Shown:
-    """Return the result shown for reading."""
+def consumed(transactions: int, num_bytes: int, seconds: float) -> Rendering:
+    """Return the rendering of a measured consumption."""
     return record("Read", Throughput(*throughput(transactions, num_bytes, seconds)))
 
 
-def validated(found: Mapping[int, Validation], seconds: float) -> Shown:
-    """Return the result shown for the checked transactions of all partitions."""
+def validated(found: Mapping[int, Validation], seconds: float) -> Rendering:
+    """Return the rendering of the checked transactions of all partitions."""
     problems = tuple(problem for each in found.values() for problem in each.problems)
     result = ValidationResult(
         not problems,
@@ -93,11 +95,13 @@ def validated(found: Mapping[int, Validation], seconds: float) -> Shown:
         round(seconds, 3),
         problems,
     )
-    shown = record("Validated", result)
+    rendering = record("Validated", result)
     if not problems:
-        return shown
+        return rendering
     cells = [problem.split(" ", 1) for problem in problems[:_MOST_PROBLEMS]]
-    return Shown(shown.value, (*shown.tables, Rows("Problems", ("transaction", "what"), cells)))
+    return Rendering(
+        rendering.value, (*rendering.tables, Rows("Problems", ("transaction", "what"), cells))
+    )
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:

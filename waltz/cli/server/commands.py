@@ -10,7 +10,7 @@ from waltz.admin import ServerQuery, query_servers
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Partitions, examples, parsed
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, opened, run
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
@@ -42,7 +42,7 @@ def list_command(
     """Show every server, its partitions, and the storages of these partitions."""
     where = target(context)
 
-    async def ask() -> Shown:
+    async def ask() -> Rendering:
         async with opened(where) as cluster:
             membership = await cluster.membership()
             replicas = (await cluster.replica_assignments()).value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin import ServerReport
-from waltz.cli.rows import Shown, blank, column, listing, nested
+from waltz.cli.rows import Rendering, blank, column, listing, nested
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
 
@@ -42,8 +42,8 @@ def servers(
     members: Mapping[int, ServerDescriptor],
     reports: Mapping[int, ServerReport],
     replicas: ReplicaAssignments,
-) -> Shown:
-    """Return the result shown for servers: their reports, and where their partitions are stored."""
+) -> Rendering:
+    """Return the rendering of servers: their reports, and where their partitions are stored."""
     found = []
     for server, member in sorted(members.items()):
         report = reports[server]

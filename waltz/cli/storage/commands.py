@@ -16,7 +16,7 @@ from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Storage, examples
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, opened, run
 from waltz.cli.storage import partitions as storage_partitions
 from waltz.cli.storage import replicas as storage_replicas
@@ -55,7 +55,7 @@ def list_command(
     """Show every storage: what ZooKeeper assigns to it, and what it holds."""
     where = target(context)
 
-    async def read() -> Shown:
+    async def read() -> Rendering:
         async with opened(where) as cluster:
             maps = await cluster.storage_maps()
             names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
@@ -142,7 +142,7 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
     """Connect to both ports of every storage. The exit status is 1 if a port does not answer."""
     where = target(context)
 
-    async def check() -> Shown:
+    async def check() -> Rendering:
         async with opened(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
             ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)

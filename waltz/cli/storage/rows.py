@@ -8,7 +8,7 @@ from typing import Annotated
 
 from waltz.admin import ComparisonResult, HeldPartition, PortProblems
 from waltz.admin.core.sample import damaged_records
-from waltz.cli.rows import Shown, blank, column, listing, nested, record
+from waltz.cli.rows import Rendering, blank, column, listing, nested, record
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -133,8 +133,8 @@ class ComparedPartition:
     ]
 
 
-def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
-    """Return the result shown for the storages in ``holdings``."""
+def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rendering:
+    """Return the rendering of the storages in ``holdings``."""
     found = [
         ListedStorage(
             known.storage,
@@ -150,24 +150,24 @@ def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
     return listing("Storages", ListedStorage, found)
 
 
-def ports(found: Mapping[str, PortProblems]) -> Shown:
-    """Return the result shown for the check of the ports of storages."""
+def ports(found: Mapping[str, PortProblems]) -> Rendering:
+    """Return the rendering of the check of the ports of storages."""
     states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
     return listing("Ports", PortState, states)
 
 
-def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
-    """Return the result shown for a replica's end."""
+def max_id(storage: str, partition: int, transaction_id: int) -> Rendering:
+    """Return the rendering of a replica's end."""
     return record("Replica", ReplicaEnd(storage, partition, transaction_id))
 
 
-def synced(changes: Mapping[str, SyncedStorage]) -> Shown:
-    """Return the result shown for the replicas that each storage created and dropped."""
+def synced(changes: Mapping[str, SyncedStorage]) -> Rendering:
+    """Return the rendering of the replicas that each storage created and dropped."""
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 
-def compared(found: Mapping[int, ComparisonResult]) -> Shown:
-    """Return the result shown for comparisons, by partition."""
+def compared(found: Mapping[int, ComparisonResult]) -> Rendering:
+    """Return the rendering of comparisons, by partition."""
     results = []
     for partition, each in found.items():
         difference = each.difference

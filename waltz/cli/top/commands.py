@@ -18,7 +18,7 @@ from waltz.admin.monitoring import Monitor
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, as_yaml, show, tables
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rendering
 from waltz.cli.running import opened, run
 from waltz.cli.top.rows import top
 
@@ -55,7 +55,7 @@ def top_command(
     """
     where = target(context)
 
-    async def watch(display: Callable[[Shown], None]) -> None:
+    async def watch(display: Callable[[Rendering], None]) -> None:
         async with (
             opened(where) as cluster,
             Monitor(cluster, where.tls, timeout_seconds=timeout) as monitor,
@@ -76,7 +76,7 @@ def top_command(
 
 
 @contextmanager
-def _display(output: Format, *, once: bool) -> Iterator[Callable[[Shown], None]]:
+def _display(output: Format, *, once: bool) -> Iterator[Callable[[Rendering], None]]:
     """Yield a function that shows one sample; on a terminal it replaces the previous sample."""
     if once:
         yield lambda shown: show(output, shown)
@@ -87,7 +87,7 @@ def _display(output: Format, *, once: bool) -> Iterator[Callable[[Shown], None]]
         yield lambda shown: _print(output, shown)
 
 
-def _print(output: Format, shown: Shown) -> None:
+def _print(output: Format, shown: Rendering) -> None:
     match output:
         case Format.JSON:
             print(json.dumps(shown.value), flush=True)  # noqa: T201

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin.core.sample import Sample, rate, sessions_since
-from waltz.cli.rows import Rows, Shown, as_value, blank, column, nested, nested_tables, or_dash
+from waltz.cli.rows import Rendering, Rows, as_value, blank, column, nested, nested_tables, or_dash
 
 _RATE_DIGITS = 1
 
@@ -103,7 +103,7 @@ class WatchedCluster:
     storages: Annotated[tuple[WatchedStorage, ...], nested(WatchedStorage, "Storages")]
 
 
-def top(first: Sample, before: Sample | None, now: Sample) -> Shown:
+def top(first: Sample, before: Sample | None, now: Sample) -> Rendering:
     """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
     rates = [p.transactions_per_second for p in partitions]
@@ -115,7 +115,7 @@ def top(first: Sample, before: Sample | None, now: Sample) -> Shown:
         tuple(_server(now, server, partitions) for server in sorted(now.membership.servers())),
         tuple(_storage(now, storage) for storage in sorted(now.storages)),
     )
-    return Shown(as_value(cluster), (_summary(cluster), *nested_tables(cluster)))
+    return Rendering(as_value(cluster), (_summary(cluster), *nested_tables(cluster)))
 
 
 def _partition(

@@ -42,7 +42,7 @@ class Outcome(Enum):
     UNCERTAIN = "sent, and in doubt"
 
 
-class Settled(NamedTuple):
+class AppendResult(NamedTuple):
     """The outcome of the append that ``token`` identifies.
 
     ``number`` is the transaction id for COMMITTED, the id of the transaction that took the lock for

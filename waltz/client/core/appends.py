@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
@@ -46,16 +46,16 @@ class _Waiting(NamedTuple):
 class PartitionAppends:
     """One client's appends to one partition, and the feed that shows their outcomes.
 
-    The caller passes a token, any object, with each append. ``effects.results`` gets a `Settled`
-    with this token. After `withdraw` or `give_up` of an append, a second `Settled` may follow. The
-    caller must ignore it.
+    The caller passes a token, any object, with each append. ``effects.results`` gets an
+    `AppendResult` with this token. After `withdraw` or `give_up` of an append, a second
+    `AppendResult` may follow. The caller must ignore it.
 
     An append *waits* until the partition is mounted. Then the append is sent, and it is *in doubt*
     until `SentAppends` has determined its outcome.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
-        self.effects: Effects[Settled] = Effects()
+        self.effects: Effects[AppendResult] = Effects()
         self.mount = Mount(ids, mark, self.effects)
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
@@ -114,7 +114,7 @@ class PartitionAppends:
         else:
             self._wait(_Waiting(tokens, appends, is_batch=True))
 
-    def withdraw(self, tokens: Collection[object]) -> list[Settled]:
+    def withdraw(self, tokens: Collection[object]) -> list[AppendResult]:
         """Return the outcomes that are known now, for a caller that does not wait any longer.
 
         The appends of ``tokens`` that wait to be sent are dropped, and get UNSENT. The appends that
@@ -124,7 +124,7 @@ class PartitionAppends:
         unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
         for each in unsent:
             self._waiting.remove(each)
-        known = [Settled(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
+        known = [AppendResult(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
         return known + self._sent.known_outcomes(wanted)
 
     def give_up(self, req_id: ReqId) -> None:
@@ -225,7 +225,7 @@ class PartitionAppends:
         """Settle all appends that were not sent yet with ``outcome``."""
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            self.effects.results += (Settled(token, outcome, number) for token in each.tokens)
+            self.effects.results += (AppendResult(token, outcome, number) for token in each.tokens)
 
     def _send(self, token: object, append: Append) -> None:
         """Send an append; settle it as UNSUPPORTED if the server lacks a kind of its locks."""
@@ -234,7 +234,7 @@ class PartitionAppends:
         if (append_locks and version < APPEND_LOCKS_SINCE) or (
             read_locks and version < READ_LOCKS_SINCE
         ):
-            self.effects.results.append(Settled(token, Outcome.UNSUPPORTED, version))
+            self.effects.results.append(AppendResult(token, Outcome.UNSUPPORTED, version))
             return
         req_id = self._register(token)
         if mark is None:
@@ -250,7 +250,7 @@ class PartitionAppends:
         version = self.mount.version
         if version < APPEND_BATCH_SINCE:
             self.effects.results += (
-                Settled(token, Outcome.UNSUPPORTED, version) for token in tokens
+                AppendResult(token, Outcome.UNSUPPORTED, version) for token in tokens
             )
             return
         first, *_ = [self._register(token) for token in tokens]

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Container
 from typing import NamedTuple
 
-from waltz.client.core.append_values import Outcome, Settled
+from waltz.client.core.append_values import AppendResult, Outcome
 from waltz.client.core.effects import Effects
 from waltz.protocol.records import ReqId
 
@@ -38,14 +38,14 @@ class SentAppend(NamedTuple):
     req_id: ReqId
     committed: int | None = None
 
-    def uncertain(self) -> Settled:
+    def uncertain(self) -> AppendResult:
         """Return the outcome UNCERTAIN, whatever the server has answered."""
-        return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
+        return AppendResult(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
 
-    def outcome_without_feed(self) -> Settled:
+    def outcome_without_feed(self) -> AppendResult:
         """Return the outcome that is known now, for a caller that does not wait for the feed."""
         if self.committed is not None:
-            return Settled(self.token, Outcome.COMMITTED, self.committed)
+            return AppendResult(self.token, Outcome.COMMITTED, self.committed)
         return self.uncertain()
 
 
@@ -55,8 +55,8 @@ class _RefusedAppend(NamedTuple):
     token: object
     conflict: int
 
-    def outcome(self) -> Settled:
-        return Settled(self.token, Outcome.LOCK_FAILED, self.conflict)
+    def outcome(self) -> AppendResult:
+        return AppendResult(self.token, Outcome.LOCK_FAILED, self.conflict)
 
 
 class _AnsweredFlush(NamedTuple):
@@ -70,11 +70,11 @@ class SentAppends:
     """The appends of one client to one partition that were sent and have no outcome yet.
 
     ``in_doubt`` has the appends that the feed has not shown and the server has not refused, by
-    sequence number. As soon as an outcome is determined, its `Settled` is added to
+    sequence number. As soon as an outcome is determined, its `AppendResult` is added to
     ``effects.results``.
     """
 
-    def __init__(self, effects: Effects[Settled]) -> None:
+    def __init__(self, effects: Effects[AppendResult]) -> None:
         self.in_doubt: dict[int, SentAppend] = {}
         self._effects = effects
         self._seqs: deque[int] = deque()
@@ -116,9 +116,9 @@ class SentAppends:
             if sent is None:
                 continue
             if earlier == seq:
-                self._settle(Settled(sent.token, Outcome.COMMITTED, transaction_id))
+                self._settle(AppendResult(sent.token, Outcome.COMMITTED, transaction_id))
                 return
-            self._settle(Settled(sent.token, Outcome.ABSENT))
+            self._settle(AppendResult(sent.token, Outcome.ABSENT))
 
     def refuse(self, seq: int, conflict: int) -> None:
         """Record that the server refused ``seq``, because transaction ``conflict`` took a lock."""
@@ -128,7 +128,7 @@ class SentAppends:
 
     def drop_absent(self, seq: int) -> None:
         """Settle the append ``seq``, of which the server has answered that it is absent."""
-        self._settle(Settled(self.in_doubt.pop(seq).token, Outcome.ABSENT))
+        self._settle(AppendResult(self.in_doubt.pop(seq).token, Outcome.ABSENT))
 
     def note_committed(self, seq: int, transaction_id: int) -> None:
         """Record the server's answer that the append ``seq`` is committed.
@@ -171,7 +171,7 @@ class SentAppends:
                     self._settle(refused.outcome())
             self._refused = [each for each in self._refused if each.conflict > mark]
 
-    def known_outcomes(self, tokens: Container[object]) -> list[Settled]:
+    def known_outcomes(self, tokens: Container[object]) -> list[AppendResult]:
         """Return the outcomes that are known now of those appends whose token is in ``tokens``.
 
         Refused appends get LOCK_FAILED, even if the feed has not reached the transaction that took
@@ -210,8 +210,8 @@ class SentAppends:
         oldest = self.oldest()
         while oldest is not None and oldest.place < place:
             del self.in_doubt[self._seqs.popleft()]
-            self._settle(Settled(oldest.token, Outcome.ABSENT))
+            self._settle(AppendResult(oldest.token, Outcome.ABSENT))
             oldest = self.oldest()
 
-    def _settle(self, settled: Settled) -> None:
-        self._effects.results.append(settled)
+    def _settle(self, result: AppendResult) -> None:
+        self._effects.results.append(result)

@@ -9,7 +9,7 @@
 """
 
 from waltz.runtime.configuration.cluster import ClusterSettings
-from waltz.runtime.configuration.reading import DEFAULT, Resolved, Setting, look_up, read
+from waltz.runtime.configuration.reading import DEFAULT, Setting, SettingsReport, look_up, read
 from waltz.runtime.configuration.settings import (
     File,
     Group,
@@ -48,9 +48,9 @@ __all__ = [
     "OptionalText",
     "Port",
     "Positive",
-    "Resolved",
     "Setting",
     "Settings",
+    "SettingsReport",
     "Switch",
     "Text",
     "TlsSettings",

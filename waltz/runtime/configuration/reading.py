@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from waltz.runtime.configuration.settings import Key, Settings, keys
-from waltz.runtime.configuration.sources import Given, GivenSource, from_environment
+from waltz.runtime.configuration.sources import RawSetting, RawSettingSource, from_environment
 from waltz.runtime.configuration.yaml_file import ConfigError, read_yaml
 from waltz.runtime.core.setting_names import variable
 
@@ -43,7 +43,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved(Generic[S]):
+class SettingsReport(Generic[S]):
     """Every setting of a process, the problems, and warnings about settings without effect.
 
     ``config`` is the filled model, None if there are problems.
@@ -55,41 +55,41 @@ class Resolved(Generic[S]):
     warnings: tuple[str, ...]
 
 
-def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -> Resolved[S]:
+def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -> SettingsReport[S]:
     """Return every setting with its value and origin, and the problems of the settings.
 
     Without ``path``, all values come from the environment or are defaults. Raises ConfigError only
     if the file cannot be read as a YAML map of settings.
     """
     values = {} if path is None else read_yaml(path)
-    in_file = {name: Given(value, str(path)) for name, value in values.items()}
+    in_file = {name: RawSetting(value, str(path)) for name, value in values.items()}
     in_environment, warnings = from_environment(model, environment)
-    given = in_file | in_environment
+    raw = in_file | in_environment
     known = {key.name: key for key in keys(model)}
     ignored: dict[str, Any] = {}
     problems: list[str] = []
-    for name in given.keys() - known.keys():
+    for name in raw.keys() - known.keys():
         why = _why_without_effect(model, name)
         if why is None:
-            problems.append(f"{given[name].origin}: {_unknown(name, known)}")
+            problems.append(f"{raw[name].origin}: {_unknown(name, known)}")
         else:
-            ignored[name] = given[name].value
-            warnings.append(f"{given[name].origin}: {name} has no effect: {why}")
+            ignored[name] = raw[name].value
+            warnings.append(f"{raw[name].origin}: {name} has no effect: {why}")
     config, wrong = None, {}
     try:
-        sources = (GivenSource(model, in_environment), GivenSource(model, in_file))
+        sources = (RawSettingSource(model, in_environment), RawSettingSource(model, in_file))
         # A model of pydantic-settings takes its sources from this argument.
         arguments: dict[str, Any] = {"_build_sources": (sources, {})}
         config = model(**arguments)
     except ValidationError as refused:
         wrong = _wrong(refused)
-        problems += _wrong_values(wrong, given, path)
+        problems += _wrong_values(wrong, raw, path)
     if config is not None and not problems:
         where = path or "the environment"
         problems += (f"{where}: {problem}" for problem in config.problems(ignored))
-    return Resolved(
+    return SettingsReport(
         None if problems else config,
-        tuple(_setting(key, given, wrong) for key in known.values()),
+        tuple(_setting(key, raw, wrong) for key in known.values()),
         tuple(sorted(problems)),
         tuple(sorted(warnings)),
     )
@@ -102,14 +102,14 @@ def read(model: type[S], path: Path | None, environment: Mapping[str, str] = os.
     shows all of them. A model without the name of a process has no such command: the text has all
     problems.
     """
-    resolved = look_up(model, path, environment)
-    for warning in resolved.warnings:
+    report = look_up(model, path, environment)
+    for warning in report.warnings:
         log.warning("%s", warning)
-    if resolved.config is not None:
-        return resolved.config
+    if report.config is not None:
+        return report.config
     if not model.process:
-        raise ConfigError("; ".join(resolved.problems))
-    first, *others = resolved.problems
+        raise ConfigError("; ".join(report.problems))
+    first, *others = report.problems
     more = ""
     if others:
         command = f"waltz config explain {model.process} {path or ''}".rstrip()
@@ -140,12 +140,12 @@ def _wrong(refused: ValidationError) -> dict[str, str]:
 
 
 def _wrong_values(
-    wrong: Mapping[str, str], given: Mapping[str, Given], path: Path | None
+    wrong: Mapping[str, str], raw: Mapping[str, RawSetting], path: Path | None
 ) -> Iterator[str]:
     """Yield one problem for each unusable value, and one for all missing settings together."""
     for name, reason in wrong.items():
         if reason:
-            yield f"{given[name].origin}: {name} is {given[name].value!r}: {reason}"
+            yield f"{raw[name].origin}: {name} is {raw[name].value!r}: {reason}"
     missing = [name for name, reason in wrong.items() if not reason]
     if missing:
         yield _missing(missing, path)
@@ -158,9 +158,9 @@ def _missing(names: Sequence[str], path: Path | None) -> str:
     return f"without a settings file, {variables} must be set"
 
 
-def _setting(key: Key, given: Mapping[str, Given], wrong: Mapping[str, str]) -> Setting:
+def _setting(key: Key, raw: Mapping[str, RawSetting], wrong: Mapping[str, str]) -> Setting:
     """Return a setting. ``wrong`` has the names of the settings with unusable values."""
-    found = given.get(key.name)
+    found = raw.get(key.name)
     if found is None:
         return Setting(key, key.default, DEFAULT)
     value = None if key.name in wrong else key.value_type(found.value)

@@ -28,14 +28,14 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RawSetting:
     """A value that is not converted yet, and its origin: a file's path or ``$VARIABLE``."""
 
     value: Any
     origin: str
 
 
-class GivenSource(PydanticBaseSettingsSource):
+class RawSettingSource(PydanticBaseSettingsSource):
     """A source of pydantic-settings that has values by their dotted names.
 
     The sources of pydantic-settings itself do not fit. The one for the environment cannot find
@@ -43,9 +43,9 @@ class GivenSource(PydanticBaseSettingsSource):
     names nor rejects a name that is set twice.
     """
 
-    def __init__(self, model: type[Settings], given: Mapping[str, Given]) -> None:
+    def __init__(self, model: type[Settings], raw: Mapping[str, RawSetting]) -> None:
         super().__init__(model)
-        self._values = _nested(model, given)
+        self._values = _nested(model, raw)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """Return a field's value (None if not set), its alias, and False: the value is no JSON."""
@@ -57,21 +57,23 @@ class GivenSource(PydanticBaseSettingsSource):
         return self._values
 
 
-def _nested(model: type[BaseModel], given: Mapping[str, Given], prefix: str = "") -> dict[str, Any]:
+def _nested(
+    model: type[BaseModel], raw: Mapping[str, RawSetting], prefix: str = ""
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in model.model_fields.values():
         alias = str(field.validation_alias)
         name, members = f"{prefix}{alias}", group_of(field)
         if members is not None:
-            values[alias] = _nested(members, given, f"{name}.")
-        elif name in given:
-            values[alias] = given[name].value
+            values[alias] = _nested(members, raw, f"{name}.")
+        elif name in raw:
+            values[alias] = raw[name].value
     return values
 
 
 def from_environment(
     model: type[Settings], environment: Mapping[str, str]
-) -> tuple[dict[str, Given], list[str]]:
+) -> tuple[dict[str, RawSetting], list[str]]:
     """Return the values of the environment, and warnings about variables that have no effect.
 
     An empty variable counts as not set. Kubernetes adds variables for every service to the
@@ -79,7 +81,7 @@ def from_environment(
     variables have no effect.
     """
     names = {variable(key.name): key.name for key in keys(model)}
-    given: dict[str, Given] = {}
+    raw: dict[str, RawSetting] = {}
     warnings = []
     for found, value in sorted(environment.items()):
         if not found.startswith(VARIABLE_PREFIX) or not value:
@@ -93,8 +95,8 @@ def from_environment(
                 "the pod"
             )
         else:
-            given[names[found]] = Given(value, f"${found}")
-    return given, warnings
+            raw[names[found]] = RawSetting(value, f"${found}")
+    return raw, warnings
 
 
 def _unknown_variable(found: str, names: Iterable[str], process: str) -> list[str]:

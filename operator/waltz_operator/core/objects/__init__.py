@@ -6,9 +6,9 @@ pods have. ``storage``, ``server`` and ``zookeeper`` return the workloads of the
 Certificate for cert-manager.
 """
 
+from waltz_operator.core.objects.certificate_request import certificate_requests
 from waltz_operator.core.objects.manifest import Manifest, ObjectKey, is_ours, matches
 from waltz_operator.core.objects.protection import budgets, network_policies
-from waltz_operator.core.objects.secrets import certificate_requests
 from waltz_operator.core.objects.server import server_deployment, server_objects
 from waltz_operator.core.objects.storage import storage_objects, storage_set
 from waltz_operator.core.objects.zookeeper import (

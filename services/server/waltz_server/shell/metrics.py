@@ -10,9 +10,9 @@ from operator import not_
 from typing import Any
 
 from waltz.runtime.metrics import (
-    Declared,
     Family,
     Kind,
+    MetricDeclarations,
     certificate_left,
     counter,
     gauge,
@@ -186,7 +186,7 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
     ),
 )
 
-METRICS: Declared[ServerNode, HostedPartition] = Declared(
+METRICS: MetricDeclarations[ServerNode, HostedPartition] = MetricDeclarations(
     "waltz-server",
     "waltz_server_info",
     {

@@ -37,7 +37,7 @@ class Tail(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class FileRecord:
     """A whole record in a data file, from byte ``offset`` to the byte before ``end``."""
 
     record: Record
@@ -93,7 +93,7 @@ class ReadAheadSource:
         return self._window[start : start + length]
 
 
-def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
+def read_record(data: ByteSource, offset: int, transaction_id: int) -> FileRecord:
     """Return the record at ``offset``; raises Damage if it is not whole or has another id."""
     length = _length(data, offset)
     if length is None or length > data.size() - offset:
@@ -101,12 +101,12 @@ def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
     raw = data.read(offset, RECORD_OVERHEAD_BYTES + length)
     wire = decode_records(raw, offset, transaction_id, 1)
     (record,) = RecordBatch(1, wire)
-    return Stored(record, offset, offset + len(raw))
+    return FileRecord(record, offset, offset + len(raw))
 
 
 def records_and_flaws(
     data: ByteSource, index: ByteSource | None, first_id: int
-) -> Iterator[Stored | Flaw]:
+) -> Iterator[FileRecord | Flaw]:
     """Yield the whole records of a segment in order, and a flaw at each damage between them.
 
     ``index`` helps to find the next record after damage; it is None if the file is missing. Nothing
@@ -115,13 +115,13 @@ def records_and_flaws(
     yield from _walk(data, _entries(index), first_id)
 
 
-def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
+def whole_records(data: ByteSource, first_id: int) -> Iterator[FileRecord]:
     """Yield the whole records of a segment, without its index.
 
     A damaged record is skipped if its length is right; else the iteration ends before it.
     """
     for found in _walk(data, array("q"), first_id):
-        if isinstance(found, Stored):
+        if isinstance(found, FileRecord):
             yield found
 
 
@@ -149,7 +149,7 @@ def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> 
     return SegmentReport(first_id, next_id, records, end, data.size(), _tail(data, end), (*flaws,))
 
 
-def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[Stored | Flaw]:
+def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[FileRecord | Flaw]:
     """Yield records and flaws in order; anything after the last whole record is not a flaw."""
     transaction_id, offset = first_id, HEADER_BYTES
     while True:
@@ -167,7 +167,7 @@ def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[S
 
 def _next_whole(
     data: ByteSource, entries: Sequence[int], first_id: int, damaged_id: int, offset: int
-) -> Stored | None:
+) -> FileRecord | None:
     """Return the first whole record after the damaged record at ``offset``.
 
     The length of the damaged record, or else the index, tells where a later record begins.

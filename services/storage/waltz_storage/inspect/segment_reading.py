@@ -16,10 +16,10 @@ from waltz_storage.core.log.segment_format import (
 from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.places import CannotInspect, Place, segment_path, segments
 from waltz_storage.inspect.segment_check import (
+    FileRecord,
     Flaw,
     ReadAheadSource,
     SegmentReport,
-    Stored,
     Tail,
     check_segment,
     records_and_flaws,
@@ -56,7 +56,7 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
         raise CannotInspect(f"cannot read {failed}: {problem.strerror}") from problem
 
 
-def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[Stored]:
+def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[FileRecord]:
     """Yield the whole records of a segment up to damage with a wrong length (`whole_records`).
 
     Raises OSError.
@@ -72,7 +72,7 @@ class Gap:
     text: str
 
 
-def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
+def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
     """Yield the records of a partition in order, and a gap where records are damaged or missing.
 
     A torn record at the end of the last segment is not a gap. Raises CannotInspect, OSError.

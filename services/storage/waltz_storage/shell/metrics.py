@@ -13,9 +13,9 @@ from typing import Any
 from waltz.net import AcceptedConnections
 from waltz.runtime.core.json_metrics import Clock, JsonKind
 from waltz.runtime.metrics import (
-    Declared,
     Family,
     Kind,
+    MetricDeclarations,
     ProcessMetrics,
     Source,
     certificate_left,
@@ -262,7 +262,7 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
     ),
 )
 
-METRICS: Declared[StorageSources, OpenPartition] = Declared(
+METRICS: MetricDeclarations[StorageSources, OpenPartition] = MetricDeclarations(
     "waltz-storage",
     "waltz_storage_info",
     {"version": value("waltz-version-id", lambda _: build_version())},
