@@ -27,43 +27,61 @@ _LENGTH_OFFSET = 4
 _DATA_OFFSET = 8
 _CHECKSUM_BYTES = 4
 _TAIL_OVERHEAD_BYTES = _DATA_OFFSET + _CHECKSUM_BYTES
-# The lock fields of an append with one write lock: number of write locks, the lock, number of read
-# locks, number of append locks.
-_ONE_WRITE_LOCK = struct.Struct(">iiii")
+# An append with one write lock and no other, up to its data: the fields of _HEAD, number of write
+# locks, the lock, number of read locks, number of append locks, header, data length.
+_ONE_WRITE_LOCK = struct.Struct(">iiiiqiiiiii")
+_DATA_AFTER_ONE_LOCK = 1 + _ONE_WRITE_LOCK.size
+_TAIL_AFTER_ONE_LOCK = _DATA_AFTER_ONE_LOCK - _DATA_OFFSET
 
 Locks = tuple[int, ...]
 
 
 def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     """Return the partition and the append of a message body; raises MalformedMessage."""
+    if version >= APPEND_LOCKS_SINCE and len(body) >= _DATA_AFTER_ONE_LOCK:
+        # Most appends have one write lock and no other, so this form is decoded in one step.
+        client, generation, partition, _, mark, num_write, lock, num_read, num_append, _, length = (
+            _ONE_WRITE_LOCK.unpack_from(body, 1)
+        )
+        if num_write == 1 and num_read == 0 and num_append == 0:
+            tail = _checked_tail(body, _TAIL_AFTER_ONE_LOCK, length)
+            req_id = body[_REQ_ID_PLACE]
+            return partition, Append(client, generation, req_id, tail, mark, (lock,))
+    return _decode_any_locks(body, version)
+
+
+def _decode_any_locks(body: bytes, version: int) -> tuple[int, Append]:
+    read_locks: Locks = ()
+    append_locks: Locks = ()
     try:
         client, generation, partition, _, mark = _HEAD.unpack_from(body, 1)
-        num_write, lock, num_read, num_append = _ONE_WRITE_LOCK.unpack_from(body, _LOCKS_OFFSET)
-        read_locks: Locks = ()
-        append_locks: Locks = ()
-        if version >= APPEND_LOCKS_SINCE and (num_write, num_read, num_append) == (1, 0, 0):
-            # Most appends have one write lock and no other, so this form is decoded in one step.
-            write_locks: Locks = (lock,)
-            at = _LOCKS_OFFSET + _ONE_WRITE_LOCK.size
-        else:
-            write_locks, at = _locks(body, _LOCKS_OFFSET)
-            if version >= READ_LOCKS_SINCE:
-                read_locks, at = _locks(body, at)
-            if version >= APPEND_LOCKS_SINCE:
-                append_locks, at = _locks(body, at)
-            check_locks(len(write_locks) + len(read_locks) + len(append_locks))
+        write_locks, at = _locks(body, _LOCKS_OFFSET)
+        if version >= READ_LOCKS_SINCE:
+            read_locks, at = _locks(body, at)
+        if version >= APPEND_LOCKS_SINCE:
+            append_locks, at = _locks(body, at)
+        check_locks(len(write_locks) + len(read_locks) + len(append_locks))
         (length,) = _INT.unpack_from(body, at + _LENGTH_OFFSET)
     except struct.error:
         raise MalformedMessage("append cut off") from None
+    tail = _checked_tail(body, at, length)
+    req_id = body[_REQ_ID_PLACE]
+    return partition, Append(
+        client, generation, req_id, tail, mark, write_locks, read_locks, append_locks
+    )
+
+
+def _checked_tail(body: bytes, at: int, length: int) -> bytes:
+    """Return the record tail that begins at ``at`` and ends with ``body``.
+
+    ``length`` is its data length. Raises MalformedMessage.
+    """
     if length < 0 or at + _TAIL_OVERHEAD_BYTES + length != len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its frame")
     checksum = int.from_bytes(body[-_CHECKSUM_BYTES:], "big")
     if crc32(body[at + _DATA_OFFSET : -_CHECKSUM_BYTES]) != checksum:
         raise MalformedMessage("data does not match its checksum")
-    req_id, tail = body[_REQ_ID_PLACE], body[at:]
-    return partition, Append(
-        client, generation, req_id, tail, mark, write_locks, read_locks, append_locks
-    )
+    return body[at:]
 
 
 def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
