@@ -151,7 +151,7 @@ async def test_locks_of_partitions_are_independent(client: LogClient[bytes]) -> 
     await client.append(1, b"x", write_locks=row("d"), mark=marks[1])
 
 
-async def test_submit_builds_again_after_a_conflict(connect: Connect) -> None:
+async def test_submit_builds_the_transaction_again_after_a_conflict(connect: Connect) -> None:
     one, other = await connect(), await connect()
     attempts: list[waltz.Attempt] = []
 

@@ -45,12 +45,12 @@ async def test_killed_process_under_load_loses_no_append(
     healthy: LocalCluster, victim: str
 ) -> None:
     async with Load(healthy) as load:
-        await load.progress(RESUMES_WITHIN_S, appends=50)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=50)
         killed = time.monotonic()
         healthy.kill(victim)
-        await load.progress(RESUMES_WITHIN_S, appends=50)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=50)
         await healthy.start_one(victim)
-        await load.progress(RESUMES_WITHIN_S, appends=50)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=50)
         await load.finish(RESUMES_WITHIN_S)
         assert load.longest_pause(killed) < RESUMES_WITHIN_S
         await load.check()
@@ -62,12 +62,12 @@ async def test_appends_without_a_quorum_wait_until_a_storage_is_back(
     healthy: LocalCluster,
 ) -> None:
     async with Load(healthy) as load:
-        await load.progress(RESUMES_WITHIN_S, appends=20)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=20)
         healthy.kill("storage/0")
         healthy.kill("storage/1")
         await assert_no_progress(load)
         await healthy.start_one("storage/1")
-        await load.progress(RESUMES_WITHIN_S, appends=20)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=20)
         await load.finish(RESUMES_WITHIN_S)
         await load.check()
         await healthy.start_one("storage/0")
@@ -81,9 +81,9 @@ async def test_emptied_storage_does_not_count_towards_a_quorum(
 ) -> None:
     """Storage 2 misses appends, then storage 1 loses its disk: only storage 0 has the whole log."""
     async with Load(healthy) as load:
-        await load.progress(RESUMES_WITHIN_S, appends=20)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=20)
         await healthy.stop_one("storage/2")
-        await load.progress(RESUMES_WITHIN_S, appends=50)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=50)
         healthy.kill("storage/0")
         healthy.kill("storage/1")
         emptied = healthy.layout.data("storage/1")
@@ -95,7 +95,7 @@ async def test_emptied_storage_does_not_count_towards_a_quorum(
         # 1 and 2 are two of three, but 1 may have had more than 2 has: they must wait for 0.
         await assert_no_progress(load)
         await healthy.start_one("storage/0")
-        await load.progress(RESUMES_WITHIN_S, appends=20)
+        await load.wait_for_progress(RESUMES_WITHIN_S, appends=20)
         await load.finish(RESUMES_WITHIN_S)
         await load.check()
     await healthy.healthy()

@@ -190,7 +190,7 @@ async def start(cluster: LocalCluster, work: str) -> list[Counting]:
 
 async def progress(applications: list[Counting], each: int) -> None:
     for application in applications:
-        await application.progress(RESUMES_WITHIN_S, each)
+        await application.wait_for_progress(RESUMES_WITHIN_S, each)
 
 
 async def stop(cluster: LocalCluster, applications: list[Counting]) -> None:

@@ -120,9 +120,9 @@ async def replicas_of(cluster: LocalCluster, partition: int) -> set[str]:
 async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
     """Append continuously; at the end nothing is lost, all is healthy, and replicas are equal."""
     async with Load(cluster) as load:
-        await load.progress(GOES_ON_WITHIN_S)
+        await load.wait_for_progress(GOES_ON_WITHIN_S)
         yield load
-        await load.progress(GOES_ON_WITHIN_S)
+        await load.wait_for_progress(GOES_ON_WITHIN_S)
         await load.finish(GOES_ON_WITHIN_S)
         await load.check()
     await cluster.healthy()
@@ -197,7 +197,7 @@ async def test_group_is_retired_while_processes_are_killed(running: LocalCluster
         assert {type(step) for step in steps} >= {ChangeAssignment, DropReplicas}
         for partition in range(running.plan.shape.partitions):
             assert retired.address not in await replicas_of(running, partition)
-        await load.progress(GOES_ON_WITHIN_S)
+        await load.wait_for_progress(GOES_ON_WITHIN_S)
         async with running.metadata() as metadata:
             await metadata.assign_partitions(retired.address, (0, 1))
         await running.sync("storage/1")
@@ -212,7 +212,7 @@ async def test_emptied_replica_is_recovered_while_processes_are_killed(
         emptied = running.layout.data("storage/1")
         shutil.rmtree(emptied)
         emptied.mkdir()
-        await load.progress(GOES_ON_WITHIN_S)
+        await load.wait_for_progress(GOES_ON_WITHIN_S)
         await running.start_one("storage/1")
         order = ReplicaRecovery(0, address(running, 1))
         steps = await performed(running, order, ("storage/1", "server/1"))

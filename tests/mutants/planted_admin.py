@@ -351,8 +351,8 @@ ADMIN_BUGS = (
     Planted(
         "copies of an older session vote after a rescue",
         Package.ADMIN,
-        "return _Last(session, mark, complete - closed, closed)\n",
-        "return _Last(session, mark, complete, frozenset())\n",
+        "return _LastSession(session, mark, complete - closed, closed)\n",
+        "return _LastSession(session, mark, complete, frozenset())\n",
         "Replicas differ at one id.",
         nodes(
             "unit/admin/test_operations_rescue.py::test_replica_that_kept_copies_of_an_older_session_is_closed_at_the_mark"

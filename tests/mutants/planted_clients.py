@@ -64,8 +64,8 @@ CLIENT_BUGS = (
     Planted(
         "flushes do not wait for open appends",
         Package.SERVER,
-        "while self._barriers and self._barriers[0][0] <= self._resolved:\n",
-        "while self._barriers:\n",
+        "while self._placed_barriers and self._placed_barriers[0][0] <= self._resolved:\n",
+        "while self._placed_barriers:\n",
         "A flush is answered while earlier appends are open.",
     ),
     Planted(

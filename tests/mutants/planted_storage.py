@@ -109,7 +109,7 @@ STORAGE_BUGS = (
         "A torn update leaves a partition with old marks.",
         nodes(
             "unit/storage/test_storage_control.py::test_torn_update_leaves_the_former_or_the_new_info",
-            "unit/storage/test_storage_control.py::test_fresh_entry_has_current_info_in_second_struct",
+            "unit/storage/test_storage_control.py::test_current_struct_of_a_new_control_entry_is_the_second",
         ),
     ),
     Planted(

@@ -73,7 +73,7 @@ class Counting:
         if self._client is not None:
             await self._client.close()
 
-    async def progress(self, seconds: float, each: int = 5) -> None:
+    async def wait_for_progress(self, seconds: float, each: int = 5) -> None:
         """Wait until ``each`` further appends of each kind are acknowledged in each partition."""
         wanted = {kind: done + each for kind, done in self._done.items()}
         deadline = time.monotonic() + seconds

@@ -60,9 +60,9 @@ class Load:
         """Wait until the appends in flight are acknowledged, and begin no others."""
         await self._appends.finish(seconds)
 
-    async def progress(self, seconds: float, appends: int = 5) -> None:
+    async def wait_for_progress(self, seconds: float, appends: int = 5) -> None:
         """Return when every partition has so many more acknowledged appends."""
-        await self._appends.progress(seconds, appends)
+        await self._appends.wait_for_progress(seconds, appends)
 
     def longest_pause(self, since: float) -> float:
         """Return the longest time that any partition went without an acknowledgement."""

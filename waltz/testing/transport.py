@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 _SOCKET_BYTES = 1 << 18
-"""The size of the buffers of an operating system. Only bytes beyond count as the write buffer."""
+"""The size of the buffers of an operating system.
+
+Only the bytes that exceed this size are in the write buffer.
+"""
 
 _HIGH_WATER_BYTES = 64 << 10
 """The default size of the write buffer at which the protocol is paused, as in asyncio."""

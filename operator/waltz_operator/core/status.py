@@ -11,8 +11,9 @@ The conditions of a cluster:
 * *Updated* is true while every pod runs the current version of its object.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
-operator then sees neither partitions nor servers, and they may work without ZooKeeper. They are
-unknown, and Reconciled is false, while a resource is invalid or a reconcile fails unexpectedly.
+operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
+Healthy of a paused cluster are false then. While a resource is invalid or a reconcile fails
+unexpectedly, Ready and Healthy are unknown, and Reconciled is false.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def failed_status(
 ) -> ClusterStatus:
     """Return the conditions and the message of a cluster whose reconcile failed.
 
-    ``old`` are its conditions so far. The other fields of the result are not part of the status.
+    ``old`` are its conditions so far. The caller must write only these two fields: the other fields
+    of the result are defaults.
     """
     message = message[:_MAX_MESSAGE_CHARACTERS]
     statements = (
@@ -205,7 +207,7 @@ def _progress(
 
 
 def _updates(observed: ObservedCluster) -> _Statement:
-    """Return Updated: by the revisions of pods that Kubernetes reports."""
+    """Return Updated: whether Kubernetes reports that every pod has the current revision."""
     outdated = []
     for live in _workloads(observed):
         status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)

@@ -29,7 +29,7 @@ def test_options_override_the_file(described: Path) -> None:
     assert named("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 
 
-def test_tls_is_on_without_cluster_file(described: Path) -> None:
+def test_tls_is_on_by_default_without_a_cluster_file(described: Path) -> None:
     assert named("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
     assert named("y:2", None, None, "off").tls == PLAINTEXT
 

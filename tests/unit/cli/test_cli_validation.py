@@ -45,7 +45,7 @@ def test_producer_ahead_of_log_is_reported() -> None:
 
 def test_gap_of_ids_is_reported() -> None:
     (problem,) = seen((5, 5), (7, 7)).problems
-    assert problem == "0/7 follows where 6 is expected"
+    assert problem == "0/7 is the next transaction, but the next id must be 6"
 
 
 def test_validation_shows_first_problems() -> None:

@@ -112,7 +112,7 @@ async def test_append_locks_are_taken_and_not_checked() -> None:
 
 
 @on_virtual_time
-async def test_submit_builds_again_after_a_conflict() -> None:
+async def test_submit_builds_the_transaction_again_after_a_conflict() -> None:
     async with ClientCluster() as cluster:
         one, other = await cluster.client(), await cluster.client()
         row = [Lock("row", 1)]

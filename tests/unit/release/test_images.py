@@ -45,7 +45,7 @@ def test_image_has_entry_point_user_and_environment_of_its_dockerfile(image: Ima
         assert f"'.[{','.join(image.extras)}]'" in text
 
 
-def test_default_images_of_resources_are_built_images() -> None:
+def test_default_images_of_a_cluster_resource_are_images_of_this_build() -> None:
     defaults = Images()
     known = {image.tag for image in IMAGES}
     assert {defaults.server, defaults.storage, defaults.zookeeper} <= known

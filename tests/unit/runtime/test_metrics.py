@@ -24,7 +24,7 @@ class Clock:
         return self.now
 
 
-def test_values_are_read_when_a_form_is_made() -> None:
+def test_metric_values_are_read_at_each_request_of_the_json_forms() -> None:
     metrics, values = JsonMetrics(Clock()), {"n": 1}
     metrics.add("g.p-0", "now", JsonKind.GAUGE, lambda: values["n"])
     metrics.add("g.p-0", "total", JsonKind.COUNTER, lambda: values["n"] * 10)

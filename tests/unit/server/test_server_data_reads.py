@@ -288,7 +288,7 @@ def test_read_of_a_long_queue_is_refused_only_without_a_session() -> None:
     assert deliver_all(reads)[0] == []
 
 
-def test_long_queue_is_shortened_when_no_session_opens() -> None:
+def test_reads_beyond_the_bound_of_a_connection_fail_when_no_session_opens() -> None:
     """The connection is read again, so that its requests to other partitions do not wait."""
     reads, peer, other = Requests(0), Peer(4), Peer(4)
     most = WAITING_PER_CONNECTION + MOST_QUEUED_READS

@@ -88,7 +88,7 @@ def test_slices_filter_on_transaction_ids_narrows_ranges() -> None:
     assert spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
 
 
-def test_slices_rows_of_a_task_follow_from_bytes_and_mean_row_size() -> None:
+def test_slices_rows_per_task_are_task_bytes_by_mean_row_size() -> None:
     assert rows_for(1000, 10, 100) == 100
     assert rows_for(1, 10, 100) == 1
 

@@ -42,7 +42,7 @@ def opened(disk: MemoryDisk, num_partitions: int = 2) -> ControlFile:
     return open_control(disk, KEY, num_partitions, 5)
 
 
-def test_fresh_entry_has_current_info_in_second_struct() -> None:
+def test_current_struct_of_a_new_control_entry_is_the_second() -> None:
     entry = decode_entry(fresh_entry(4))
     assert (entry.sequence, entry.slot, entry.info) == (0, 1, PartitionInfo())
     assert entry.updated(INFO).slot == 0

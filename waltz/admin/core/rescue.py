@@ -10,11 +10,12 @@ mark, and the log.
 1. A session that opens has marked q disks with R, the high-water mark that its recovery resolved.
    A disk whose session is older than O took no part in O.
 2. A session resolves R only while q replicas hold the log up to R, and it marks no disk with more
-   than R. Marks and logs then never go below R. So a disk that took part in O and was marked by a
-   later session has the mark R of that session, which is not below any committed id.
+   than R. After that, the marks and the logs of these q replicas never go below R. So a disk that
+   took part in O and was marked by a later session has the mark R of that session, which is not
+   below any committed id.
 3. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
-   Above the mark it may differ: the records of an
-   older session, or copies of such records that a session made before it resolved its mark.
+   Above the mark it may have other records: those of an older session, or copies of such records
+   that a session made before it resolved its mark.
 4. Two logs that differ at one id differ at all higher ids.
 
 **The rule.** For a session X on a disk, let V(X) be the replicas whose session is at least X, m(X)
@@ -120,7 +121,7 @@ class ReplicaReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
+class _LastSession:
     """The session X of the rule, its mark m(X), and the replicas of W(X)."""
 
     session: int
@@ -223,7 +224,7 @@ def _shows_nothing(report: ReplicaReport) -> bool:
     )
 
 
-def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _Last | str:
+def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _LastSession | str:
     """Return the session X of the rule and its replicas, or why they cannot be decided."""
     needed = quorum(len(assigned))
     known = _known(assigned)
@@ -246,7 +247,7 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
                 f"of these transactions was committed; unknown: {'; '.join(unknown)}"
             )
         closed = frozenset[str]().union(*(group for group in continuing if group not in possible))
-        return _Last(session, mark, complete - closed, closed)
+        return _LastSession(session, mark, complete - closed, closed)
     missing = f" ({'; '.join(unknown)})" if unknown else ""
     return f"no session is complete on {needed} of {len(assigned)} replicas{missing}"
 
@@ -295,7 +296,7 @@ def _end(held: HeldPartition) -> int:
     return held.max_transaction_id
 
 
-def _state(report: ReplicaReport, last: _Last, session_id: int) -> ReplicaState:
+def _state(report: ReplicaReport, last: _LastSession, session_id: int) -> ReplicaState:
     if report.storage in last.voters:
         return ReplicaState(last.session, UNRESOLVED)
     if report.held is None or report.unknown is not None:

@@ -1,6 +1,7 @@
 """Check order and locks by transactions that contain the mark of their producer.
 
-The data of a checked transaction is its producer's mark plus one. All checked transactions take the
+The producer's mark is the last transaction that the producer had received before the append. The
+data of a checked transaction is this mark plus one. All checked transactions take the
 same lock, so no checked transaction may lie between the mark and the id of another checked
 transaction. Transactions of other producers may lie anywhere; they are only counted.
 """
@@ -42,7 +43,9 @@ class Validation:
         """Check the next transaction; return whether it has the form of `checked_draft`."""
         expected = None if self._last_id is None else self._last_id + 1
         if expected is not None and transaction.id != expected:
-            self._report(transaction, f"follows where {expected} is expected")
+            self._report(
+                transaction, f"is the next transaction, but the next id must be {expected}"
+            )
         self._last_id = transaction.id
         data: bytes = transaction.data
         if len(data) != CHECKED_BYTES:

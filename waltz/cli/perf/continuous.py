@@ -80,7 +80,7 @@ class ContinuousAppends:
         async with asyncio.timeout(seconds):
             await asyncio.gather(*self._tasks)
 
-    async def progress(self, seconds: float, appends: int) -> None:
+    async def wait_for_progress(self, seconds: float, appends: int) -> None:
         """Wait until every partition has ``appends`` more acknowledged appends.
 
         Raises AssertionError after ``seconds``, and the error of a producer that has failed.

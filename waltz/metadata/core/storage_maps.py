@@ -101,6 +101,7 @@ def assign_partitions(
     unknown, or one of the partitions is already assigned to it.
     """
     wanted = _wanted(partitions)
+    # The partitions are sorted: if the first and the last exist, the others exist, too.
     for partition in (wanted[0], wanted[-1]):
         if not 0 <= partition < num_partitions:
             raise ChangeRefused(

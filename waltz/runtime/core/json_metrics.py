@@ -1,5 +1,6 @@
-"""Metrics in the two JSON forms of Waltz 0.13.2: for HTTP and for the admin port. Pure.
+"""Metrics in the two JSON forms of Waltz 0.13.2: the HTTP form, and the bean form. Pure.
 
+The admin port of a storage answers with the bean form, which is named after Java's metric beans.
 Each metric has a function that returns its value. `JsonMetrics` calls this function whenever one of
 the forms is requested. The function of a timer is called only once, when the metric is added: the
 `Timer` that it returns is then read for each form. Source: spec/behaviour.md sections 12 and 13,
@@ -40,9 +41,9 @@ _FORMAT_VERSION = "4.0.0"
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
 """The maps that both forms have. The map of histograms is always empty."""
 
-# By their names in both forms, which are minutes.
+# The keys are minutes. The HTTP form has them in its names, for example m15_rate.
 _WINDOWS_SECONDS = {"1": 60.0, "5": 300.0, "15": 900.0}
-# By their names in both forms: 999 is the 99.9th percentile.
+# The keys are the digits in the names of both forms: 999 is the 99.9th percentile.
 _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999": 0.999}
 
 
@@ -55,9 +56,9 @@ class _Meter:
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:
         self._read = read
         self._clock = clock
-        self._begun = self._at = clock()
-        self._seen = 0
-        """The count at the last call of `read`."""
+        self._begun = self._updated = clock()
+        self._updated_count = 0
+        """The count at the time ``_updated``, when the averages were last updated."""
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
@@ -66,13 +67,13 @@ class _Meter:
         All rates are events per second.
         """
         now, count = self._clock(), self._read()
-        elapsed = now - self._at
+        elapsed = now - self._updated
         if elapsed > 0:
-            rate = (count - self._seen) / elapsed
+            rate = (count - self._updated_count) / elapsed
             for name, window in _WINDOWS_SECONDS.items():
                 old = self._rates[name]
                 self._rates[name] = old + (1 - math.exp(-elapsed / window)) * (rate - old)
-            self._at, self._seen = now, count
+            self._updated, self._updated_count = now, count
         age = now - self._begun
         return count, (count / age if age > 0 else 0.0), self._rates
 

@@ -31,7 +31,7 @@ from waltz.net import (
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz.runtime.process import watched
-from waltz_server.core.replication.storage_versions import RecordSizes
+from waltz_server.core.replication.storage_versions import RequestConverter
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class StorageLink:
         self._dialer = dialer
         self._identity = identity
         self._loop = asyncio.get_running_loop()
-        self._record_sizes = RecordSizes()
+        self._converter = RequestConverter()
         """Measured because a storage with version 0 of the protocol cannot bound a list in bytes.
 
         For such a storage, the mean size of records converts the bound to a number of records.
@@ -119,11 +119,11 @@ class StorageLink:
             if response is not None:
                 self._link.mark_useful()
             if isinstance(response, st.RecordListResponse):
-                self._record_sizes.learn(response.partition, response.records)
+                self._converter.learn_sizes(response.partition, response.records)
             elapsed_ms = (self._loop.time() - begun) * 1000
             user.answered(self.storage, request, response, elapsed_ms)
 
-        sent = self._record_sizes.convert_for(request, rpc.version)
+        sent = self._converter.convert(request, rpc.version)
         rpc.send_request(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:

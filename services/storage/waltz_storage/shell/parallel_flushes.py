@@ -43,9 +43,9 @@ class ParallelFlushes:
             # flush.
             inline = flushes.pop() if number == len(parts) - 1 else None
             for flush in flushes:
-                flushing.append(self._executor.submit(countdown.after, flush))
+                flushing.append(self._executor.submit(countdown.run_flush, flush))
             if inline is not None:
-                countdown.after(inline)
+                countdown.run_flush(inline)
         if flushing:
             wait(flushing)
             for future in flushing:
@@ -60,7 +60,7 @@ class _Countdown:
         self._done = done
         self._lock = threading.Lock()
 
-    def after(self, flush: Callable[[], None]) -> None:
+    def run_flush(self, flush: Callable[[], None]) -> None:
         """Do one flush, and count it if it succeeds."""
         flush()
         with self._lock:

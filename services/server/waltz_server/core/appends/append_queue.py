@@ -55,7 +55,7 @@ class AppendQueue:
         self._arrived: list[_Item | Barrier] = []
         """Appends, batches and barriers that `take` has not looked at, in the order of arrival."""
         self._waiting: LockQueues[_Item] = LockQueues()
-        self._held_up: deque[tuple[int, Barrier]] = deque()
+        self._barriers_behind_waiters: deque[tuple[int, Barrier]] = deque()
         """Barriers that arrived after an append that still waits.
 
         Barriers and waiters share one numbering, in the order of arrival.
@@ -63,7 +63,7 @@ class AppendQueue:
         self._numbers = count()
         self._dropped: list[Append] = []
         """The appends dropped since the last call of `take_dropped`."""
-        self._submitted = 0
+        self._granted = 0
         """Number of appends granted so far."""
         self._resolved = 0
         """Number of granted appends resolved so far."""
@@ -71,7 +71,7 @@ class AppendQueue:
         """Number of open appends."""
         self.open_bytes = 0
         """Size of the open appends, in bytes."""
-        self._barriers: deque[tuple[int, Barrier]] = deque()
+        self._placed_barriers: deque[tuple[int, Barrier]] = deque()
         """Each barrier, with the number of granted appends that must be resolved before it."""
 
     def open(self, high_water_mark: int) -> None:
@@ -85,7 +85,7 @@ class AppendQueue:
             self._locks.assume(high_water_mark)
 
     def drop_stale(self, generation: int) -> None:
-        """Drop the waiting appends that are not of ``generation``.
+        """Drop the appends that are not granted yet and not of ``generation``.
 
         Their clients look for them in the log of the new generation, do not find them, and send
         them again. If this server sent them, too, they would be in the log twice. The planted bug
@@ -125,7 +125,7 @@ class AppendQueue:
         if self._arrived:
             self._arrived.append(barrier)
         else:
-            self._place_barrier(barrier, self._submitted)
+            self._place_barrier(barrier, self._granted)
 
     def forget(self, peer: Peer) -> None:
         """Drop the barriers of a closed connection; its appends stay."""
@@ -133,8 +133,10 @@ class AppendQueue:
         def stays(item: _Item | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)
 
-        self._barriers = deque(entry for entry in self._barriers if stays(entry[1]))
-        self._held_up = deque(entry for entry in self._held_up if stays(entry[1]))
+        self._placed_barriers = deque(entry for entry in self._placed_barriers if stays(entry[1]))
+        self._barriers_behind_waiters = deque(
+            entry for entry in self._barriers_behind_waiters if stays(entry[1])
+        )
         self._arrived = list(filter(stays, self._arrived))
 
     def take(self) -> tuple[list[Append], list[Refused]]:
@@ -151,8 +153,8 @@ class AppendQueue:
             elif isinstance(item, AppendBatch):
                 self._decide_batch(self._locks, item, granted, refused)
             else:
-                self._place_barrier(item, self._submitted + len(granted))
-        self._submitted += len(granted)
+                self._place_barrier(item, self._granted + len(granted))
+        self._granted += len(granted)
         return granted, refused
 
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
@@ -161,7 +163,7 @@ class AppendQueue:
         ``first_id`` is the id of the first of them, None if they are not committed.
         """
         self._resolved += len(appends)
-        assert self._resolved <= self._submitted, "only granted appends are resolved"
+        assert self._resolved <= self._granted, "only granted appends are resolved"
         self.open_count -= len(appends)
         self.open_bytes -= sum(len(append.record_tail) for append in appends)
         locks = self._locks
@@ -175,8 +177,8 @@ class AppendQueue:
     def passed_barriers(self) -> list[Barrier]:
         """Remove and return the barriers before which no append is open any more."""
         passed = []
-        while self._barriers and self._barriers[0][0] <= self._resolved:
-            passed.append(self._barriers.popleft()[1])
+        while self._placed_barriers and self._placed_barriers[0][0] <= self._resolved:
+            passed.append(self._placed_barriers.popleft()[1])
         return passed
 
     def _decide(
@@ -264,7 +266,7 @@ class AppendQueue:
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
     ) -> None:
         """Decide the waiters that are due; see `lock_queues`."""
-        self._release_barriers(self._submitted)
+        self._release_barriers(self._granted)
         while waiter := self._waiting.next_due():
             item = waiter.item
             if isinstance(item, AppendBatch):
@@ -273,7 +275,7 @@ class AppendQueue:
                 decided = self._try_single(locks, item, granted, refused)
             if decided:
                 self._waiting.leave(waiter)
-                self._release_barriers(self._submitted + len(granted))
+                self._release_barriers(self._granted + len(granted))
             else:
                 self._park(locks, waiter)
 
@@ -299,22 +301,24 @@ class AppendQueue:
         self.open_count -= 1
         self.open_bytes -= len(append.record_tail)
 
-    def _place_barrier(self, barrier: Barrier, submitted: int) -> None:
+    def _place_barrier(self, barrier: Barrier, granted_so_far: int) -> None:
         """Let the barrier pass once no earlier append waits and all granted ones are resolved.
 
-        ``submitted`` is the number of appends granted so far.
+        ``granted_so_far`` is the number of appends granted so far.
         """
-        if self._waiting or self._held_up:
-            self._held_up.append((next(self._numbers), barrier))
+        if self._waiting or self._barriers_behind_waiters:
+            self._barriers_behind_waiters.append((next(self._numbers), barrier))
         else:
-            self._barriers.append((submitted, barrier))
+            self._placed_barriers.append((granted_so_far, barrier))
 
-    def _release_barriers(self, submitted: int) -> None:
+    def _release_barriers(self, granted_so_far: int) -> None:
         """Place the barriers that no waiter precedes any more; see `_place_barrier`."""
-        while self._held_up and (
-            self._waiting.first is None or self._held_up[0][0] < self._waiting.first
+        while self._barriers_behind_waiters and (
+            self._waiting.first is None or self._barriers_behind_waiters[0][0] < self._waiting.first
         ):
-            self._barriers.append((submitted, self._held_up.popleft()[1]))
+            self._placed_barriers.append(
+                (granted_so_far, self._barriers_behind_waiters.popleft()[1])
+            )
 
 
 def _appends_of(item: _Item) -> Sequence[Append]:

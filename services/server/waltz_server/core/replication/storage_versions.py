@@ -1,8 +1,8 @@
 """Convert requests for storages that support only older versions of the storage protocol. Pure.
 
 Version 0 has no request with a bound in bytes. Such a request is converted to a request for as many
-records as probably fit the bound. Versions before 3 have one request for truncations
-above and below the mark.
+records as probably fit the bound. Versions before 3 have the same request for a truncation above
+the mark and for a truncation below the mark.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _WEIGHT = 8
 """A new measurement moves the mean by its difference from the mean, divided by this number."""
 
 
-class RecordSizes:
-    """The mean size of the records of each partition, by which requests are converted."""
+class RequestConverter:
+    """Converts requests; keeps the mean size of the records of each partition for this purpose."""
 
     def __init__(self) -> None:
         self._means: dict[int, float] = {}
 
-    def learn(self, partition: int, records: RecordBatch) -> None:
+    def learn_sizes(self, partition: int, records: RecordBatch) -> None:
         """Measure ``records``, which were read from ``partition``."""
         if records.count:
             size = len(records.wire) / records.count
             mean = self._means.get(partition, size)
             self._means[partition] = mean + (size - mean) / _WEIGHT
 
-    def convert_for(self, request: st.Request, version: int) -> st.Request:
+    def convert(self, request: st.Request, version: int) -> st.Request:
         """Return ``request`` in a form that a storage with protocol ``version`` understands."""
         if isinstance(request, st.TruncateBelowMarkRequest) and version < CUTS_BELOW_MARKS_SINCE:
             return st.TruncateRequest(

@@ -1,9 +1,10 @@
 """Pure. Files behind a write-ahead log: commit transactions, apply them, and make checkpoints.
 
-This class keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four steps,
-so that the engine can do the flushes on other threads: `write_directly` for large data, `write`,
-the flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes,
-and `end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one thread.
+`LoggedFiles` keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four
+steps, so that the engine can do the flushes on other threads: `write_directly` for large data,
+`write`, the flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its
+flushes, and `end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one
+thread.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class LoggedFiles:
         self._checkpoint: TransactionId | None = None
         """The position of the checkpoint that has begun."""
         self._removed: list[tuple[TransactionId, tuple[int, ...]]] = []
-        """Regions whose files were removed before a position: reusable when it is reclaimed."""
+        """For each position, the regions whose files were removed before it.
+
+        These regions may be used again when the log before the position is reclaimed.
+        """
         files.catalogue.allow_reuse(files.catalogue.take_removed())
 
     def allows(self, operations: Sequence[Operation]) -> bool:
