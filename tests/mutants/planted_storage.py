@@ -170,7 +170,7 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark not lowered before a truncation",
         Package.STORAGE,
-        "self._mark.lower_to(left)\n",
+        "self._mark.lower_to(new_end)\n",
         "",
         "After a truncation and a restart, a replica refuses a partition that has lost nothing.",
         nodes(

@@ -229,6 +229,6 @@ def test_partition_without_assigned_storage_is_undecided() -> None:
 def test_backup_with_a_session_that_no_quorum_has_is_undecided() -> None:
     """The disks are older than the backup: they were emptied or restored."""
     reports = [ReplicaReport(name, _held(5, 26, 28)) for name in "abc"]
-    found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0), opened=7)
+    found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0), opened_session=7)
     assert found.verdict is Verdict.UNDECIDED
     assert found.reason.startswith("session 7 of the backup is on no quorum of disks")

@@ -153,13 +153,13 @@ def rebuild(
     reports: Sequence[ReplicaReport],
     present: PartitionMetadata | None,
     checksums: Checksums,
-    opened: int = -1,
+    opened_session: int = -1,
 ) -> RebuildDecision:
     """Decide the metadata of a partition.
 
     ``present`` are the metadata in ZooKeeper, if there are any. ``checksums`` are those of
-    `records_to_compare`, by storage and id. ``opened`` is the session in a backup of the metadata,
-    which certainly opened; -1 without a backup.
+    `records_to_compare`, by storage and id. ``opened_session`` is the session in a backup of
+    the metadata, which certainly opened; -1 without a backup.
     """
     present = present or NEW_PARTITION
     sessions = {r.storage: r.held.session_id for r in reports if r.held is not None}
@@ -192,12 +192,12 @@ def rebuild(
     if isinstance(found, str):
         return RebuildDecision(Verdict.UNDECIDED, None, found)
     session = found.session
-    if session < opened:
+    if session < opened_session:
         return RebuildDecision(
             Verdict.UNDECIDED,
             None,
-            f"session {opened} of the backup is on no quorum of disks; storages were emptied or "
-            "restored from older copies",
+            f"session {opened_session} of the backup is on no quorum of disks; storages were "
+            "emptied or restored from older copies",
         )
     for report in reports:
         if not report.assigned and sessions.get(report.storage, -1) >= session:

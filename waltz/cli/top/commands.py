@@ -79,19 +79,19 @@ def top_command(
 def _display(output: Format, *, once: bool) -> Iterator[Callable[[Rendering], None]]:
     """Yield a function that shows one sample; on a terminal it replaces the previous sample."""
     if once:
-        yield lambda shown: show(output, shown)
+        yield lambda rendering: show(output, rendering)
     elif output is Format.TABLE and sys.stdout.isatty():
         with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
-            yield lambda shown: live.update(tables(shown), refresh=True)
+            yield lambda rendering: live.update(tables(rendering), refresh=True)
     else:
-        yield lambda shown: _print(output, shown)
+        yield lambda rendering: _print(output, rendering)
 
 
-def _print(output: Format, shown: Rendering) -> None:
+def _print(output: Format, rendering: Rendering) -> None:
     match output:
         case Format.JSON:
-            print(json.dumps(shown.value), flush=True)  # noqa: T201
+            print(json.dumps(rendering.value), flush=True)  # noqa: T201
         case Format.YAML:
-            print("---\n" + as_yaml(shown.value), end="", flush=True)  # noqa: T201
+            print("---\n" + as_yaml(rendering.value), end="", flush=True)  # noqa: T201
         case Format.TABLE:
-            show(output, shown)
+            show(output, rendering)

@@ -29,7 +29,7 @@ from waltz_server.core.appends.lock_queues import LockQueues, Waiter
 from waltz_server.core.appends.lock_table import LockTable, Slots
 from waltz_server.core.peer import Peer
 
-Refused = tuple[Peer, Append, int]
+RefusedAppend = tuple[Peer, Append, int]
 """A connection, its refused append, and the transaction that took one of the append's locks."""
 
 
@@ -139,10 +139,10 @@ class AppendQueue:
         )
         self._arrived = list(filter(stays, self._arrived))
 
-    def take(self) -> tuple[list[Append], list[Refused]]:
+    def take(self) -> tuple[list[Append], list[RefusedAppend]]:
         """Decide all appends that need not wait; return the granted, in order, and the refused."""
         granted: list[Append] = []
-        refused: list[Refused] = []
+        refused: list[RefusedAppend] = []
         if self._locks is None:
             return granted, refused
         self._retry_waiters(self._locks, granted, refused)
@@ -186,7 +186,7 @@ class AppendQueue:
         locks: LockTable,
         single: _Single,
         granted: list[Append],
-        refused: list[Refused],
+        refused: list[RefusedAppend],
     ) -> None:
         """Grant or refuse an append that has just arrived, or let it wait."""
         append = single[1]
@@ -205,7 +205,7 @@ class AppendQueue:
         locks: LockTable,
         single: _Single,
         granted: list[Append],
-        refused: list[Refused],
+        refused: list[RefusedAppend],
     ) -> bool:
         """Grant or refuse the append; return False if the append must wait for an open lock."""
         append = single[1]
@@ -228,7 +228,7 @@ class AppendQueue:
         locks: LockTable,
         batch: AppendBatch,
         granted: list[Append],
-        refused: list[Refused],
+        refused: list[RefusedAppend],
     ) -> None:
         """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
         for append in batch.appends:
@@ -244,7 +244,7 @@ class AppendQueue:
         locks: LockTable,
         batch: AppendBatch,
         granted: list[Append],
-        refused: list[Refused],
+        refused: list[RefusedAppend],
     ) -> bool:
         """Grant or refuse each append; return False if the batch must wait for an open lock."""
         if any(locks.any_open(slots) for slots in _slots_of(batch)):
@@ -263,7 +263,7 @@ class AppendQueue:
         return True
 
     def _retry_waiters(
-        self, locks: LockTable, granted: list[Append], refused: list[Refused]
+        self, locks: LockTable, granted: list[Append], refused: list[RefusedAppend]
     ) -> None:
         """Decide the waiters that are due; see `lock_queues`."""
         self._release_barriers(self._granted)

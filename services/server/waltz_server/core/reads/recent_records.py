@@ -27,7 +27,7 @@ class Bounds:
     max_records: int
     max_bytes: int
 
-    def less(self, batch: RecordBatch) -> Bounds:
+    def remaining_after(self, batch: RecordBatch) -> Bounds:
         """Return the bounds for the rest of an answer that already holds ``batch``."""
         return Bounds(self.max_records - batch.count, self.max_bytes - len(batch.wire))
 
@@ -110,11 +110,11 @@ class RecentRecords:
         skip = first_id - self._first_ids[at]
         found = [records_within(self._batches[at], skip, bounds, at_least_one=True)]
         complete = found[0].count == self._batches[at].count - skip
-        bounds = bounds.less(found[0])
+        bounds = bounds.remaining_after(found[0])
         while complete and not bounds.used_up and (at := at + 1) < len(self._batches):
             part = records_within(self._batches[at], 0, bounds, at_least_one=False)
             complete = part.count == self._batches[at].count
-            bounds = bounds.less(part)
+            bounds = bounds.remaining_after(part)
             found.append(part)
         if len(found) == 1:
             return found[0]

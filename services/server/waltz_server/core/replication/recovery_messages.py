@@ -17,10 +17,12 @@ _FENCED = re.compile(r"session id has changed to (\d+), but request context cont
 """The refusal of a request whose session is older than the storage's fence."""
 
 
-def introduce(recovery: SessionRecovery, replica: str, response: Any) -> bool:
+def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
     """Report to ``recovery`` the answer of ``replica`` to its first request.
 
-    Return False, and report nothing, if the storage refused the request for a reason that may pass.
+    A storage may refuse the request because its fence is of a newer session. Then the metadata are
+    older than the replica, and ``recovery.lost`` is set to the reason. Return False, and report
+    nothing, if the storage refused the request for a reason that may pass.
     """
     match response:
         case st.LastSessionInfoResponse(_, _, _, session, low_water_mark, local_mark):

@@ -19,7 +19,7 @@ from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.log_tail import LogTail, form_batch
-from waltz_server.core.replication.recovery_messages import introduce, report_answer, request_of
+from waltz_server.core.replication.recovery_messages import report_answer, report_info, request_of
 from waltz_server.core.replication.recovery_steps import Copy
 from waltz_server.core.replication.session_recovery import SessionRecovery
 from waltz_server.core.replication.session_state import (
@@ -215,7 +215,7 @@ class StoreSession:
         if not r.info_requested or r.stage is not ReplicaStage.CONNECTING:
             return True
         r.info_requested = False
-        if not introduce(self.recovery, r.storage, response):
+        if not report_info(self.recovery, r.storage, response):
             return False
         r.stage = ReplicaStage.RECOVERING
         self._recover()

@@ -74,12 +74,12 @@ class StagedAppend:
 class Scan:
     """The result of one scan: how many records it read, their size on disk, and a checksum.
 
-    The checksum ``value`` is the unsigned CRC-32 over these records and those of earlier scans.
+    ``checksum`` is the unsigned CRC-32 over these records and those of earlier scans.
     """
 
     count: int
     size: int
-    value: int
+    checksum: int
 
 
 class PartitionLog:
@@ -184,7 +184,7 @@ class PartitionLog:
                     staged.outcomes[number] = error
 
     def flush(self, staged: StagedAppend) -> None:
-        """Make the written records and the index entries of a checkpoint durable.
+        """Make the records and the index entries durable that `write` has written.
 
         Raises DiskFailed.
         """
@@ -245,8 +245,8 @@ class PartitionLog:
         """Do what `read_stored_batch` does, in steps."""
         return stored_steps(self._segments, first_id, max_records, max_bytes)
 
-    def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
-        """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk.
+    def scan(self, first_id: int, max_records: int, max_bytes: int, checksum: int) -> Scan:
+        """Read as `read_batch` does; continue the CRC-32 ``checksum`` over the bytes on disk.
 
         Raises PartitionDamaged, OSError.
         """
@@ -254,8 +254,8 @@ class PartitionLog:
         for found, _ in record_steps(self._segments, first_id, max_records, max_bytes):
             count += found.count
             size += len(found.raw)
-            value = crc32(found.raw, value)
-        return Scan(count, size, value)
+            checksum = crc32(found.raw, checksum)
+        return Scan(count, size, checksum)
 
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
@@ -293,17 +293,17 @@ class PartitionLog:
         segments = self._segments
         with changing(f"truncation of the log of partition {self.identity.partition}"):
             end = self._cut_offset(last_id)
-            left = self.end_at(last_id)
+            new_end = self.end_at(last_id)
         # The mark is lowered before the cut: a crash in between leaves a log that is longer than
         # its mark. In the opposite order, a crash would leave a shorter log, which is damage.
-        self._mark.lower_to(left)
+        self._mark.lower_to(new_end)
         segments.removals += 1
         while segments.sealed and last_id + 1 < segments.tail.first_id:
             segments.drop_tail()
         if self._tail.next_id > last_id + 1:
             self._tail.cut(last_id + 1, end)
-        self._end = left
-        assert self.max_id == last_id, "a truncation must leave the log at the wanted mark"
+        self._end = new_end
+        assert self.max_id == last_id, "after a truncation, last_id is the last record"
 
     def checksum(self) -> int:
         """Return the CRC-32 over all records of all segments (spec/disk.md section 10), signed.

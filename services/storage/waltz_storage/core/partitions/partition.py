@@ -173,10 +173,10 @@ class StoragePartition:
         with _reading():
             return (yield from self.log.batch_steps(first_id, max_records, max_bytes))
 
-    def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
-        """Continue the checksum ``value`` over consecutive records; raises RequestRefused."""
+    def scan(self, first_id: int, max_records: int, max_bytes: int, checksum: int) -> Scan:
+        """Continue ``checksum`` over consecutive records; raises RequestRefused."""
         with _reading():
-            return self.log.scan(first_id, max_records, max_bytes, value)
+            return self.log.scan(first_id, max_records, max_bytes, checksum)
 
     def _accept(self, request: storage.Request, version: int) -> None:
         """Count a request other than an append, and check that it may be executed."""

@@ -43,7 +43,7 @@ class RangeChecksum:
         if fits:
             self._next_id += found.count
             self._size += found.size
-            self._value = found.value
+            self._value = found.checksum
         if fits and found.count and self._next_id <= request.last_id:
             return None
         return self._answer()
