@@ -82,18 +82,22 @@ class ServerQuery(FrameHandler):
     async def partitions(self) -> tuple[int, ...]:
         """Return the partitions that the server has."""
         request = messages.ServerPartitionsAssignmentRequest(self._next_id())
-        answer = await self._ask(request, messages.ServerPartitionsAssignmentResponse)
+        answer = await self._send_request(request, messages.ServerPartitionsAssignmentResponse)
         return answer.partitions
 
     async def storages(self) -> Mapping[str, bool]:
         """Return the storages that the server uses, each with whether it can reach it."""
         request = messages.CheckStorageConnectivityRequest(self._next_id())
-        return (await self._ask(request, messages.CheckStorageConnectivityResponse)).storages
+        return (
+            await self._send_request(request, messages.CheckStorageConnectivityResponse)
+        ).storages
 
     async def health(self) -> Mapping[int, bool]:
         """Return the partitions of the server, each with whether the server reports it healthy."""
         request = messages.ServerPartitionsHealthStatRequest(self._next_id())
-        return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
+        return (
+            await self._send_request(request, messages.ServerPartitionsHealthStatResponse)
+        ).health
 
     async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
         """Set whether the server prefers ``partitions``; return whether the server accepts that.
@@ -102,9 +106,9 @@ class ServerQuery(FrameHandler):
         """
         if wanted:
             add = messages.AddPreferredPartitionRequest(self._next_id(), tuple(partitions))
-            return (await self._ask(add, messages.AddPreferredPartitionResponse)).result
+            return (await self._send_request(add, messages.AddPreferredPartitionResponse)).result
         remove = messages.RemovePreferredPartitionRequest(self._next_id(), tuple(partitions))
-        return (await self._ask(remove, messages.RemovePreferredPartitionResponse)).result
+        return (await self._send_request(remove, messages.RemovePreferredPartitionResponse)).result
 
     async def high_water_mark(self, partition: int) -> int:
         """Return the id of the last committed transaction of a partition that the server has.
@@ -113,13 +117,13 @@ class ServerQuery(FrameHandler):
         that does not have the partition never answers.
         """
         request = messages.HighWaterMarkRequest(self._next_id(partition))
-        return (await self._ask(request, messages.HighWaterMarkResponse)).transaction_id
+        return (await self._send_request(request, messages.HighWaterMarkResponse)).transaction_id
 
     def _next_id(self, partition: int = 0) -> ReqId:
         self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
         return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
 
-    async def _ask(self, request: messages.Message, answer: type[A]) -> A:
+    async def _send_request(self, request: messages.Message, answer: type[A]) -> A:
         """Send a request, and return its answer, a message of the type ``answer``."""
         assert self._connection is not None
         try:

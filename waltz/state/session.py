@@ -51,10 +51,6 @@ class ApplyingSession(Session):
             raise NotYourTransaction("begin")
         return super().begin(nested=True)
 
-    def finish(self) -> None:
-        """Send the changes of the application that the session has not yet sent."""
-        self.flush()
-
     def discard(self) -> None:
         """Drop all objects of the session. This has no effect on the SQL transaction."""
         super().close()

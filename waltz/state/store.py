@@ -155,7 +155,7 @@ class StateStore(Application[DataT], abc.ABC):
                 self.apply(session, transaction)
                 if not sql_transaction.is_active:
                     raise NotYourTransaction("rollback")
-                session.finish()
+                session.flush()
             finally:
                 session.discard()
 

@@ -99,7 +99,7 @@ def test_batch_that_was_not_sent_is_withdrawn_as_a_whole() -> None:
 
 
 def test_feed_is_requested_again_only_for_the_present_session(scene: Scene) -> None:
-    session = scene.appends.mount.session
+    session = scene.appends.mount.request_id
     assert session is not None
     scene.sent(FeedRequest)
     scene.appends.received(FeedSuspended(ReqId(CLIENT, GENERATION, 0, session.seq + 1)))

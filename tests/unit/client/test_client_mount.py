@@ -32,7 +32,7 @@ class Scene:
     def __init__(self) -> None:
         self.feed = PartitionFeed(RequestIds(CLIENT, 0), 4)
         self.feed.attach(GENERATION, 0, VERSION)
-        self.session = self.feed.mount.session
+        self.session = self.feed.mount.request_id
         assert self.session is not None
 
     def mounted(self) -> None:

@@ -148,9 +148,9 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
             ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)
         return storage_rows.ports(ports)
 
-    shown = run(check())
-    show(output, shown)
-    if any(s["storage_problem"] or s["admin_problem"] for s in shown.value):
+    rendering = run(check())
+    show(output, rendering)
+    if any(s["storage_problem"] or s["admin_problem"] for s in rendering.value):
         raise typer.Exit(1)
 
 

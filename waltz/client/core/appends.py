@@ -168,7 +168,7 @@ class PartitionAppends:
                 if self.mount.mount_received(message):
                     self._mounted()
             case FeedSuspended():
-                if message.req_id == self.mount.session and self.mount.phase is Phase.MOUNTED:
+                if message.req_id == self.mount.request_id and self.mount.phase is Phase.MOUNTED:
                     self._request_feed()
             case LockFailure():
                 self._sent.refuse(message.req_id.seq, message.transaction_id)
@@ -298,8 +298,8 @@ class PartitionAppends:
             self._sent.end_uncertain()
 
     def _request_feed(self) -> None:
-        assert self.mount.session is not None
-        self.effects.messages.append(FeedRequest(self.mount.session, self.mark))
+        assert self.mount.request_id is not None
+        self.effects.messages.append(FeedRequest(self.mount.request_id, self.mark))
 
     def _request_flush(self) -> None:
         req_id = self._ids.next(self.mount.generation)

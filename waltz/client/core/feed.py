@@ -74,7 +74,7 @@ class PartitionFeed:
                 if self.mount.mount_received(message):
                     self._fetch_ended()
             case FeedSuspended():
-                if self.mount.phase is Phase.MOUNTED and message.req_id == self.mount.session:
+                if self.mount.phase is Phase.MOUNTED and message.req_id == self.mount.request_id:
                     self._fetch_ended()
             case HighWaterMarkResponse():
                 self.mount.log_mark_received(message)
@@ -104,5 +104,5 @@ class PartitionFeed:
         """
         self._fetch_due = not self._wanted
         if self._wanted:
-            assert self.mount.session is not None
-            self.effects.messages.append(FeedRequest(self.mount.session, self.mount.mark))
+            assert self.mount.request_id is not None
+            self.effects.messages.append(FeedRequest(self.mount.request_id, self.mount.mark))

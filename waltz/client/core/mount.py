@@ -78,7 +78,7 @@ class RequestIds:
 class Mount:
     """The mount of one partition.
 
-    ``phase`` is its state, and ``session`` the id of its last mount request. The messages to send
+    ``phase`` is its state. ``request_id`` is the id of its last mount request. The messages to send
     are added to ``effects``, which the owner of the mount passes to the constructor.
     """
 
@@ -89,7 +89,7 @@ class Mount:
         self.phase = Phase.DETACHED
         self.generation = -1
         self.version = -1
-        self.session: ReqId | None = None
+        self.request_id: ReqId | None = None
         self.log_mark_behind: int | None = None
         """The end of the log, if `AHEAD_CONFIRMATIONS` answers have shown that it is below
         ``mark``; otherwise None."""
@@ -132,7 +132,7 @@ class Mount:
     def detach(self) -> None:
         """Stop using the connection: it is lost, or another server owns the partition now."""
         self._enter(Phase.DETACHED)
-        self.session = self._mark_request = None
+        self.request_id = self._mark_request = None
 
     def mount_received(self, response: MountResponse) -> bool:
         """Handle a MountResponse; return whether the partition is mounted by this response.
@@ -140,7 +140,7 @@ class Mount:
         A response to an earlier mount request is ignored, because it is about another connection or
         generation.
         """
-        if response.req_id != self.session or self.phase is not Phase.MOUNTING:
+        if response.req_id != self.request_id or self.phase is not Phase.MOUNTING:
             return False
         match response.state:
             case MountState.READY:
@@ -195,9 +195,9 @@ class Mount:
             self._request()
 
     def _request(self) -> None:
-        self.session = self.ids.next(self.generation)
+        self.request_id = self.ids.next(self.generation)
         self._enter(Phase.MOUNTING)
-        request = MountRequest(self.session, self._mark, self._connection_seq)
+        request = MountRequest(self.request_id, self._mark, self._connection_seq)
         self._effects.messages.append(request)
 
     def _request_log_mark(self) -> None:
