@@ -24,6 +24,12 @@ RESYNC_ANNOTATION = "waltz.dev/resync"
 The operator does not read it, because any change of a WaltzCluster causes a reconcile.
 """
 
+CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
+"""The annotation of every pod that holds the field `restartedAt` of the WaltzCluster."""
+
+POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
+"""The annotation of a pool's pods that holds the field `restartedAt` of the StoragePool."""
+
 FINALIZER = "waltz.dev/cluster"
 """The finalizer of a WaltzCluster and its pools: Kubernetes deletes them after the cleanup."""
 

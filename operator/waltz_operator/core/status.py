@@ -9,6 +9,9 @@ The conditions of a cluster:
 * *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
   cluster.
 * *Updated* is true while every pod runs the current version of its object.
+* *Spread* is true while no node has two copies of a partition, or ZooKeeper members without which
+  the others are no quorum. It is unknown while the replicas are not observed. The other conditions
+  do not depend on it.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -29,6 +32,7 @@ from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import LiveObject, ObservedCluster, Present, Unreachable
 from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
+from waltz_operator.core.spread import shared_nodes
 from waltz_operator.core.steps import ClusterPlan
 
 _MAX_MESSAGE_CHARACTERS = 1000
@@ -75,6 +79,7 @@ def cluster_status(
         ),
         _progress(desired, decided, failure, current=reconciled == generation, message=message),
         _updates(observed),
+        _spread(observed, present if is_own else None),
     )
     return ClusterStatus(
         observed_generation=reconciled,
@@ -222,6 +227,17 @@ def _updates(observed: ObservedCluster) -> _Statement:
     return _Statement(
         "Updated", False, "PodsOutdated", "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS]
     )
+
+
+def _spread(observed: ObservedCluster, present: Present | None) -> _Statement:
+    """Return Spread: whether the loss of one node costs a partition more than one copy."""
+    if present is None:
+        message = "the replicas of the partitions are not observed"
+        return _Statement("Spread", None, "NotObserved", message)
+    if shared := shared_nodes(observed, present):
+        message = "; ".join(shared)[:_MAX_MESSAGE_CHARACTERS]
+        return _Statement("Spread", False, "CopiesShareNode", message)
+    return _Statement("Spread", True, "CopiesOnDifferentNodes", "")
 
 
 def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:

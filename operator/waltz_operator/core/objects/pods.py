@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from waltz.runtime.core.setting_names import variable
-from waltz_operator.core.names import Component, labels, selector, tls_name, tls_secret
-from waltz_operator.core.resources import TlsMode, WaltzCluster
+from waltz_operator.core.names import (
+    CLUSTER_RESTART_ANNOTATION,
+    POOL_LABEL,
+    POOL_RESTART_ANNOTATION,
+    Component,
+    labels,
+    selector,
+    tls_name,
+    tls_secret,
+)
+from waltz_operator.core.resources import StoragePool, TlsMode, WaltzCluster
 from waltz_operator.core.resources.parts import Resources, Scheduling, Volume
 
 USER = 1000
@@ -22,6 +32,19 @@ LOCKED_DOWN = {
 }
 """The security context of every container."""
 
+_NODE = "kubernetes.io/hostname"
+_ZONE = "topology.kubernetes.io/zone"
+_APART_ON_NODES = 100
+"""The weight of the preference that two copies are on different nodes: the largest weight."""
+
+_APART_IN_ZONES = 50
+"""The weight of the preference that two copies are in different zones."""
+
+_TOGETHER_IN_ZONES = 10
+"""The weight of the preference that the storages of one pool are in one zone.
+
+It is less than `_APART_IN_ZONES`: it decides only between zones that have no other copy."""
+
 SCRATCH = {"name": "tmp", "mountPath": "/tmp"}
 """The mount of an empty directory for temporary files: other directories are read-only."""
 
@@ -32,10 +55,11 @@ def pod_template(
     spec: Mapping[str, Any],
     scheduling: Scheduling,
     *,
-    pool: str | None = None,
+    pool: StoragePool | None = None,
 ) -> dict[str, Any]:
     """Return a pod template; ``spec`` is the part that is specific to its component."""
     name, images = cluster.metadata.name, cluster.spec.images
+    pool_name = None if pool is None else pool.metadata.name
     pod: dict[str, Any] = {
         "serviceAccountName": service_account(name, component),
         "automountServiceAccountToken": False,
@@ -50,12 +74,23 @@ def pod_template(
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **_placement(scheduling, selector(name, component, pool)),
+        **_placement(scheduling, name, component, pool_name),
         **spec,
     }
     if images.pull_secrets:
         pod["imagePullSecrets"] = [{"name": each} for each in images.pull_secrets]
-    return {"metadata": {"labels": labels(name, component, pool)}, "spec": pod}
+    metadata: dict[str, Any] = {"labels": labels(name, component, pool_name)}
+    if restarts := _restarts(cluster, pool):
+        metadata["annotations"] = restarts
+    return {"metadata": metadata, "spec": pod}
+
+
+def _restarts(cluster: WaltzCluster, pool: StoragePool | None) -> dict[str, str]:
+    """Return the annotations of the requested restarts: a new value makes a new version of pods."""
+    requested = {CLUSTER_RESTART_ANNOTATION: cluster.spec.restarted_at}
+    if pool is not None:
+        requested[POOL_RESTART_ANNOTATION] = pool.spec.restarted_at
+    return {annotation: time for annotation, time in requested.items() if time}
 
 
 def service_account(cluster: str, component: Component) -> str:
@@ -152,29 +187,66 @@ def claim_template(name: str, volume: Volume, claim_labels: Mapping[str, str]) -
     return {"metadata": {"name": name, "labels": dict(claim_labels)}, "spec": spec}
 
 
-def _placement(scheduling: Scheduling, pods: Mapping[str, str]) -> dict[str, Any]:
+def _placement(
+    scheduling: Scheduling, cluster: str, component: Component, pool: str | None
+) -> dict[str, Any]:
+    pods = {"matchLabels": selector(cluster, component, pool)}
     where: dict[str, Any] = {
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
+                "topologyKey": _NODE,
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": dict(pods)},
+                "labelSelector": pods,
             }
-        ]
+        ],
+        # The affinity of the resource replaces a default of the same name as a whole.
+        "affinity": {**_default_affinity(cluster, component, pool), **scheduling.affinity},
     }
     nodes = dict(scheduling.node_selector)
     if scheduling.zone:
-        nodes["topology.kubernetes.io/zone"] = scheduling.zone
+        nodes[_ZONE] = scheduling.zone
     if nodes:
         where["nodeSelector"] = nodes
     if scheduling.tolerations:
         where["tolerations"] = list(scheduling.tolerations)
-    if scheduling.affinity:
-        where["affinity"] = scheduling.affinity
     if scheduling.priority_class_name:
         where["priorityClassName"] = scheduling.priority_class_name
     return where
+
+
+def _default_affinity(cluster: str, component: Component, pool: str | None) -> dict[str, Any]:
+    """Return the preferences that keep two copies on different nodes and in different zones.
+
+    The storages of one pool together hold one copy, so a storage avoids the storages of the other
+    pools, and prefers the zone of its own pool: the loss of a zone then costs a partition no more
+    than one copy. Servers and ZooKeeper's members avoid each other. All of these are preferences,
+    because a pod has no field that requires different nodes only where there are enough nodes:
+    with a requirement, a cluster of three pools would not start on two nodes. `core.spread`
+    reports copies that share a node.
+    """
+    others: dict[str, Any] = {"matchLabels": selector(cluster, component)}
+    if pool is not None:
+        others["matchExpressions"] = [{"key": POOL_LABEL, "operator": "NotIn", "values": [pool]}]
+    apart = ((_APART_ON_NODES, _NODE), (_APART_IN_ZONES, _ZONE))
+    affinity: dict[str, Any] = {"podAntiAffinity": _preferred(*apart, pods=others)}
+    if pool is not None:
+        own = {"matchLabels": selector(cluster, component, pool)}
+        affinity["podAffinity"] = _preferred((_TOGETHER_IN_ZONES, _ZONE), pods=own)
+    return affinity
+
+
+def _preferred(*places: tuple[int, str], pods: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the preferences for the nodes or zones of ``pods``: a weight and a label of nodes."""
+    return {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": weight,
+                "podAffinityTerm": {"topologyKey": key, "labelSelector": deepcopy(dict(pods))},
+            }
+            for weight, key in places
+        ]
+    }
 
 
 def _text(value: Any) -> str:

@@ -71,7 +71,7 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
                 Component.STORAGE,
                 _pod(cluster, pool),
                 pool.spec.scheduling,
-                pool=pool_name,
+                pool=pool,
             ),
             "volumeClaimTemplates": [
                 claim_template(kind, volume, object_labels)

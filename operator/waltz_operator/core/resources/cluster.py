@@ -14,6 +14,7 @@ from waltz_operator.core.resources.parts import (
     ObjectName,
     Port,
     Resources,
+    RestartTime,
     Scheduling,
 )
 from waltz_operator.core.resources.zookeeper import ZooKeeper
@@ -104,8 +105,9 @@ class Servers(Model):
     caches: Caches = Caches()
     """The sizes of the caches of each server."""
 
-    resources: Resources = Resources()
-    """The resource requests and limits of each server."""
+    resources: Resources = Resources(requests={"cpu": "50m", "memory": "320Mi"})
+    """The resource requests and limits of each server. If unset, 50m of CPU and 320Mi of memory are
+    requested, which is enough for the default caches, and there are no limits."""
 
     scheduling: Scheduling = Scheduling()
     """The nodes on which servers may run."""
@@ -220,6 +222,10 @@ class WaltzClusterSpec(Model):
     paused: bool = False
     """Whether the operator leaves the cluster unchanged, and repairs nothing."""
 
+    restarted_at: RestartTime = ""
+    """A time in UTC, such as `2026-01-31T12:00:00Z`. A new value restarts all pods of the cluster,
+    one storage and one ZooKeeper member at a time. If empty, no restart was requested."""
+
     network_policies: bool = True
     """Whether NetworkPolicies allow only the operator and the servers to connect to storages,
     except to the HTTP port, and only ZooKeeper's members to connect to the peer ports of a managed
@@ -246,7 +252,7 @@ class ClusterStatus(Model):
     """The last generation of the spec that is fully reconciled."""
 
     conditions: Conditions = ()
-    """The conditions Ready, Healthy, Reconciled and Updated."""
+    """The conditions Ready, Healthy, Reconciled, Updated and Spread."""
 
     cluster_key: str = ""
     """The key by which volumes and processes of another cluster are refused."""
@@ -262,6 +268,9 @@ class ClusterStatus(Model):
 
     servers: str = ""
     """The number of servers that have joined, and of all servers."""
+
+    updated: str = ""
+    """The number of pods that run the current version of their object, and of all pods."""
 
     message: str = ""
     """The problems that a person must solve; if there are none, the reasons why the operator waits;

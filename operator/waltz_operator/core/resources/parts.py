@@ -38,6 +38,19 @@ ObjectName = Annotated[
     ),
 ]
 
+_TIME = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
+RestartTime = Annotated[
+    str,
+    Field(
+        pattern=_TIME,
+        max_length=20,
+        json_schema_extra=checked(
+            shape(_TIME, "restartedAt is a time in UTC, such as 2026-01-31T12:00:00Z")
+        ),
+    ),
+]
+"""The time at which a user requested a restart. A new value is a new request."""
+
 FreeForm = Annotated[
     dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 ]
@@ -106,7 +119,8 @@ class Resources(Model):
 
     requests: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
     """The amounts that a node must have free for the pod, by resource: `cpu` in cores, such as
-    `500m`, and `memory` in bytes, such as `2Gi`. If empty, nothing is reserved."""
+    `500m`, and `memory` in bytes, such as `2Gi`. If empty, nothing is reserved, except
+    what the limits name."""
 
     limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
     """The amounts that the container may use, by resource, in the units of the requests. If empty,
@@ -137,11 +151,13 @@ class Scheduling(Model):
     """The taints of nodes that the pods tolerate, as in a pod's spec."""
 
     affinity: FreeForm = Field(default_factory=dict)
-    """The affinity of the pods, as in a pod's spec. The operator also spreads the pods of a
-    component over the nodes."""
+    """The affinity of the pods, as in a pod's spec. Without it, the operator prefers different
+    nodes and zones for copies of the same data, by `podAntiAffinity` and `podAffinity`: each of
+    these two that you set replaces the operator's."""
 
     priority_class_name: Annotated[str, Field(max_length=253)] = ""
-    """The PriorityClass of the pods. If empty, the default PriorityClass."""
+    """The PriorityClass of the pods, which says which pods Kubernetes evicts first when a node lacks
+    room. If empty, the default PriorityClass."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(

@@ -14,6 +14,7 @@ from waltz_operator.core.resources.parts import (
     ObjectMeta,
     Port,
     Resources,
+    RestartTime,
     Scheduling,
     Volume,
 )
@@ -94,11 +95,16 @@ class StoragePoolSpec(Model):
     volumes: StorageVolumes
     """The volumes of each storage, and what happens to them when they are no longer used."""
 
-    resources: Resources = Resources()
-    """The resource requests and limits of each storage."""
+    resources: Resources = Resources(requests={"cpu": "50m", "memory": "192Mi"})
+    """The resource requests and limits of each storage. If unset, 50m of CPU and 192Mi of memory
+    are requested, and there are no limits."""
 
     scheduling: Scheduling = Scheduling()
     """The nodes on which the storages may run. The zone cannot be changed."""
+
+    restarted_at: RestartTime = ""
+    """A time in UTC, such as `2026-01-31T12:00:00Z`. A new value restarts the storages of the pool,
+    one at a time. If empty, no restart was requested."""
 
     segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 1_000_000_000
     """The size in bytes at which a segment of the log is closed and the next segment begins."""

@@ -44,8 +44,9 @@ class ManagedZooKeeper(Model):
     volume: Volume = Volume(size="5Gi")
     """The volume of each member."""
 
-    resources: Resources = Resources()
-    """The resource requests and limits of each member."""
+    resources: Resources = Resources(requests={"cpu": "50m", "memory": "384Mi"})
+    """The resource requests and limits of each member. If unset, 50m of CPU and 384Mi of memory are
+    requested, which is enough for the default heap, and there are no limits."""
 
     scheduling: Scheduling = Scheduling()
     """The nodes on which the members may run. The zone cannot be changed."""
