@@ -23,7 +23,10 @@ from waltz.runtime.version import build_version
 log = logging.getLogger(__name__)
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
-"""Returns whether the process is healthy, and the report that ``/health`` shows."""
+"""Returns whether the process is healthy, and the report that ``/health`` shows.
+
+A function of the same type returns whether the process is ready, for ``/ready``.
+"""
 
 _LONGEST_REASON = 200
 """How many characters of an error's text are logged. The text may quote what a peer sent."""
@@ -49,15 +52,16 @@ async def serve_http(
     port: int | None,
     metrics: ProcessMetrics[Any, Any],
     health: Health,
+    readiness: Health | None = None,
 ) -> AsyncIterator[int | None]:
     """Serve HTTP while the context is open; yield the port in use, None if ``port`` is None.
 
-    Raises ListenFailed.
+    The path ``/ready`` exists only with ``readiness``. Raises ListenFailed.
     """
     if port is None:
         yield None
         return
-    application = _application(service, metrics, health)
+    application = _application(service, metrics, health, readiness)
     runner = web.AppRunner(application, access_log=None, logger=_PeerErrorLogger(log))
     await runner.setup()
     try:
@@ -74,7 +78,10 @@ async def serve_http(
 
 
 def _application(
-    service: str, metrics: ProcessMetrics[Any, Any], health: Health
+    service: str,
+    metrics: ProcessMetrics[Any, Any],
+    health: Health,
+    readiness: Health | None,
 ) -> web.Application:
     async def ping(_: web.Request) -> web.Response:
         return web.Response(text="pong\n")
@@ -96,11 +103,18 @@ def _application(
         healthy, report = health()
         return _json(report, _is_pretty(request), status=200 if healthy else 500)
 
+    async def readiness_check(request: web.Request) -> web.Response:
+        assert readiness is not None
+        ready, report = readiness()
+        return _json(report, _is_pretty(request), status=200 if ready else 503)
+
     application = web.Application()
     application.router.add_get("/ping", ping)
     application.router.add_get("/buildinfo", build_info)
     application.router.add_get("/metrics", show_metrics)
     application.router.add_get("/health", health_check)
+    if readiness is not None:
+        application.router.add_get("/ready", readiness_check)
     return application
 
 

@@ -108,8 +108,10 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
                     "/ping", spec.http_port, period=5, failures=_START_FAILURES
                 ),
                 livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
-                # /health fails while a partition cannot be served.
-                readinessProbe=http_probe("/health", spec.http_port, period=5, failures=2),
+                # /ready fails while a replica takes no part in its session. No start waits for it:
+                # the pods of a set start together, and the headless Service has the addresses of
+                # pods that are not ready, so servers reach them and begin the sessions.
+                readinessProbe=http_probe("/ready", spec.http_port, period=5, failures=2),
             )
         ],
     }

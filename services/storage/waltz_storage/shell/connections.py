@@ -24,6 +24,7 @@ from waltz_storage.core.engine.request_weights import RequestWeights
 from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.fencing import is_read, raises_fence
+from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.shell.admin_handler import AdminHandler
 
 log = logging.getLogger(__name__)
@@ -160,9 +161,11 @@ class ServerConnection(FrameHandler):
         submit: Callable[[Sequence[Arrival]], None],
         clock: Callable[[], float],
         allowed: AllowedNames = EVERYONE,
+        open_sessions: OpenSessions | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._open_sessions = OpenSessions() if open_sessions is None else open_sessions
         self._allowed = allowed
         self._refusal: str | None = None
         """Why this peer is refused, None if it is allowed."""
@@ -181,6 +184,7 @@ class ServerConnection(FrameHandler):
         self._intake.connection = connection
         connection.allow_large_requests(False)
         self._refusal = _refusal(connection, "storage", self._allowed)
+        self._open_sessions.add(self._sessions)
 
     def received(self, bodies: list[bytes]) -> None:
         """Pass the requests of one chunk to the engine, together."""
@@ -218,6 +222,7 @@ class ServerConnection(FrameHandler):
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
+        self._open_sessions.remove(self._sessions)
         self._intake.proceed()
 
     def writable(self) -> None:

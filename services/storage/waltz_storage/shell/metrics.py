@@ -26,6 +26,7 @@ from waltz.runtime.metrics import (
 )
 from waltz.runtime.version import build_version
 from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.core.partitions.partition import COUNTER_NAMES, StoragePartition
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.scrubber import Scrubber
@@ -85,6 +86,22 @@ def health(directory: StorageDirectory, scrubber: Scrubber) -> tuple[bool, dict[
     if damaged := _damaged_ranges(scrubber):
         check["damaged-records"] = damaged
     return not refused, {"storage-health-check": check}
+
+
+def readiness(
+    directory: StorageDirectory, scrubber: Scrubber, sessions: OpenSessions
+) -> tuple[bool, dict[str, Any]]:
+    """Return whether all replicas of the storage take part in sessions, and a report.
+
+    A storage that is not healthy is not ready, either.
+    """
+    healthy, report = health(directory, scrubber)
+    # Copied in one step, because other threads open and close partitions.
+    infos = {number: core.info for number, core in dict(directory.partitions).items()}
+    waiting = sessions.unattended(infos)
+    if waiting:
+        report["partitions-without-server"] = waiting
+    return healthy and not waiting, report
 
 
 def _refusals(directory: StorageDirectory) -> dict[str, dict[str, Any]]:

@@ -29,13 +29,20 @@ from waltz_storage.core.disk import Disk
 from waltz_storage.core.engine.engine import Arrival, Engine
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import EngineKind, StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
-from waltz_storage.shell.metrics import OpenPartition, StorageSources, health, storage_metrics
+from waltz_storage.shell.metrics import (
+    OpenPartition,
+    StorageSources,
+    health,
+    readiness,
+    storage_metrics,
+)
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.scrubbing import Scrubbing
 from waltz_storage.shell.wal_engine import WalEngine
@@ -134,6 +141,7 @@ class StorageNode:
         self._engine: EngineRunner | None = None
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
         self._scrubber: Scrubber | None = None
+        self._open_sessions = OpenSessions()
         self._scrubbing: asyncio.Task[None] | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
@@ -176,7 +184,9 @@ class StorageNode:
         engine.start()
         self.listener = network.listener(
             self._servers,
-            lambda: ServerConnection(cluster, engine.submit, clock, config.allowed_servers),
+            lambda: ServerConnection(
+                cluster, engine.submit, clock, config.allowed_servers, self._open_sessions
+            ),
             config.tls,
             accepted,
         )
@@ -223,6 +233,7 @@ class StorageNode:
             config.http_port,
             metrics,
             lambda: health(directory, scrubber),
+            lambda: readiness(directory, scrubber, self._open_sessions),
         ) as port:
             yield port
 

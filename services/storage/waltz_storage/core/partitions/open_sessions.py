@@ -1,0 +1,41 @@
+"""The store sessions that connected servers use, so that a storage knows where it takes part. Pure.
+
+A replica takes part in a session if a server began that session on it, and a connection of that
+server is open. Only the event loop may use this module's objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waltz_storage.core.control.control_format import PartitionInfo
+
+
+class OpenSessions:
+    """The session ids that each open connection of a server uses, by partition."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, Mapping[int, int]] = {}
+
+    def add(self, sessions: Mapping[int, int]) -> None:
+        """Count the sessions of an open connection; the connection may change them later."""
+        self._connections[id(sessions)] = sessions
+
+    def remove(self, sessions: Mapping[int, int]) -> None:
+        """Stop to count the sessions of a connection that has ended, if they were counted."""
+        self._connections.pop(id(sessions), None)
+
+    def unattended(self, infos: Mapping[int, PartitionInfo]) -> list[int]:
+        """Return the partitions, of those in ``infos``, whose replicas should take part and do not.
+
+        A replica that was never in a session has no server yet. A replica that is switched off
+        takes part in no session: an administrator or an offline copy has switched it off.
+        """
+        used = {pair for sessions in self._connections.values() for pair in sessions.items()}
+        return [
+            partition
+            for partition, info in sorted(infos.items())
+            if info.available
+            and info.session_id >= 0
+            and (partition, info.session_id) not in used
+        ]
