@@ -223,6 +223,10 @@ class FakeEnvironment:
         """See Environment."""
         return _SimulatedReplicas(self._znodes, cluster, desired, self._faults)
 
+    async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
+        """See Environment."""
+        return self._znodes.world.zookeeper_leader
+
     def refresh(self, desired: DesiredCluster) -> None:
         """See Environment."""
 

@@ -102,6 +102,7 @@ class World:
         self.down: set[str] = set()
         self.servers: frozenset[str] = frozenset()
         self.deleting_seconds = 0.0
+        self.zookeeper_leader: str | None = None
         self._uids = 0
 
     # ---- observations of the operator
@@ -116,7 +117,11 @@ class World:
     def observed(self) -> ObservedCluster:
         """Return the observed state."""
         return ObservedCluster(
-            dict(self.objects), self._metadata(), None, deleting_seconds=self.deleting_seconds
+            dict(self.objects),
+            self._metadata(),
+            None,
+            deleting_seconds=self.deleting_seconds,
+            zookeeper_leader=self.zookeeper_leader,
         )
 
     def _metadata(self) -> Unreachable | Absent | Incomplete | Malformed | Present:

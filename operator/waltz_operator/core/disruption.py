@@ -1,7 +1,8 @@
 """Decide which storages may be away now without harm to a partition. Pure.
 
-The disruption budget of the storages follows from this decision. Every other step that makes a
-storage unavailable on purpose must use it, too, so that two decisions never contradict each other.
+The disruption budget of the storages and the rolling changes follow from this decision. Every
+other step that makes a storage unavailable on purpose must use it, too, so that two decisions never
+contradict each other.
 """
 
 from __future__ import annotations
@@ -24,12 +25,39 @@ def may_be_away(present: Present, storages: Set[str]) -> bool:
     opens without them. While any replica is unhealthy, no storage may be away: that replica may
     lack transactions, so a healthy one that is taken away could leave a partition without a quorum.
     """
-    views = present.replicas.partitions.values()
+    return absence_obstacle(present, storages) is None
+
+
+def absence_obstacle(present: Present, storages: Set[str]) -> str | None:
+    """Return why ``storages`` must not be away now; None if they may, see `may_be_away`."""
+    for _, view in sorted(present.replicas.partitions.items()):
+        if reason := first_unhealthy_reason(present.replicas, view, view.replicas):
+            return reason
+        if not _opens_without(view, storages):
+            return f"partition {view.partition} has no quorum without {_list(storages)}"
+    return None
+
+
+def may_be_repaired(present: Present, storages: Set[str]) -> bool:
+    """Whether ``storages``, whose replicas are unhealthy, may be stopped for a repair.
+
+    They may if every replica on the other storages is healthy, and if a new session of each
+    partition opens without ``storages``: then no partition depends on them. `may_be_away` is false
+    for them, because it also demands that they are healthy.
+    """
     return all(
-        first_unhealthy_reason(present.replicas, view, view.replicas) is None
-        and session_opens(view.replicas - storages, view.replicas, view.session_replicas)
-        for view in views
+        first_unhealthy_reason(present.replicas, view, view.replicas - storages) is None
+        and _opens_without(view, storages)
+        for view in present.replicas.partitions.values()
     )
+
+
+def _opens_without(view: PartitionView, storages: Set[str]) -> bool:
+    return session_opens(view.replicas - storages, view.replicas, view.session_replicas)
+
+
+def _list(storages: Set[str]) -> str:
+    return ", ".join(sorted(storages)) or "any storage"
 
 
 def storages_that_may_be_away(present: Present) -> int:

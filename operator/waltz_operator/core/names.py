@@ -99,6 +99,11 @@ def zookeeper_members_service(cluster: str) -> str:
     return f"{cluster}-zookeeper-members"
 
 
+def budget(cluster: str, component: Component) -> str:
+    """Return the name of the disruption budget of a component's pods."""
+    return f"{cluster}-{component.value}"
+
+
 def authority_secret(cluster: str) -> str:
     """Return the name of the secret with the key of the cluster's own certificate authority."""
     return f"{cluster}-authority"

@@ -78,12 +78,15 @@ class ObservedCluster:
     needs. The data of a secret are replaced by empty texts. ``certificate_days`` is the remaining
     validity in days of the certificate that the operator issued, None if it issued none.
     ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
+    ``zookeeper_leader`` is the pod of a managed ZooKeeper that leads the ensemble. It is observed
+    only while pods of ZooKeeper are outdated, and None if it is unknown.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
     metadata: ClusterMetadata
     certificate_days: float | None = None
     deleting_seconds: float = 0.0
+    zookeeper_leader: str | None = None
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
         """Iterate over the objects of a kind; with ``component``, only over that component's."""

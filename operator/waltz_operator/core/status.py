@@ -8,7 +8,8 @@ The conditions of a cluster:
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
   cluster.
-* *Updated* is true while every pod runs the current version of its object.
+* *Updated* is true while every pod runs the current version of its object. Its reason is RollStopped
+  while a pod of the current version does not start, so that no other pod is replaced.
 * *Spread* is true while no node has two copies of a partition, or ZooKeeper members without which
   the others are no quorum. It is unknown while the replicas are not observed. The other conditions
   do not depend on it.
@@ -30,7 +31,9 @@ from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import LiveObject, ObservedCluster, Present, Unreachable
+from waltz_operator.core.planning.rolls import Stopped, roll_states
 from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
+from waltz_operator.core.pods_of_sets import pod_failure
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
 from waltz_operator.core.spread import shared_nodes
 from waltz_operator.core.steps import ClusterPlan
@@ -78,7 +81,7 @@ def cluster_status(
             message=message,
         ),
         _progress(desired, decided, failure, current=reconciled == generation, message=message),
-        _updates(observed),
+        _updates(desired, observed),
         _spread(observed, present if is_own else None),
     )
     return ClusterStatus(
@@ -91,6 +94,7 @@ def cluster_status(
         storages=_storages(desired.own_pools, present),
         servers=f"{0 if present is None else len(present.servers)}"
         f"/{desired.cluster.spec.servers.replicas}",
+        updated=_count_updated(observed),
         message=message,
     )
 
@@ -211,22 +215,33 @@ def _progress(
     return _Statement("Reconciled", True, "NothingToDo", "")
 
 
-def _updates(observed: ObservedCluster) -> _Statement:
+def _updates(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
     """Return Updated: whether Kubernetes reports that every pod has the current revision."""
     outdated = []
     for live in _workloads(observed):
-        status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)
-        seen = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
-        updated = status.get("updatedReplicas", 0) if seen else 0
+        updated, wanted = _updated_pods(live)
         if updated < wanted:
             name = live["metadata"]["name"]
             outdated.append(f"{name} has {updated} of {wanted} pods of its current version")
     if not outdated:
         return _Statement("Updated", True, "AllPodsCurrent", "")
-    reasons = (*outdated, *_pod_failures(observed))
-    return _Statement(
-        "Updated", False, "PodsOutdated", "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS]
-    )
+    stopped = [str(each) for each in roll_states(desired, observed) if isinstance(each, Stopped)]
+    reasons = (*stopped, *outdated, *_pod_failures(observed))
+    reason = "RollStopped" if stopped else "PodsOutdated"
+    return _Statement("Updated", False, reason, "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS])
+
+
+def _count_updated(observed: ObservedCluster) -> str:
+    counts = [_updated_pods(live) for live in _workloads(observed)]
+    return f"{sum(updated for updated, _ in counts)}/{sum(wanted for _, wanted in counts)}"
+
+
+def _updated_pods(live: LiveObject) -> tuple[int, int]:
+    """Return how many pods of a workload run its current version, and how many it has."""
+    status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)
+    seen = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+    # During a rolling update of a Deployment, more pods than wanted may run.
+    return (min(status.get("updatedReplicas", 0), wanted) if seen else 0), wanted
 
 
 def _spread(observed: ObservedCluster, present: Present | None) -> _Statement:
@@ -260,24 +275,13 @@ def _message(decided: ClusterPlan, observed: ObservedCluster, failure: str | Non
 
 
 def _pod_failures(observed: ObservedCluster) -> list[str]:
-    """Return the last line of output of pods in a crash loop, and images that cannot be pulled."""
+    """Return why pods do not start, one pod for each reason."""
     failures = {}
     for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
         for pod in observed.of_kind("Pod", component):
-            for container in (pod.get("status") or {}).get("containerStatuses") or ():
-                if (failure := _container_failure(container)) is not None:
-                    failures[failure] = f"pod {pod['metadata']['name']}: {failure}"
+            if (failure := pod_failure(pod)) is not None:
+                failures[failure] = f"pod {pod['metadata']['name']}: {failure}"
     return list(failures.values())[:_MAX_REASONS]
-
-
-def _container_failure(container: LiveObject) -> str | None:
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    ended = (container.get("lastState") or {}).get("terminated") or {}
-    if waiting.get("reason") == "CrashLoopBackOff" and ended.get("message"):
-        return str(ended["message"]).strip().splitlines()[-1]
-    if waiting.get("reason") in ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull"):
-        return f"its image {container.get('image')} cannot be pulled"
-    return None
 
 
 def _condition(

@@ -86,6 +86,17 @@ class DeleteObject:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacePod:
+    """Delete the pod with this uid, so that its StatefulSet creates it with the current version."""
+
+    pod: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"pod {self.pod} is replaced by its current version"
+
+
+@dataclass(frozen=True, slots=True)
 class IssueCertificates:
     """Create the missing TLS secrets, or renew the certificate of the processes if ``renew``.
 
@@ -127,7 +138,7 @@ class DeleteMetadata:
 
 
 PoolStep = ClaimPool | ReleasePool
-ObjectStep = ApplyObject | DeleteObject | IssueCertificates
+ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates
 KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | ReplicaStep
@@ -140,6 +151,7 @@ EVENT_REASONS: dict[type, str] = {
     RemoveFinalizer: "RemoveFinalizer",
     ApplyObject: "ApplyObject",
     DeleteObject: "DeleteObject",
+    ReplacePod: "ReplacePod",
     IssueCertificates: "IssueCertificates",
     CreateMetadata: "CreateMetadata",
     DeleteMetadata: "DeleteMetadata",

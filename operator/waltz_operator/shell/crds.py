@@ -120,6 +120,7 @@ def _cluster_definition() -> dict[str, Any]:
             ".status.message",
             "why the operator waits, or which problem a person must solve",
         ),
+        _column("Updated", ".status.updated", "pods of the current version", wide=True),
         _column("Pools", ".spec.pools", wide=True),
         _column("ZooKeeper", ".status.connectString", wide=True),
         _age(),

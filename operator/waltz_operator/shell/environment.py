@@ -23,6 +23,7 @@ from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.shell.kube_api import Kube
+from waltz_operator.shell.zookeeper_leader import find_leader
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
@@ -50,6 +51,9 @@ class Environment(Protocol):
 
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
         """Return access to the cluster's replicas. Raises KubeError."""
+
+    async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
+        """Return the pod that leads a managed ZooKeeper, None if it is unknown."""
 
     def refresh(self, desired: DesiredCluster) -> None:
         """Read the cluster's certificates again at the next access to its replicas."""
@@ -87,6 +91,13 @@ class NetworkEnvironment:
         if tls is None:
             tls = self._tls_configs[name] = await self._read_tls(desired)
         return OrderExecutor(cluster, tls, answer_seconds=_ANSWER_SECONDS)
+
+    async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
+        """See Environment."""
+        addresses = (member.rpartition(":") for member in desired.zookeeper.split(","))
+        leader = await find_leader([(host, int(port)) for host, _, port in addresses])
+        # The host name of a member begins with the name of its pod.
+        return None if leader is None else leader.partition(".")[0]
 
     def refresh(self, desired: DesiredCluster) -> None:
         """See Environment."""

@@ -41,6 +41,7 @@ from waltz_operator.core.steps import (
     PoolStep,
     ReleasePool,
     RemoveFinalizer,
+    ReplacePod,
     Step,
 )
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority
@@ -91,6 +92,7 @@ class Executor:
                         ApplyObject()
                         | ClaimPool()
                         | DeleteObject()
+                        | ReplacePod()
                         | AddFinalizer()
                         | IssueCertificates()
                         | RemoveFinalizer()
@@ -131,6 +133,8 @@ class Executor:
                 await self._kube.apply(wanted.body)
             case DeleteObject(key, uid):
                 await self._kube.delete(key.kind, namespace, key.name, uid)
+            case ReplacePod(pod, uid):
+                await self._kube.delete("Pod", namespace, pod, uid)
             case AddFinalizer():
                 finalizers = [*metadata.finalizers, FINALIZER]
                 await _patch(self._kube, "WaltzCluster", metadata, finalizers)

@@ -91,6 +91,10 @@ class LeaderEnvironment:
         access = await self._environment.replica_access(desired, cluster)
         return _LeaderAccess(access, self._may_write)
 
+    async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
+        """See Environment."""
+        return await self._environment.zookeeper_leader(desired)
+
     def refresh(self, desired: DesiredCluster) -> None:
         """See Environment."""
         self._environment.refresh(desired)

@@ -20,6 +20,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams, decode_id
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
     Absent,
@@ -31,6 +32,7 @@ from waltz_operator.core.observed import (
     Present,
     Unreachable,
 )
+from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.workloads import needed_keys
 from waltz_operator.core.resources import TlsMode
 from waltz_operator.shell.certificates import days_left
@@ -65,6 +67,7 @@ async def observe(
         metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
         certificate_days=_certificate_days(desired, objects),
         deleting_seconds=_deleting_seconds(desired, now),
+        zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
     )
 
 
@@ -177,6 +180,16 @@ async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
     if await store.get(paths.partitions) is not None:
         return bool((await store.children(paths.partitions)).names)
     return False
+
+
+async def _zookeeper_leader(
+    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], environment: Environment
+) -> str | None:
+    """Return the pod that leads ZooKeeper; None if no pod of ZooKeeper has to be replaced."""
+    seen = ObservedCluster(objects, Unreachable("not needed"))
+    if not is_rolling(desired, seen, Component.ZOOKEEPER):
+        return None
+    return await environment.zookeeper_leader(desired)
 
 
 def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:

@@ -74,7 +74,7 @@ async def ready(port: int) -> tuple[int, dict[str, Any]]:
 
 
 async def unready_report(port: int) -> dict[str, Any]:
-    """Return the report of the storage once it is not ready; it notices a closed connection late."""
+    """Return the report of the storage once it is not ready, which takes a moment."""
     async with asyncio.timeout(30):
         while True:
             status, report = await ready(port)

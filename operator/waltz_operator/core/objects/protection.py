@@ -17,11 +17,15 @@ from waltz_operator.core.objects.manifest import Manifest, manifest
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
-def budgets(cluster: WaltzCluster, storages: int) -> tuple[Manifest, ...]:
+def budgets(
+    cluster: WaltzCluster, storages: int, *, zookeeper_rolls: bool = False
+) -> tuple[Manifest, ...]:
     """Return the disruption budgets: how many pods of each component may be evicted at once.
 
     ``storages`` is the number of storages that may be away now: with more evictions a partition
     could lose its quorum during a drain of nodes (tests/unit/operator/test_operator_disruption.py).
+    ``zookeeper_rolls``: whether the operator replaces ZooKeeper's members, so that no other member
+    may be away.
     With a single pool, every eviction interrupts appends. Then the storages have no budget, because
     a budget that is always 0 would block every drain.
     """
@@ -32,7 +36,8 @@ def budgets(cluster: WaltzCluster, storages: int) -> tuple[Manifest, ...]:
     if spec.servers.replicas > 1:
         allowed[Component.SERVER] = 1
     if managed is not None and managed.members > 1:
-        allowed[Component.ZOOKEEPER] = managed.members - quorum(managed.members)
+        spare = managed.members - quorum(managed.members)
+        allowed[Component.ZOOKEEPER] = 0 if zookeeper_rolls else spare
     return tuple(_budget(cluster, component, count) for component, count in allowed.items())
 
 
@@ -88,7 +93,7 @@ def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Ma
     }
     object_labels = names.labels(name, component)
     return manifest(
-        cluster, "PodDisruptionBudget", f"{name}-{component.value}", object_labels, content
+        cluster, "PodDisruptionBudget", names.budget(name, component), object_labels, content
     )
 
 

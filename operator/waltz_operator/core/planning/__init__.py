@@ -4,7 +4,8 @@ The plan depends only on the desired and the observed state. So it does not matt
 performed before, which operator performed them, or after which step that operator was interrupted
 (shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
 operator: ``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of
-storages, ``replicas`` the assignment of partitions, ``deletion`` the deletion of a cluster.
+storages, ``replicas`` the assignment of partitions, ``rolls`` the replacement of outdated pods,
+``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -22,6 +23,10 @@ next change waits until all replicas have caught up
 *Disruption.* The disruption budget of the storages allows no eviction unless every replica of every
 partition is healthy, and never an eviction that costs a partition its quorum (`core.disruption`,
 tests/unit/operator/test_operator_disruption.py).
+
+*Rolling changes.* A storage that works is stopped for a newer version only if every replica of every
+partition is healthy, and never together with another one. A version whose pod does not start
+replaces one pod only (`rolls`, tests/unit/operator/test_operator_roll_properties.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted

@@ -14,6 +14,7 @@ from waltz_operator.core.observed import (
 )
 from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.replicas import plan_replicas
+from waltz_operator.core.planning.rolls import plan_roll
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
 from waltz_operator.core.steps import (
@@ -40,7 +41,12 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         return ClusterPlan((AddFinalizer(),))
     claims = _plan_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
-    return claims + plan_workloads(desired, observed, permissions) + metadata
+    result = claims + plan_workloads(desired, observed, permissions) + metadata
+    if result.steps:
+        # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
+        # and assignments that are as the plan wants them.
+        return result
+    return plan_roll(desired, observed) + result
 
 
 def _plan_claims(desired: DesiredCluster) -> ClusterPlan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.disruption import storages_that_may_be_away
+from waltz_operator.core.names import Component
 from waltz_operator.core.objects import (
     Manifest,
     ObjectKey,
@@ -27,6 +28,7 @@ from waltz_operator.core.objects import (
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.objects.zookeeper import MAY_FOUND_KEY
 from waltz_operator.core.observed import ObservedCluster, Present, Unreachable
+from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -117,7 +119,11 @@ def _unconditional_objects(
     """Yield the objects that are created without any precondition."""
     cluster = desired.cluster
     yield from server_objects(cluster)
-    yield from budgets(cluster, _evictable_storages(desired, observed))
+    yield from budgets(
+        cluster,
+        _evictable_storages(desired, observed),
+        zookeeper_rolls=is_rolling(desired, observed, Component.ZOOKEEPER),
+    )
     yield from network_policies(cluster, desired.own_pools, desired.operator_namespace)
     yield from certificate_requests(cluster)
     for pool in desired.own_pools:
@@ -132,10 +138,14 @@ def _unconditional_objects(
 def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> int:
     """Return how many storages may be evicted at once: 0 while the replicas are not observed.
 
+    It is 0 during a rolling change, too, because the operator itself stops storages then.
+
     Replicas of another cluster at the same root say nothing about this cluster's storages.
     """
     match observed.metadata:
         case Present() as present if present.key == desired.key:
+            if is_rolling(desired, observed, Component.STORAGE):
+                return 0
             return storages_that_may_be_away(present)
         case _:
             return 0

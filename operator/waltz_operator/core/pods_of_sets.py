@@ -1,0 +1,135 @@
+"""Read the pods of a StatefulSet: which version each one runs, and whether it works. Pure.
+
+Kubernetes gives each version of a StatefulSet's template a revision: the status of the set names
+the revision of the current template, and a label of each pod names the revision that the pod was
+created with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import LiveObject, ObservedCluster
+
+REVISION_LABEL = "controller-revision-hash"
+"""The label with the revision of a StatefulSet's pod; Kubernetes sets it."""
+
+_IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull")
+_ORDINARY_REASONS = ("ContainerCreating", "PodInitializing")
+"""The reasons with which a container waits during an ordinary start."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPod:
+    """One pod of a StatefulSet.
+
+    ``is_current``: it runs the current version of the set. ``is_started``: its process runs and the
+    startup probe has succeeded. ``is_ready``: the readiness probe succeeds. ``failure`` is the
+    kubelet's or the scheduler's reason why it does not start, None if there is none.
+    """
+
+    name: str
+    ordinal: int
+    uid: str
+    is_current: bool
+    is_started: bool
+    is_ready: bool
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """The pods of one StatefulSet, by ordinal; ``absent`` are its pods that are being replaced.
+
+    ``is_processed``: Kubernetes has processed the current version of the set. Before that, no pod
+    can be compared with the current version.
+    """
+
+    key: ObjectKey
+    is_processed: bool
+    pods: tuple[SetPod, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def outdated(self) -> tuple[SetPod, ...]:
+        """The pods that run an earlier version of the set."""
+        return tuple(pod for pod in self.pods if not pod.is_current)
+
+
+def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
+    """Return the observed pods of the StatefulSet ``live``.
+
+    A set without a revision in its status has no pods yet, so that no pod of it is outdated.
+    """
+    name, status = live["metadata"]["name"], live.get("status") or {}
+    revision = status.get("updateRevision")
+    pods, absent = [], []
+    for ordinal in range(live["spec"].get("replicas", 0)):
+        pod_name = f"{name}-{ordinal}"
+        pod = observed.objects.get(ObjectKey("Pod", pod_name))
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            absent.append(pod_name)
+            continue
+        labels = pod["metadata"].get("labels") or {}
+        pods.append(
+            SetPod(
+                pod_name,
+                ordinal,
+                pod["metadata"].get("uid", ""),
+                is_current=revision is None or labels.get(REVISION_LABEL) == revision,
+                is_started=_is_started(pod),
+                is_ready=_condition(pod, "Ready").get("status") == "True",
+                failure=pod_failure(pod),
+            )
+        )
+    return PodSet(
+        ObjectKey("StatefulSet", name),
+        status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0),
+        tuple(pods),
+        tuple(absent),
+    )
+
+
+def pod_failure(pod: LiveObject) -> str | None:
+    """Return why a pod does not start or ends again and again, None if nothing is known."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        if (failure := _container_failure(container)) is not None:
+            return failure
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return f"it is not scheduled: {_last_line(scheduled.get('message') or 'no reason given')}"
+    return None
+
+
+def _container_failure(container: LiveObject) -> str | None:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    reason = waiting.get("reason")
+    if reason is None or reason in _ORDINARY_REASONS:
+        return None
+    if reason == "CrashLoopBackOff":
+        if ended.get("message"):
+            return _last_line(ended["message"])
+        return f"its process ends again and again, with exit code {ended.get('exitCode', '?')}"
+    if reason in _IMAGE_REASONS:
+        return f"its image {container.get('image')} cannot be pulled"
+    return f"{reason}: {_last_line(waiting.get('message') or 'no message')}"
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _is_started(pod: LiveObject) -> bool:
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    return bool(containers) and all(
+        each.get("started") and "running" in (each.get("state") or {}) for each in containers
+    )
+
+
+def _condition(pod: LiveObject, kind: str) -> LiveObject:
+    """Return a condition of a pod, empty if the pod has no such condition."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})

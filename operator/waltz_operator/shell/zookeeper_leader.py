@@ -1,0 +1,42 @@
+"""Find the leader of a managed ZooKeeper by the command ``srvr``. Touches the network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+_ANSWER_SECONDS = 3.0
+_LEADER = "Mode: leader"
+
+
+async def find_leader(members: Sequence[tuple[str, int]]) -> str | None:
+    """Return the host of the member that leads the ensemble.
+
+    The result is None if no member, or more than one, says that it leads: during an election a
+    member that has lost its quorum may still answer as the leader for a moment. Members that do not
+    answer are ignored.
+    """
+    answers = await asyncio.gather(*(_answer(host, port) for host, port in members))
+    leaders = [
+        host
+        for (host, _), answer in zip(members, answers, strict=True)
+        if _LEADER in answer.splitlines()
+    ]
+    return leaders[0] if len(leaders) == 1 else None
+
+
+async def _answer(host: str, port: int) -> str:
+    """Return a member's answer to ``srvr``, empty if it does not answer in time."""
+    writer = None
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"srvr")
+            await writer.drain()
+            # The member closes the connection after its answer.
+            return (await reader.read()).decode(errors="replace")
+    except (OSError, TimeoutError):
+        return ""
+    finally:
+        if writer is not None:
+            writer.close()
