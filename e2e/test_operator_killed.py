@@ -1,4 +1,4 @@
-"""Test that a first start completes although the operator is killed after any of its steps."""
+"""Test that a first start and a roll complete although the operator is killed after its steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from e2e import installing, resources
 from e2e.kubectl import Kubectl
 from e2e.operators import Operator
+from e2e.waiting import until
 from e2e.witnessing import Witness
 
 _POD = "killed-operator"
@@ -111,3 +112,35 @@ def test_first_start_with_operator_killed_once_after_n_steps_reaches_ready(
     no_other_operator: Operator, namespace: Kubectl, steps: int
 ) -> None:
     start_cluster(namespace, no_other_operator, steps, 0)
+
+
+def test_roll_with_operator_killed_after_every_step_replaces_every_storage(
+    no_other_operator: Operator, namespace: Kubectl
+) -> None:
+    start_cluster(namespace, no_other_operator, 0, 0)
+    witness = Witness(namespace)
+    witness.start("log")
+    selector = "waltz.dev/cluster=log,waltz.dev/component in (storage,zookeeper)"
+    old = {pod["metadata"]["uid"] for pod in namespace.find("pod", selector)}
+    namespace.patch("waltzcluster", "log", {"spec": {"restartedAt": "2026-01-31T12:00:00Z"}})
+    no_other_operator.kubectl.apply(program_config_map(), killed_operator_pod(1, 1))
+
+    def replaced() -> bool:
+        now = {pod["metadata"]["uid"] for pod in namespace.find("pod", selector)}
+        cluster = namespace.get("waltzcluster", "log")
+        assert cluster is not None
+        return (
+            len(now) == len(old)
+            and not now & old
+            and cluster["status"]["updated"] == f"{len(now) + 1}/{len(now) + 1}"
+        )
+
+    try:
+        until(replaced, _READY_SECONDS, "all pods are replaced", show=namespace.describe)
+    finally:
+        log = no_other_operator.kubectl("logs", _POD)
+        no_other_operator.kubectl.delete("pod", _POD, now=True)
+        no_other_operator.kubectl.delete("configmap", _POD)
+    assert log.count("killed\n") >= len(old), "each replacement is one step"
+    witness.await_progress(60)
+    witness.finish()
