@@ -11,6 +11,7 @@ from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS
 from tests.mutants.planted_reads import READ_BUGS
+from tests.mutants.planted_rolls import ROLL_BUGS
 from tests.mutants.planted_sessions import SESSION_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
 from tests.mutants.planted_spark import SPARK_BUGS
@@ -29,5 +30,6 @@ PLANTED = (
     *ADMIN_BUGS,
     *SHELL_BUGS,
     *OPERATOR_BUGS,
+    *ROLL_BUGS,
     *SPARK_BUGS,
 )
