@@ -14,15 +14,17 @@ from typing import Any
 
 from typing_extensions import override
 
-from tests.support.operator_world import World, Znodes
+from tests.support.operator_world import NAMESPACE, World, Znodes
 from waltz.admin.core.replicas import quorum
 from waltz_operator.core import names
-from waltz_operator.core.desired import address_of
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.pods_of_sets import REVISION_LABEL
 from waltz_operator.core.steps import ReplacePod, Step
 
 BROKEN_IMAGES = frozenset({"broken"})
+
+_PORT = 6000
+"""The default port of storages, which no simulated pool changes."""
 
 
 class RollingWorld(World):
@@ -127,7 +129,9 @@ class RollingWorld(World):
 
     def address(self, pod: str) -> str:
         """Return the address of the storage that runs in a pod."""
-        return next(each for each in self._storages() if each.partition(".")[0] == pod)
+        set_name, _, ordinal = pod.rpartition("-")
+        pool = set_name.removesuffix("-storage")
+        return names.storage_address(pool, NAMESPACE, _PORT, int(ordinal))
 
     def outdated(self) -> list[str]:
         """Return the names of the pods that do not run the current version, or do not exist."""
@@ -220,12 +224,16 @@ class RollingWorld(World):
         return (live for key, live in found if key.kind == "StatefulSet")
 
     def _storages(self) -> list[str]:
+        """Return the addresses of all storages that should run, without a model of the resources.
+
+        The models are slow, and this method is called in every step of the simulation.
+        """
         found = []
-        for pool in self.desired().pools:
-            name = names.storage_set(pool.metadata.name)
-            live = self.objects.get(ObjectKey("StatefulSet", name))
-            count = 0 if live is None else live["spec"]["replicas"]
-            found += [address_of(pool, ordinal) for ordinal in range(count)]
+        for live in self._sets():
+            name = live["metadata"]["name"]
+            if names.POOL_LABEL in live["metadata"]["labels"]:
+                count = live["spec"]["replicas"]
+                found += [self.address(f"{name}-{ordinal}") for ordinal in range(count)]
         return found
 
     def _create_pod(self, name: str, live: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ The conditions of a cluster:
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
   cluster.
-* *Updated* is true while every pod runs the current version of its object. Its reason is RollStopped
-  while a pod of the current version does not start, so that no other pod is replaced.
+* *Updated* is true while every pod runs the current version of its object. Its reason is
+  RollStopped while a pod of the current version does not start, so that no other pod is replaced.
 * *Spread* is true while no node has two copies of a partition, or ZooKeeper members without which
   the others are no quorum. It is unknown while the replicas are not observed. The other conditions
   do not depend on it.

@@ -138,7 +138,8 @@ def test_storage_avoids_storages_of_other_pools_and_prefers_the_zone_of_its_own(
 def test_affinity_of_the_resource_replaces_only_the_default_of_the_same_name() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": []}
     scheduling = {"affinity": {"podAntiAffinity": required}}
-    world = World(cluster_resource(), [pool_resource(each, scheduling=scheduling) for each in "abc"])
+    pools = [pool_resource(name, scheduling=scheduling) for name in "abc"]
+    world = World(cluster_resource(), pools)
     desired = world.desired()
     affinity = affinity_of(storage_set(desired.cluster, desired.pools[0], 1).body)
     assert affinity["podAntiAffinity"] == required

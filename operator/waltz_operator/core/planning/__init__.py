@@ -24,8 +24,8 @@ next change waits until all replicas have caught up
 partition is healthy, and never an eviction that costs a partition its quorum (`core.disruption`,
 tests/unit/operator/test_operator_disruption.py).
 
-*Rolling changes.* A storage that works is stopped for a newer version only if every replica of every
-partition is healthy, and never together with another one. A version whose pod does not start
+*Rolling changes.* A storage that works is stopped for another version only if every replica of all
+partitions is healthy, and never together with another one. A version whose pod does not start
 replaces one pod only (`rolls`, tests/unit/operator/test_operator_roll_properties.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never

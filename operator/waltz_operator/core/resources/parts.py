@@ -156,7 +156,7 @@ class Scheduling(Model):
     these two that you set replaces the operator's."""
 
     priority_class_name: Annotated[str, Field(max_length=253)] = ""
-    """The PriorityClass of the pods, which says which pods Kubernetes evicts first when a node lacks
+    """The PriorityClass of the pods. It says which pods Kubernetes evicts first when a node lacks
     room. If empty, the default PriorityClass."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
