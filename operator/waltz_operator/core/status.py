@@ -9,7 +9,8 @@ The conditions of a cluster:
 * *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
   cluster.
 * *Updated* is true while every pod runs the current version of its object. Its reason is
-  RollStopped while a pod of the current version does not start, so that no other pod is replaced.
+  RollStopped while a pod of the current version does not start, so that no other pod is replaced,
+  and PodsFailing if no other pod has to be replaced.
 * *Spread* is true while no node has two copies of a partition, or ZooKeeper members without which
   the others are no quorum. It is unknown while the replicas are not observed. The other conditions
   do not depend on it.
@@ -223,11 +224,13 @@ def _updates(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
         if updated < wanted:
             name = live["metadata"]["name"]
             outdated.append(f"{name} has {updated} of {wanted} pods of its current version")
-    if not outdated:
+    failing = _pod_failures(observed)
+    if not outdated and not failing:
         return _Statement("Updated", True, "AllPodsCurrent", "")
     stopped = [str(each) for each in roll_states(desired, observed) if isinstance(each, Stopped)]
-    reasons = (*stopped, *outdated, *_pod_failures(observed))
-    reason = "RollStopped" if stopped else "PodsOutdated"
+    reasons = (*stopped, *outdated, *failing)
+    # A pod of the current version that does not start does not run that version.
+    reason = "RollStopped" if stopped else "PodsOutdated" if outdated else "PodsFailing"
     return _Statement("Updated", False, reason, "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS])
 
 

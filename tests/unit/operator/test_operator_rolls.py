@@ -191,6 +191,19 @@ def test_broken_version_stops_at_one_pod_and_the_status_has_the_reason_of_the_ku
     assert world.replaced == ["a-storage-0", "a-storage-0", "b-storage-0", "c-storage-0"]
 
 
+def test_broken_version_of_the_only_storage_is_not_reported_as_updated() -> None:
+    world = started("a", members=1)
+    specify_images(world, storage="broken")
+    prepare(world)
+    step(world)
+    world.settle()
+    assert world.outdated() == []
+    status = cluster_status(world.desired(), world.observed(), ClusterPlan(), _NOW)
+    (updated,) = (each for each in status.conditions if each.type == "Updated")
+    assert (updated.status, updated.reason) == ("False", "PodsFailing")
+    assert updated.message == "pod a-storage-0: its image broken cannot be pulled"
+
+
 def test_pods_that_never_started_are_replaced_one_at_a_time_after_a_correction() -> None:
     """No partition has a replica yet, so a condition about replicas would never be true."""
     resource = cluster_resource(images={"storage": "broken", "zookeeper": "broken"})
