@@ -1,4 +1,4 @@
-"""Bugs to plant into the rolling changes of the operator and the readiness of storages."""
+"""Bugs to plant into the rolling changes of the operator and the readiness of storages and servers."""
 
 from __future__ import annotations
 
@@ -83,6 +83,16 @@ ROLL_BUGS = (
         "A storage with a fenced server counts as ready.",
         nodes(
             "unit/storage/test_storage_readiness.py::test_replica_is_attended_only_by_a_connection_of_its_own_session"
+        ),
+    ),
+    Planted(
+        "a server is ready before its partitions are open",
+        Package.SERVER,
+        "return healthy and not closed and node.server_id > 0, report\n",
+        "return healthy, report\n",
+        "An update stops the old servers while the new ones cannot serve.",
+        nodes(
+            "unit/server/test_server_readiness.py::test_server_is_ready_only_if_it_has_joined_and_its_partitions_are_open"
         ),
     ),
 )

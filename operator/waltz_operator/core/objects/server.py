@@ -105,7 +105,9 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
                 # The server then joins the cluster in the background.
                 startupProbe=http_probe("/ping", spec.http_port, period=2, failures=60),
                 livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
-                readinessProbe=http_probe("/ping", spec.http_port, period=5, failures=2),
+                # /ready fails while a partition of the server is not open. So an update stops no
+                # server before the new one has opened its partitions.
+                readinessProbe=http_probe("/ready", spec.http_port, period=5, failures=2),
             )
         ],
     }

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import ProcessMetrics
-from waltz_server.shell.metrics import METRICS, health
+from waltz_server.shell.metrics import METRICS, health, readiness
 from waltz_server.shell.node import ServerNode
 
 
@@ -21,6 +21,11 @@ async def start_http(node: ServerNode) -> AsyncIterator[int | None]:
     )
     config = node.config
     async with serve_http(
-        "waltz-server", config.bind_host, config.http_port, metrics, lambda: health(node)
+        "waltz-server",
+        config.bind_host,
+        config.http_port,
+        metrics,
+        lambda: health(node),
+        lambda: readiness(node),
     ) as port:
         yield port
