@@ -19,7 +19,11 @@ from waltz.admin.core.replicas import (
 )
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.core.storage_maps import StorageMaps
-from waltz_operator.core.disruption import may_be_away, storages_that_may_be_away
+from waltz_operator.core.disruption import (
+    may_be_away,
+    may_be_repaired,
+    storages_that_may_be_away,
+)
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import Present
 from waltz_operator.core.planning import plan
@@ -92,6 +96,15 @@ def cluster_of(
     return Present("log", len(views), uuid.uuid4(), StorageMaps.empty(), observed)
 
 
+def keeps_majorities(
+    partitions: list[tuple[frozenset[str], frozenset[str]]], away: frozenset[str]
+) -> bool:
+    return all(
+        2 * len(assigned - away) > len(assigned) and 2 * len(assigned - away) > len(last)
+        for assigned, last in partitions
+    )
+
+
 @settings(max_examples=40)
 @given(healthy_partitions())
 def test_any_storages_within_the_number_leave_majorities_and_one_more_does_not(
@@ -101,10 +114,7 @@ def test_any_storages_within_the_number_leave_majorities_and_one_more_does_not(
     count = storages_that_may_be_away(present)
 
     def has_majorities(away: frozenset[str]) -> bool:
-        return all(
-            2 * len(assigned - away) > len(assigned) and 2 * len(assigned - away) > len(last)
-            for assigned, last in partitions
-        )
+        return keeps_majorities(partitions, away)
 
     for size in range(len(_STORAGES) + 1):
         sets = [frozenset(each) for each in combinations(_STORAGES, size)]
@@ -122,6 +132,19 @@ def test_no_storage_may_be_away_while_any_replica_is_unhealthy(
     assert storages_that_may_be_away(present) == 0
     assert not may_be_away(present, frozenset())
     assert not any(may_be_away(present, frozenset({each})) for each in _STORAGES)
+
+
+@settings(max_examples=40)
+@given(healthy_partitions(), st.sampled_from(_DAMAGES[1:]))
+def test_unhealthy_storage_may_be_repaired_only_if_the_others_are_healthy_and_have_quorums(
+    partitions: list[tuple[frozenset[str], frozenset[str]]], damage: str
+) -> None:
+    present = cluster_of(partitions, damage)
+    damaged = frozenset({min(partitions[0][0])})
+    expected = damage != "no server" and keeps_majorities(partitions, damaged)
+    assert may_be_repaired(present, damaged) is expected
+    for other in {*_STORAGES} - damaged:
+        assert not may_be_repaired(present, frozenset({other}))
 
 
 def test_one_of_three_and_two_of_five_storages_may_be_away() -> None:

@@ -19,9 +19,10 @@ until the replicas of the one before take part again and are level. Evictions ar
 storage is outdated (`is_rolling`), because the eviction of another storage could happen at the same
 moment. With a single pool every restart interrupts appends; then all replicas must be healthy.
 
-*Failed pods first.* A pod that does not run is replaced without any condition about partitions: its
-process cannot become more absent. Still only one at a time, and only while no pod of the current
-version fails. A storage that runs without taking part is replaced if all others are healthy.
+*Failed pods first.* A pod that does not run is replaced without any condition about partitions,
+because its replicas are absent already. Only one is replaced at a time, and only while no pod of
+the current version fails. A storage that runs without taking part in its sessions is replaced if
+all other storages are healthy.
 
 *ZooKeeper before storages, followers before the leader.* A restart of the leader interrupts
 ZooKeeper for an election, so there is only one. A storage is not stopped meanwhile.
