@@ -85,7 +85,8 @@ def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Ma
         "spec": {
             "maxUnavailable": unavailable,
             "selector": {"matchLabels": names.selector(name, component)},
-            # A server that is not ready serves no partition, so it must not block a node's drain.
+            # A server is not ready while one of its partitions is not open. That must not block the
+            # drain of its node: other servers take its partitions over.
             "unhealthyPodEvictionPolicy": "AlwaysAllow"
             if component is Component.SERVER
             else "IfHealthyBudget",
