@@ -77,9 +77,7 @@ def created(log: Kubectl) -> dict[str, str]:
 def leader(log: Kubectl) -> str:
     """Return the member that leads ZooKeeper."""
     (found,) = (
-        name
-        for name in _MEMBERS
-        if "Mode: leader" in log("exec", name, "--", "bash", "-c", _SRVR)
+        name for name in _MEMBERS if "Mode: leader" in log("exec", name, "--", "bash", "-c", _SRVR)
     )
     return found
 

@@ -1,4 +1,4 @@
-"""Bugs to plant into the rolling changes of the operator and the readiness of storages and servers."""
+"""Bugs to plant into the rolling changes of the operator and into the readiness of its pods."""
 
 from __future__ import annotations
 

@@ -121,9 +121,7 @@ class RollingWorld(World):
     def storage_pods(self) -> dict[str, dict[str, Any] | None]:
         """Return the pods of all storages that should exist by name; None for a missing one."""
         return {
-            storage.partition(".")[0]: self.objects.get(
-                ObjectKey("Pod", storage.partition(".")[0])
-            )
+            storage.partition(".")[0]: self.objects.get(ObjectKey("Pod", storage.partition(".")[0]))
             for storage in self._storages()
         }
 

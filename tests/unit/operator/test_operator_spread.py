@@ -136,7 +136,7 @@ def test_storage_avoids_storages_of_other_pools_and_prefers_the_zone_of_its_own(
 
 
 def test_affinity_of_the_resource_replaces_only_the_default_of_the_same_name() -> None:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": []}
+    required: dict[str, list[object]] = {"requiredDuringSchedulingIgnoredDuringExecution": []}
     scheduling = {"affinity": {"podAntiAffinity": required}}
     pools = [pool_resource(name, scheduling=scheduling) for name in "abc"]
     world = World(cluster_resource(), pools)

@@ -35,7 +35,5 @@ class OpenSessions:
         return [
             partition
             for partition, info in sorted(infos.items())
-            if info.available
-            and info.session_id >= 0
-            and (partition, info.session_id) not in used
+            if info.available and info.session_id >= 0 and (partition, info.session_id) not in used
         ]
