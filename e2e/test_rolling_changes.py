@@ -19,7 +19,9 @@ _ROLL_SECONDS = 300.0
 _SOON_SECONDS = 60.0
 _STORAGES = ("a-storage-0", "b-storage-0", "c-storage-0")
 _MEMBERS = ("log-zookeeper-0", "log-zookeeper-1", "log-zookeeper-2")
-_MISSING_IMAGE = "waltz-storage:missing"
+_MISSING_IMAGE = "localhost/waltz-storage:missing"
+"""No registry listens on localhost, so the pull fails at once on every Kubernetes cluster."""
+
 _SRVR = "exec 3<> /dev/tcp/127.0.0.1/2181; printf srvr >&3; cat <&3"
 
 

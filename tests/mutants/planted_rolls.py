@@ -78,8 +78,8 @@ ROLL_BUGS = (
     Planted(
         "a connection of an earlier session makes a storage ready",
         Package.STORAGE,
-        "and (partition, info.session_id) not in used\n",
-        "and partition not in {number for number, _ in used}\n",
+        "if should_take_part and (partition, info.session_id) not in used:\n",
+        "if should_take_part and partition not in {number for number, _ in used}:\n",
         "A storage with a fenced server counts as ready.",
         nodes(
             "unit/storage/test_storage_readiness.py::test_replica_is_attended_only_by_a_connection_of_its_own_session"

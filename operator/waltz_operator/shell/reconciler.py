@@ -269,10 +269,12 @@ class Reconciler:
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, decided, now, failure)
         statuses: list[tuple[WaltzCluster | StoragePool, dict[str, Any]]] = [
-            (desired.cluster, status.to_json())
+            (pool, pool_status(desired, observed, pool, now).to_json())
+            for pool in desired.own_pools
         ]
-        for pool in desired.own_pools:
-            statuses.append((pool, pool_status(desired, observed, pool, now).to_json()))
+        # The cluster's status is written last: when a user sees that the cluster is Healthy, the
+        # statuses of its pools already say Ready.
+        statuses.append((desired.cluster, status.to_json()))
         ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
         return ready, [(each, new) for each, new in statuses if new != each.status.to_json()]
 

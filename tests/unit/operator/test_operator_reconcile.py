@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,32 @@ async def test_first_start_reaches_ready_and_status_matches_the_state() -> None:
     assert (status["partitions"], status["storages"], status["servers"]) == ("3/3", "3/3", "2/2")
     assert operation.world.pools["b"]["status"]["group"] == 1
     assert operation.world.pools["b"]["status"]["cluster"] == "log"
+
+
+class RecordingKube(FaultyKube):
+    """Keeps the kinds of the objects whose status was written, in this order."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        super().__init__(world, faults)
+        self.statuses: list[str] = []
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        if part == "status":
+            self.statuses.append(kind)
+        await super().patch(kind, namespace, name, change, part=part)
+
+
+async def test_status_of_the_cluster_is_written_after_those_of_its_pools() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    operation.kube = kube = RecordingKube(operation.world, Faults())
+    operation.world.down.update(sorted(operation.world.disks))
+    for pool in "abc":
+        operation.world.objects[ObjectKey("StatefulSet", f"{pool}-storage")]["status"] = {}
+    await operation.reconcile()
+    assert kube.statuses == ["StoragePool", "StoragePool", "StoragePool", "WaltzCluster"]
 
 
 async def test_ready_is_false_without_quorum_and_before_a_new_generation_is_reconciled() -> None:

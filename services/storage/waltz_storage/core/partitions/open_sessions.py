@@ -32,8 +32,9 @@ class OpenSessions:
         takes part in no session: an administrator or an offline copy has switched it off.
         """
         used = {pair for sessions in self._connections.values() for pair in sessions.items()}
-        return [
-            partition
-            for partition, info in sorted(infos.items())
-            if info.available and info.session_id >= 0 and (partition, info.session_id) not in used
-        ]
+        unattended = []
+        for partition, info in sorted(infos.items()):
+            should_take_part = info.available and info.session_id >= 0
+            if should_take_part and (partition, info.session_id) not in used:
+                unattended.append(partition)
+        return unattended
