@@ -56,6 +56,16 @@ ROLL_BUGS = (
         ),
     ),
     Planted(
+        "a storage is replaced before the last member of ZooKeeper is back",
+        Package.OPERATOR,
+        "if unready:\n",
+        "if False:\n",
+        "A storage is stopped while ZooKeeper elects a leader.",
+        nodes(
+            "unit/operator/test_operator_rolls.py::test_storage_waits_until_the_member_that_was_replaced_last_is_ready"
+        ),
+    ),
+    Planted(
         "a pod is replaced before Kubernetes knows the new version",
         Package.OPERATOR,
         "if not each.is_processed:\n",
@@ -88,7 +98,7 @@ ROLL_BUGS = (
     Planted(
         "a server is ready before its partitions are open",
         Package.SERVER,
-        "return healthy and not closed and node.server_id > 0, report\n",
+        "return healthy and not closed and node.has_joined, report\n",
         "return healthy, report\n",
         "An update stops the old servers while the new ones cannot serve.",
         nodes(

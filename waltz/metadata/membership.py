@@ -135,6 +135,11 @@ class ServerMembership:
         """The id that `join` took, 0 before `join`."""
         return self._descriptor.server_id
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether the server has applied an assignment, which may give it no partition."""
+        return self._applied != NOT_APPLIED
+
     async def join(self) -> int:
         """Take a new server id, join in the background, and return the id.
 

@@ -102,6 +102,18 @@ async def test_servers_that_join_share_the_partitions(world: World) -> None:
     assert set(second.partitions.values()) == {2}
 
 
+async def test_server_without_partitions_has_joined_only_when_it_is_in_an_assignment(
+    world: World,
+) -> None:
+    for _ in range(PARTITIONS):
+        await world.server()
+    last = await world.server()
+    assert last.membership.server_id == PARTITIONS + 1
+    assert not last.membership.has_joined
+    await eventually(lambda: last.membership.has_joined, 5)
+    await world.await_settled(1, 1, 1, 1, 0)
+
+
 async def test_one_membership_change_writes_one_assignment(world: World) -> None:
     await world.server()
     await world.await_settled(4)

@@ -227,6 +227,22 @@ def test_followers_are_replaced_before_the_leader_and_members_before_storages() 
     assert storages == ["a-storage-0", "b-storage-0", "c-storage-0"]
 
 
+def test_storage_waits_until_the_member_that_was_replaced_last_is_ready() -> None:
+    world = started()
+    specify_images(world, storage="new", zookeeper="new")
+    for _ in range(3):
+        prepare(world)
+        step(world)
+    assert world.replaced[-1] == "log-zookeeper-0"
+    waiting = Waiting("pod log-zookeeper-0 of ZooKeeper is not ready")
+    assert states(world) == (Current(), waiting), "the pod is absent"
+    world.create_pods()
+    assert states(world) == (Current(), waiting), "the pod does not run yet"
+    world.start_pods()
+    prepare(world)
+    assert next_pod(world) == "a-storage-0"
+
+
 def test_no_eviction_of_a_member_is_allowed_while_members_are_replaced() -> None:
     world = started()
     specify_images(world, zookeeper="new")

@@ -16,12 +16,12 @@ def partition(number: int, *, is_open: bool = True, healthy: bool = True) -> Any
     return SimpleNamespace(core=SimpleNamespace(id=number, store=store))
 
 
-def server(*partitions: Any, server_id: int = 1) -> ServerNode:
+def server(*partitions: Any, has_joined: bool = True) -> ServerNode:
     node = SimpleNamespace(
         config=SimpleNamespace(session_timeout_ms=1000),
         store=SimpleNamespace(health=SimpleNamespace(unhealthy_since=None)),
         partitions=lambda: list(partitions),
-        server_id=server_id,
+        has_joined=has_joined,
     )
     return cast(ServerNode, node)
 
@@ -31,7 +31,7 @@ def server(*partitions: Any, server_id: int = 1) -> ServerNode:
     [
         (server(), True),
         (server(partition(0), partition(1)), True),
-        (server(server_id=0), False),
+        (server(has_joined=False), False),
         (server(partition(0), partition(1, is_open=False)), False),
         (server(partition(0, healthy=False)), False),
     ],

@@ -25,7 +25,8 @@ the current version fails. A storage that runs without taking part in its sessio
 all other storages are healthy.
 
 *ZooKeeper before storages, followers before the leader.* A restart of the leader interrupts
-ZooKeeper for an election, so there is only one. A storage is not stopped meanwhile.
+ZooKeeper for an election, so there is only one. A storage that works is stopped only when all
+members are current and ready.
 
 The Deployment of the servers is rolled by Kubernetes: it starts a new server before it stops an old
 one, and a server hands its partitions over when it is stopped.
@@ -111,7 +112,9 @@ def plan_roll(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
 def roll_states(desired: DesiredCluster, observed: ObservedCluster) -> tuple[RollState, RollState]:
     """Return the state of ZooKeeper's members and that of the storages."""
     members = _zookeeper_state(desired, observed)
-    return members, _storages_state(desired, observed, zookeeper_is_current=members == Current())
+    return members, _storages_state(
+        desired, observed, _members_obstacle(desired, observed, members)
+    )
 
 
 def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Component) -> bool:
@@ -139,8 +142,25 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
     return _state(sets, outdated, _is_ready, lambda pod: False, obstacle)
 
 
+def _members_obstacle(
+    desired: DesiredCluster, observed: ObservedCluster, members: RollState
+) -> str | None:
+    """Return why no storage may be replaced because of ZooKeeper's members, None if one may.
+
+    ``members`` is the state of the members. They are `Current` as soon as the last outdated member
+    was deleted. That member is the leader, so ZooKeeper elects a new one at that time.
+    """
+    if members != Current():
+        return "the members of ZooKeeper are replaced before the storages"
+    for each in _zookeeper_sets(desired, observed):
+        unready = (*each.absent, *(pod.name for pod in each.pods if not pod.is_ready))
+        if unready:
+            return f"pod {unready[0]} of ZooKeeper is not ready"
+    return None
+
+
 def _storages_state(
-    desired: DesiredCluster, observed: ObservedCluster, *, zookeeper_is_current: bool
+    desired: DesiredCluster, observed: ObservedCluster, members_obstacle: str | None
 ) -> RollState:
     found = _storage_sets(desired, observed)
     addresses = {
@@ -160,8 +180,8 @@ def _storages_state(
         )
 
     def obstacle(pod: SetPod) -> str | None:
-        if not zookeeper_is_current:
-            return "the members of ZooKeeper are replaced before the storages"
+        if members_obstacle is not None:
+            return members_obstacle
         if not isinstance(present, Present) or not is_own:
             return "the replicas of the storages are not observed"
         if copies > 1 and not _evictions_are_forbidden(desired, observed):

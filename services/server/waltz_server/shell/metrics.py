@@ -50,13 +50,14 @@ def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
 def readiness(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     """Return whether the server has joined, is healthy and has opened its partitions, and a report.
 
-    A server that owns no partition is ready as soon as it has joined.
+    A server that owns no partition is ready as soon as it has joined. A server that has its id and
+    has not joined is not ready: no server hands partitions over to it yet.
     """
     healthy, report = health(node)
     closed = sorted(h.core.id for h in node.partitions() if not h.core.store.is_open)
     if closed:
         report["partitions-not-open"] = closed
-    return healthy and not closed and node.server_id > 0, report
+    return healthy and not closed and node.has_joined, report
 
 
 _PROCESS: tuple[Family[ServerNode], ...] = (

@@ -111,6 +111,11 @@ class ServerNode:
         return self._membership.server_id if self._membership is not None else 0
 
     @property
+    def has_joined(self) -> bool:
+        """Whether the cluster has assigned partitions, possibly none, to this server."""
+        return self._membership is not None and self._membership.has_joined
+
+    @property
     def endpoint(self) -> tuple[str, int]:
         """Host and port that clients connect to."""
         config = self.config
