@@ -131,7 +131,7 @@ def test_image_that_does_not_exist_stops_at_one_pod_and_a_correction_replaces_th
     now = uids(log)
     (stopped,) = (name for name in _STORAGES if now[name] != old[name])
     assert stopped in message
-    assert condition(log, "Ready")["status"] == "True"
+    log.await_condition("waltzcluster/log", "Ready", _SOON_SECONDS)
     witness.await_progress(_SOON_SECONDS)
     for other in _STORAGES:
         if other != stopped:
