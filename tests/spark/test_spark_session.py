@@ -20,7 +20,7 @@ def test_requirements_missing_packages_are_named() -> None:
         check_packages(lambda name: None if name == "pyarrow" else object())
 
 
-def test_session_old_spark_is_refused() -> None:
+def test_session_with_an_old_spark_is_refused() -> None:
     check_version("4.2.0")
     check_version("10.0.1.dev0")
     with pytest.raises(waltz.spark.SparkUnsuitable, match=r"this is Spark 4\.1\.1"):

@@ -1,8 +1,9 @@
 """Client of a storage's admin port. Touches the network.
 
-Every request raises `waltz.net.RemoteFailure` with the storage's text if the storage refuses, and
-`waltz.net.ConnectionLost` if the storage closes the connection, which it does when it does not hold
-a partition.
+Every request raises `waltz.net.RemoteFailure` with the storage's text if the storage refuses the
+request, and `waltz.net.ConnectionLost` if the storage closes the connection. In version 0 of the
+admin protocol, a storage closes the connection if the request names a partition that the storage
+does not hold.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def test_move_waits_while_a_replica_that_stays_is_behind() -> None:
         ({A, B}, {A, B, C, NEW}, False),
     ],
 )
-def test_change_needs_a_quorum_of_both_sets_in_replicas_that_stay(
+def test_change_of_replicas_needs_staying_replicas_that_are_a_quorum_of_both_sets(
     before: set[str], wanted: set[str], allowed: bool
 ) -> None:
     view = PartitionView(0, frozenset(before), metadata(*before))

@@ -114,7 +114,7 @@ def test_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
         list(read_rows(file))
 
 
-def test_truncated_piece_is_detected(tmp_path: Path) -> None:
+def test_truncated_file_of_an_export_is_detected(tmp_path: Path) -> None:
     piece = write_piece(tmp_path, Form.JSONL, [transaction(0), transaction(1)])
     file = tmp_path / piece.path
     os.truncate(file, file.read_text().index("\n") + 1)

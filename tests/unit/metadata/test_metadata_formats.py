@@ -154,7 +154,7 @@ def test_replica_entry_of_another_partition_is_malformed() -> None:
         PartitionMetadata.decode(raw, 2)
 
 
-def test_malformed_text_names_the_znode_format() -> None:
+def test_error_of_a_malformed_text_names_the_znode_format() -> None:
     raw = bytearray(GroupDescriptor({"a:1": 1}).encode())
     raw[7] = 0x80
     with pytest.raises(MalformedMetadata, match="GroupDescriptor: byte 0x80"):

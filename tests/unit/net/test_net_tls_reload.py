@@ -165,7 +165,7 @@ async def test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once(
     assert caplog.text.count("keeping the previous ones") == 2
 
 
-async def test_files_replaced_one_by_one_apply_when_they_match(
+async def test_tls_files_replaced_one_by_one_are_used_when_they_match(
     listener: Listener, identity: TlsConfig, old: Authority
 ) -> None:
     client = old.issue("client", server_name="renamed")

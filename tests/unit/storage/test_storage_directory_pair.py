@@ -228,7 +228,7 @@ def test_pair_file_with_flipped_bit_is_refused_or_harmless() -> None:
             assert storage.partition(1).log.next_id == 1
 
 
-def test_pair_without_meta_setting_is_refused() -> None:
+def test_directory_pair_without_the_setting_meta_directory_is_refused() -> None:
     disks = used()
     with pytest.raises(DirectoryRefused, match=r"set storage\.metaDirectory to that"):
         storage_on(disks.data, None)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.admin.core.replica_filling import next_fill_step, next_switch_on_step
-from waltz.admin.core.replica_removal import settle_removal
+from waltz.admin.core.replica_removal import next_removal_step
 from waltz.admin.core.replicas import (
     ObservationScope,
     PartitionView,
@@ -106,7 +106,7 @@ def _remove_source(observation: ReplicaObservation, view: PartitionView, order: 
 
 
 def _drop_at_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
-    if step := settle_removal(observation, (view,), frozenset({order.source})):
+    if step := next_removal_step(observation, (view,), frozenset({order.source})):
         return step
     if order.source not in observation.groups:
         return Done()

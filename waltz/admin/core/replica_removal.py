@@ -21,7 +21,7 @@ from waltz.admin.core.steps import ChangeAssignment, Wait
 from waltz.metadata.core.storage_maps import ReplicaChange
 
 
-def settle_removal(
+def next_removal_step(
     observation: ReplicaObservation, views: Iterable[PartitionView], removed: frozenset[str]
 ) -> ChangeAssignment | Wait | None:
     """Return the next step after the partitions were unassigned from the ``removed`` storages.

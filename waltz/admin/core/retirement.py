@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz.admin.core.replica_removal import settle_removal
+from waltz.admin.core.replica_removal import next_removal_step
 from waltz.admin.core.replicas import (
     ObservationScope,
     ReplicaObservation,
@@ -48,7 +48,7 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
         if problem := quorum_shortage(view, view.replicas - leaving):
             return Refuse(problem)
     if not affected:
-        return settle_removal(observation, views, leaving) or _drop(observation, leaving, order)
+        return next_removal_step(observation, views, leaving) or _drop(observation, leaving, order)
     for view in affected:
         if problem := change_obstacle(observation, view, view.replicas - leaving):
             return Wait(problem)

@@ -38,7 +38,8 @@ class PartitionProgress(Generic[C]):
     """The progress of one partition in one client. ``mark`` is the last applied transaction.
 
     One thread may apply transactions while another begins and ends appends. The class needs no
-    lock, because each single operation on a dictionary is atomic, and no method needs more.
+    lock, because each single operation on a dictionary is atomic, and no method needs several
+    operations to be atomic together.
     """
 
     def __init__(self, client_id: int, mark: int) -> None:
