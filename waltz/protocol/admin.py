@@ -29,7 +29,7 @@ from waltz.protocol.fields import (
     Mapping,
     Reader,
 )
-from waltz.protocol.frames import ADMIN
+from waltz.protocol.frames import ADMIN, REPAIR_TYPE
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import RecordBatch
 
@@ -247,6 +247,16 @@ class DamagedRecordsResponse:
     ranges: tuple[DamagedRange, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RepairRecordsRequest:
+    """Replace damaged records by those of a peer; ``checksum`` is that of its range checksum."""
+
+    seq_num: int
+    partition: int
+    checksum: int
+    records: RecordBatch
+
+
 class _SwitchByte:
     """One byte, the number of a `Switch`."""
 
@@ -281,6 +291,8 @@ class _States:
 _STATE = struct.Struct(">iqqqqqbb")
 _PARTITION = Field("partition", INT)
 _FIRST_AND_LAST = (Field("first_id", LONG), Field("last_id", LONG))
+_CHECKSUM = Field("checksum", INT)
+_RECORDS = Field("records", BATCH)
 _PARTITIONS = Field("partitions", INTS)
 
 _TABLE = MessageTable(
@@ -299,7 +311,7 @@ _TABLE = MessageTable(
         Layout(
             RecordListRequest, 7, (_PARTITION, Field("first_id", LONG), Field("max_records", INT))
         ),
-        Layout(RecordListResponse, 8, (_PARTITION, Field("records", BATCH))),
+        Layout(RecordListResponse, 8, (_PARTITION, _RECORDS)),
         Layout(LastSessionInfoRequest, 9, (_PARTITION,)),
         Layout(
             LastSessionInfoResponse,
@@ -331,11 +343,12 @@ _TABLE = MessageTable(
         Layout(
             RangeChecksumResponse,
             19,
-            (_PARTITION, *_FIRST_AND_LAST, Field("num_bytes", LONG), Field("checksum", INT)),
+            (_PARTITION, *_FIRST_AND_LAST, Field("num_bytes", LONG), _CHECKSUM),
             since=1,
         ),
         Layout(DamagedRecordsRequest, 20, since=2),
         Layout(DamagedRecordsResponse, 21, (Field("ranges", RANGES),), since=2),
+        Layout(RepairRecordsRequest, REPAIR_TYPE, (_PARTITION, _CHECKSUM, _RECORDS), since=2),
     ),
 )
 
@@ -351,6 +364,7 @@ Request = (
     | PartitionStatesRequest
     | RangeChecksumRequest
     | DamagedRecordsRequest
+    | RepairRecordsRequest
 )
 
 Response = (

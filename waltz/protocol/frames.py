@@ -58,9 +58,12 @@ class ProtocolSpec:
 
 STORAGE_APPEND_TYPE = 6
 """The message type of an append to a storage."""
+REPAIR_TYPE = 22
+"""The message type of a request to repair records, on the admin port of a storage."""
 
 _APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE))
 _STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
+_REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
     "client/server", ord("L"), (0, 1, 2, 3, 4, 5), "Waltz Client", "Waltz Server", _APPENDS
@@ -74,7 +77,12 @@ STORAGE = ProtocolSpec(
     _STORAGE_APPENDS,
 )
 ADMIN = ProtocolSpec(
-    "storage admin", ord("A"), (0, 1, 2), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
+    "storage admin",
+    ord("A"),
+    (0, 1, 2),
+    "Waltz Storage Admin Client",
+    "Waltz Storage Admin Server",
+    _REPAIRS,
 )
 
 

@@ -20,6 +20,12 @@ def change_text(request: admin.Message) -> str | None:
         case admin.PartitionSwitchRequest(_, partitions, which, on):
             kind = {admin.Switch.READ: "reads", admin.Switch.WRITE: "writes"}[which]
             return f"switch {'on' if on else 'off'} {kind} of {_listed(partitions)}"
+        case admin.RepairRecordsRequest(_, partition, _, records):
+            what = "no record"
+            if records.count:
+                first_id = records.first_id()
+                what = f"records {first_id}-{first_id + records.count - 1}"
+            return f"repair {what} of partition {partition}"
         case _:
             return None
 

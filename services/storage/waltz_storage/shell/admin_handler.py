@@ -3,8 +3,9 @@
 A request becomes one task in the lane of each of its partitions, after the jobs that wait there. It
 is answered when all its tasks are done. A checksum of a range takes several tasks, one after the
 other. A request for the state of all partitions, or for the damaged records, is answered at once.
-Version 0 of the protocol has no answer to a request that cannot be done at all, such as a request
-for a partition that does not exist; version 1 has one.
+A repair of records also changes which records the scrubber knows to be damaged. Version 0 of the
+protocol has no answer to a request that cannot be done at all, such as a request for a partition
+that does not exist; version 1 has one.
 Touches the disk through the storage directory, and a lock.
 """
 
@@ -22,6 +23,7 @@ from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine.engine import Arrival, ReadTask
 from waltz_storage.core.engine.rounds import Answer, Reply
 from waltz_storage.core.errors import RequestRefused, UnknownPartition
+from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.range_checksum import RangeChecksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -99,6 +101,8 @@ class AdminHandler:
             case admin.PartitionStatesRequest():
                 states = admin.PartitionStatesResponse(origin.seq, directory.states())
                 self._deliver([(reply, states)])
+            case admin.RepairRecordsRequest():
+                self._repair(request, origin)
             case admin.DamagedRecordsRequest():
                 found = admin.DamagedRecordsResponse(origin.seq, self._damaged())
                 self._deliver([(reply, found)])
@@ -118,6 +122,30 @@ class AdminHandler:
                 _MAX_RANGES,
             )
         )
+
+    def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
+        """Repair records in one task, as a change: no read or append is under way meanwhile.
+
+        The findings are used by the thread that calls `handle`, so that the result of the check is
+        noted when the answer is delivered there.
+        """
+        partition = request.partition
+
+        def note(checks: Sequence[CheckedRecords]) -> None:
+            for checked in checks:
+                self._scrubber.findings.note(partition, checked)
+            origin.reply(_repair_answer(request, checks))
+
+        def task() -> list[Answer]:
+            try:
+                opened = self._directory.partition(partition)
+                checks = opened.repair(request.records, request.checksum & 0xFFFF_FFFF)
+            except RequestRefused as refused:
+                failure = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
+                return [(origin.reply, failure)]
+            return [(note, checks)]
+
+        self._submit([Arrival(partition, task)])
 
     def _change(
         self, partitions: Sequence[int], change: Callable[[int], None], origin: _Origin
@@ -194,6 +222,22 @@ class AdminHandler:
             info.low_water_mark,
             info.local_low_water_mark,
         )
+
+
+def _repair_answer(
+    request: admin.RepairRecordsRequest, checks: Sequence[CheckedRecords]
+) -> admin.Response:
+    """Return the answer to a request to repair records, by the checks that followed the repair."""
+    first_id = request.records.first_id()
+    repaired = range(first_id, first_id + request.records.count)
+    damaged = [t for checked in checks for t in checked.damaged if t in repaired]
+    if not damaged:
+        return admin.AdminSuccessResponse(request.seq_num)
+    refused = RequestRefused(
+        f"record {damaged[0]} is still damaged after it was written again; replace the replica as "
+        "docs/faults.md describes"
+    )
+    return admin.AdminFailureResponse(request.seq_num, RpcFailure(refused.message))
 
 
 class _Results:

@@ -42,7 +42,7 @@ While the weight is this or more, no further read, or no other request, begins."
 MOST_WAITING_READS = 4096
 """While more reads of records wait, nothing is read from their connection."""
 _ADMIN_WEIGHT = 16 << 20
-"""The weight of every request on the admin port."""
+"""The weight of a request on the admin port, unless its own bytes are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +298,12 @@ class AdminConnection(FrameHandler):
         """Why this peer is refused, None if it is allowed."""
 
     def ready(self, connection: FrameConnection) -> None:
-        """Store the connection, whose handshake is complete."""
+        """Store the connection, whose handshake is complete.
+
+        Before the peer has shown that it belongs to this cluster, it may send no large message.
+        """
         self._intake.connection = connection
+        connection.allow_large_requests(False)
         self._refusal = _refusal(connection, "storage admin", self._allowed)
 
     def received(self, bodies: list[bytes]) -> None:
@@ -308,9 +312,8 @@ class AdminConnection(FrameHandler):
         if self._refusal is not None:
             self._refuse(decoded(admin.decode, bodies[0], version), self._refusal)
             return
-        self._intake.add(
-            [(decoded(admin.decode, body, version), _ADMIN_WEIGHT, False) for body in bodies]
-        )
+        requests = [decoded(admin.decode, body, version) for body in bodies]
+        self._intake.add([(request, _admin_weight(request), False) for request in requests])
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -327,6 +330,7 @@ class AdminConnection(FrameHandler):
                 case admin.AdminOpenRequest(seq, key, num_partitions):
                     refusal = self._cluster.refusal(key, num_partitions)
                     if refusal is None:
+                        _required(self._intake.connection).allow_large_requests(True)
                         self._answer(admin.AdminSuccessResponse(seq))
                     else:
                         self._answer(admin.AdminFailureResponse(seq, refusal))
@@ -348,18 +352,19 @@ class AdminConnection(FrameHandler):
 
     def _audited(self, request: admin.Message) -> Callable[[admin.Response | None], None]:
         """Return the callback for the answer; it logs a change, who requested it, its outcome."""
+        answered = partial(self._answer, weight=_admin_weight(request))
         change = change_text(request)
         if change is None:
-            return self._answer
+            return answered
         peer = _required(self._intake.connection).peer_identity
 
         def answer_and_log(answer: admin.Response | None) -> None:
             log.info("administrative change by %s: %s: %s", peer, change, outcome_text(answer))
-            self._answer(answer)
+            answered(answer)
 
         return answer_and_log
 
-    def _answer(self, answer: admin.Response | None) -> None:
+    def _answer(self, answer: admin.Response | None, weight: int = _ADMIN_WEIGHT) -> None:
         """Send ``answer``. None: the request's version has no answer, so close the connection."""
         connection = _required(self._intake.connection)
         if answer is None:
@@ -369,7 +374,14 @@ class AdminConnection(FrameHandler):
                 connection.close(reason)
             return
         connection.send(*admin.encode_parts(answer, connection.version))
-        self._intake.done(_ADMIN_WEIGHT)
+        self._intake.done(weight)
+
+
+def _admin_weight(request: admin.Message) -> int:
+    """Return the weight of a request on the admin port."""
+    if isinstance(request, admin.RepairRecordsRequest):
+        return max(_ADMIN_WEIGHT, len(request.records.wire))
+    return _ADMIN_WEIGHT
 
 
 def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:

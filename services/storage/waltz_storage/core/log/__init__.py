@@ -10,7 +10,8 @@ Read in this order:
 * `log_reads`: reading a log in steps, between which records may be appended
 * `flushed_end`: what is known about the end of a log before its files are opened
 * `log_check`: checking each record of a part of a log, and naming those that are damaged
-* `partition_log`: the log: append, read, truncate
+* `log_repair`: replacing damaged records by those of a peer
+* `partition_log`: the log: append, read, truncate, repair
 * `opening_errors`: why a file may fail to open without being damaged
 * `log_recovery`: where a log ends when its files are opened after a crash
 * `log_opening`: finding the files of a log, recovering them, removing them

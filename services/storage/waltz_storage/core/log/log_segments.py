@@ -101,6 +101,12 @@ class LogSegments:
                     offsets.append(segment.end)
             return Extent(first_id, offsets, segment.end)
 
+    def entries_in_file(self, segment: SealedSegment) -> int:
+        """Return how many entries the index file of a segment must have."""
+        if segment.first_id == self.tail.first_id:
+            return self.tail.indexed
+        return segment.next_id - segment.first_id
+
     def read_step(
         self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, at_least: int
     ) -> VerifiedRecords:

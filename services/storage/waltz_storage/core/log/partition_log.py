@@ -32,6 +32,7 @@ from waltz_storage.core.log.log_reads import (
     result_of,
     stored_steps,
 )
+from waltz_storage.core.log.log_repair import repair_records
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import (
@@ -272,6 +273,10 @@ class PartitionLog:
     def check(self, first_id: int, max_bytes: int) -> CheckedRecords:
         """Check each record of a part of the log; see `check_records`."""
         return check_records(self._segments, first_id, max_bytes)
+
+    def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
+        """Replace damaged records by those of a peer, durably; see `repair_records`."""
+        return repair_records(self._segments, self._end, records, checksum)
 
     def flush_all(self) -> None:
         """Make all records and all index entries durable; raises NoSpace, DiskFailed."""

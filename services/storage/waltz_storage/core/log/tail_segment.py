@@ -61,6 +61,11 @@ class TailSegment:
         """The byte up to which the data file has space."""
         return self._allocated
 
+    @property
+    def indexed(self) -> int:
+        """How many entries the index file has; the newer entries are in memory."""
+        return self._indexed
+
     def sealed(self) -> SealedSegment:
         """Return this segment as it would be if it were complete."""
         return SealedSegment(self.first_id, self.next_id, self.end)

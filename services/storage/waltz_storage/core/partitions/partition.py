@@ -17,6 +17,7 @@ from waltz.runtime.core.timer import Timer
 from waltz_storage.core.control.control_file import ControlFile
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import RequestRefused, UnknownRequest
+from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps, result_of
 from waltz_storage.core.log.partition_log import PartitionLog, Scan
 from waltz_storage.core.partitions.fencing import (
@@ -172,6 +173,22 @@ class StoragePartition:
         """Do what `records` does, in steps."""
         with _reading():
             return (yield from self.log.batch_steps(first_id, max_records, max_bytes))
+
+    def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
+        """Replace damaged records by those of a peer, durably; return a check of them afterwards.
+
+        Only records up to the local low-water mark are repaired: the same id cannot name different
+        transactions there, because every store session since then began with these records. Raises
+        RequestRefused, DiskFailed.
+        """
+        mark = self.info.local_low_water_mark
+        if records.count and records.first_id() + records.count - 1 > mark:
+            raise RequestRefused(
+                f"partition {self.partition}: only records up to the local low-water mark {mark} "
+                "are repaired; the mark rises when a server begins the next store session"
+            )
+        with _reading():
+            return self.log.repair(records, checksum)
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, checksum: int) -> Scan:
         """Continue ``checksum`` over consecutive records; raises RequestRefused."""

@@ -1,0 +1,303 @@
+"""Pure. Replace damaged records of a log by the same records of a peer.
+
+The peer's records are written only where this log confirms them: between the end of the undamaged
+record before them and the position at which the record after them begins. So a repair changes no
+position, and no record outside of it. A repair writes only records that are damaged: a crash at any
+moment leaves each of them damaged or repaired, and the repair can be repeated
+(`test_storage_repair`). Files are used only through `LogSegments`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from zlib import crc32
+
+from waltz.protocol.records import RecordBatch
+from waltz_storage.core.errors import PartitionDamaged, RequestRefused
+from waltz_storage.core.log.flushed_end import FlushedEnd
+from waltz_storage.core.log.log_check import CheckedRecords, check_records
+from waltz_storage.core.log.log_segments import LogSegments
+from waltz_storage.core.log.segment_files import SealedSegment
+from waltz_storage.core.log.segment_format import (
+    CHECKSUM,
+    HEADER_BYTES,
+    ID_AND_LENGTH,
+    RECORD_OVERHEAD_BYTES,
+    ByteSource,
+    SegmentEncoder,
+    encode_entries,
+    entry_position,
+    long_record_is_valid,
+)
+
+_NO_THRESHOLD = 1 << 62
+"""`SegmentEncoder` divides records into segments by a threshold; here the log has divided them."""
+_BLOCK_BYTES = 4096
+"""The operating system reads a block of this size before it changes a part of the block."""
+_CHECK_BYTES = 1 << 20
+"""How many bytes one check after a repair reads, unless a single record is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRepair:
+    """The peer's records that belong to one segment, from ``first_id`` on.
+
+    ``records`` are in disk form. ``offsets`` has the position where each of them begins, and then
+    the position where the last one ends. ``damaged`` are the numbers, from 0, of those that the
+    segment does not have.
+    """
+
+    segment: SealedSegment
+    first_id: int
+    records: Sequence[bytes]
+    offsets: array[int]
+    damaged: Sequence[int]
+
+    @property
+    def last_id(self) -> int:
+        """The id of the last record."""
+        return self.first_id + len(self.records) - 1
+
+    def runs(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the position and the bytes of consecutive damaged records."""
+        first = 0
+        while first < len(self.damaged):
+            stop = first + 1
+            while stop < len(self.damaged) and self.damaged[stop] == self.damaged[stop - 1] + 1:
+                stop += 1
+            start, end = self.damaged[first], self.damaged[stop - 1] + 1
+            yield self.offsets[start], b"".join(self.records[start:end])
+            first = stop
+
+
+def repair_records(
+    segments: LogSegments, end: FlushedEnd, records: RecordBatch, checksum: int
+) -> tuple[CheckedRecords, ...]:
+    """Replace damaged records by those of a peer, durably; return a check of them afterwards.
+
+    ``end`` is the last record of the log. ``checksum`` is the CRC-32 of the records in disk form as
+    the peer computed it. The check may find records that are still damaged. Raises RequestRefused
+    before anything is written; NoSpace, DiskFailed and OSError at any time.
+    """
+    repairs = plan_repair(segments, end, records, checksum)
+    for repair in repairs:
+        _check_blocks(segments, repair)
+    for repair in repairs:
+        _write(segments, repair)
+    return tuple(_checks(segments, repairs[0].first_id, repairs[-1].last_id))
+
+
+def plan_repair(
+    segments: LogSegments, end: FlushedEnd, records: RecordBatch, checksum: int
+) -> list[SegmentRepair]:
+    """Check the peer's records against the log; raises RequestRefused, OSError."""
+    if not records.count:
+        raise RequestRefused("the request has no records to repair")
+    next_id = first_id = records.first_id()
+    if not 0 <= first_id <= first_id + records.count - 1 <= end.last_id:
+        raise RequestRefused(
+            f"{_listed(first_id, records.count)} are not in the log, which ends with record "
+            f"{end.last_id}"
+        )
+    wrong = records.mismatch(first_id)
+    if wrong is not None:
+        raise RequestRefused(f"record {wrong} of the peer fails its checksum: nothing is repaired")
+    pieces = _in_disk_form(records)
+    if crc32(b"".join(pieces)) != checksum:
+        raise RequestRefused(
+            f"{_listed(first_id, records.count)} of the peer fail the checksum that the peer "
+            "computed: nothing is repaired"
+        )
+    if first_id + records.count - 1 == end.last_id and _checksum(pieces[-1]) != end.checksum:
+        raise RequestRefused(
+            f"record {end.last_id} of the peer is not the record that was flushed as the last one "
+            "of this log: nothing is repaired"
+        )
+    repairs = []
+    while pieces:
+        segment = segments.segment_of(next_id)
+        count = min(len(pieces), segment.next_id - next_id)
+        assert count > 0, "a log has no gap"
+        repairs.append(_plan_segment(segments, segment, next_id, pieces[:count]))
+        next_id += count
+        pieces = pieces[count:]
+    return repairs
+
+
+def _plan_segment(
+    segments: LogSegments, segment: SealedSegment, first_id: int, records: Sequence[bytes]
+) -> SegmentRepair:
+    """Check the peer's records of one segment; raises RequestRefused, OSError."""
+    data = segments.files(segment.first_id).data
+    start = _start(segments, segment, data, first_id)
+    offsets = array("q", accumulate(map(len, records), initial=start))
+    next_id = first_id + len(records)
+    confirmed = _indexed_position(segments, segment, next_id) == offsets[-1] or (
+        next_id < segment.next_id
+        and _sound_size(data, next_id, offsets[-1], segment.end) is not None
+    )
+    if not confirmed:
+        raise RequestRefused(
+            f"{_listed(first_id, len(records))} of the peer do not fit: they would end at byte "
+            f"{offsets[-1]} of segment {segment.first_id}, where record {next_id} does not begin; "
+            "nothing is repaired"
+        )
+    damaged = []
+    for number, record in enumerate(records):
+        if _read(data, offsets[number], len(record)) != record:
+            _check_no_other(segments, segment, data, first_id + number, offsets[number])
+            damaged.append(number)
+    return SegmentRepair(segment, first_id, records, offsets, damaged)
+
+
+def _start(segments: LogSegments, segment: SealedSegment, data: ByteSource, first_id: int) -> int:
+    """Return where a record begins: after the undamaged record before it.
+
+    The length of the record before it comes from that record, whose checksum covers it, and not
+    from the index. Raises RequestRefused, OSError.
+    """
+    if first_id == segment.first_id:
+        return HEADER_BYTES
+    before = first_id - 1
+    position = _indexed_position(segments, segment, before)
+    size = None if position is None else _sound_size(data, before, position, segment.end)
+    if position is None or size is None:
+        raise RequestRefused(
+            f"record {before} is damaged, too, so that the position of record {first_id} is not "
+            f"known: nothing is repaired; repair a range that begins with record {before} or an "
+            "earlier one"
+        )
+    return position + size
+
+
+def _check_no_other(
+    segments: LogSegments, segment: SealedSegment, data: ByteSource, wanted: int, offset: int
+) -> None:
+    """Check that the log has no undamaged record ``wanted`` that the repair would replace.
+
+    The record could be at ``offset``, where the peer's record belongs, or where the index says.
+    Raises RequestRefused, OSError.
+    """
+    for position in (offset, _indexed_position(segments, segment, wanted)):
+        if position is not None and _sound_size(data, wanted, position, segment.end) is not None:
+            raise RequestRefused(
+                f"record {wanted} is not damaged, and it differs from that of the peer: nothing is "
+                "repaired; compare the replicas with waltz storage compare"
+            )
+
+
+def _indexed_position(
+    segments: LogSegments, segment: SealedSegment, transaction_id: int
+) -> int | None:
+    """Return where a record begins by the index, None if the index cannot be read.
+
+    For the id after the last record of the segment, return where the segment ends.
+    """
+    if transaction_id == segment.first_id:
+        return HEADER_BYTES
+    try:
+        return segments.extent(segment, transaction_id - 1, 1).offsets[1]
+    except (PartitionDamaged, OSError):
+        return None
+
+
+def _sound_size(data: ByteSource, transaction_id: int, start: int, end: int) -> int | None:
+    """Return the size of the undamaged record at ``start``, None if there is no such record.
+
+    The record must end at ``end`` or before.
+    """
+    head = _read(data, start, ID_AND_LENGTH.size) if start >= HEADER_BYTES else None
+    if head is None:
+        return None
+    found, length = ID_AND_LENGTH.unpack(head)
+    size: int = RECORD_OVERHEAD_BYTES + length
+    if found != transaction_id or length < 0 or start + size > end:
+        return None
+    try:
+        return size if long_record_is_valid(data, start, size) else None
+    except OSError:
+        return None
+
+
+def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
+    """Check that the operating system can change the blocks at the edges of the damaged records.
+
+    It reads a block before it changes a part of it. If that fails during the write, the content of
+    the disk is unknown and the process ends (`DiskFailed`). Raises RequestRefused, OSError.
+    """
+    data = segments.files(repair.segment.first_id).data
+    for start, raw in repair.runs():
+        for edge in (start, start + len(raw)):
+            block = edge - edge % _BLOCK_BYTES
+            if edge == block:
+                continue
+            try:
+                data.read(block, _BLOCK_BYTES)
+            except OSError as error:
+                raise RequestRefused(
+                    f"the disk cannot read the block at byte {block} of segment "
+                    f"{repair.segment.first_id}, of which the damaged records are a part: "
+                    f"{error.strerror}; nothing is repaired; replace the replica as docs/faults.md "
+                    "describes"
+                ) from error
+
+
+def _write(segments: LogSegments, repair: SegmentRepair) -> None:
+    """Write the damaged records and flush, then write wrong index entries and flush.
+
+    The index follows, so that each entry that a crash leaves there belongs to a record that is
+    durable. Raises NoSpace, DiskFailed, OSError.
+    """
+    files = segments.files(repair.segment.first_id)
+    assert repair.offsets[-1] <= repair.segment.end, "a repair must not make a segment longer"
+    if repair.damaged:
+        for position, raw in repair.runs():
+            files.data.write(position, raw)
+        files.data.flush()
+    number = repair.first_id - repair.segment.first_id
+    count = min(len(repair.records), segments.entries_in_file(repair.segment) - number)
+    entries = encode_entries(repair.offsets[: max(0, count)])
+    if entries and _read(files.index, entry_position(number), len(entries)) != entries:
+        files.index.write(entry_position(number), entries)
+        files.index.flush()
+
+
+def _checks(segments: LogSegments, first_id: int, last_id: int) -> Iterator[CheckedRecords]:
+    next_id = first_id
+    while next_id <= last_id:
+        checked = check_records(segments, next_id, _CHECK_BYTES)
+        assert checked.next_id > next_id, "a check must advance"
+        yield checked
+        next_id = checked.next_id
+
+
+def _in_disk_form(records: RecordBatch) -> list[bytes]:
+    encoder = SegmentEncoder(records.first_id(), 0, _NO_THRESHOLD)
+    taken, _ = encoder.add(records.wire, 0, records.count)
+    assert taken == records.count, "the ids of the records were checked"
+    return [
+        record + checksum
+        for record, checksum in zip(encoder.parts[::2], encoder.parts[1::2], strict=True)
+    ]
+
+
+def _checksum(record: bytes) -> int:
+    """Return the record checksum of a record in disk form."""
+    found: int = CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0]
+    return found
+
+
+def _read(data: ByteSource, offset: int, length: int) -> bytes | None:
+    """Return exactly ``length`` bytes, None if the disk cannot read them or the file is shorter."""
+    try:
+        raw = data.read(offset, length)
+    except OSError:
+        return None
+    return raw if len(raw) == length else None
+
+
+def _listed(first_id: int, count: int) -> str:
+    return f"records {first_id} to {first_id + count - 1}"
