@@ -257,8 +257,10 @@ def _write(segments: LogSegments, repair: SegmentRepair) -> None:
         for position, raw in repair.runs():
             files.data.write(position, raw)
         files.data.flush()
+    # The position of the record after the repaired ones is confirmed, too. A wrong entry of that
+    # record would make the last repaired record count as damaged.
     number = repair.first_id - repair.segment.first_id
-    count = min(len(repair.records), segments.entries_in_file(repair.segment) - number)
+    count = min(len(repair.offsets), segments.entries_in_file(repair.segment) - number)
     entries = encode_entries(repair.offsets[: max(0, count)])
     if entries and _read(files.index, entry_position(number), len(entries)) != entries:
         files.index.write(entry_position(number), entries)
