@@ -386,6 +386,7 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         admin.RangeChecksumResponse(9, 2, 0, 12, 4711, -1),
         admin.DamagedRecordsRequest(9),
         admin.DamagedRecordsResponse(9, (DamagedRange(1, 12, 14), DamagedRange(2, 5, 5))),
+        admin.RepairRecordsRequest(9, 2, -1, RecordBatch.of([_RECORD])),
     ),
 }
 

@@ -6,7 +6,10 @@ import pytest
 
 from waltz.protocol import admin
 from waltz.protocol.failures import RpcFailure
+from waltz.protocol.records import EMPTY_BATCH, Record, RecordBatch, ReqId
 from waltz_storage.core.admin_changes import change_text, outcome_text
+
+RECORDS = RecordBatch.of(Record(n, ReqId(1, 2, 2, n), 0, b"", 0) for n in (7, 8))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,8 @@ from waltz_storage.core.admin_changes import change_text, outcome_text
             admin.PartitionSwitchRequest(1, (), admin.Switch.WRITE, False),
             "switch off writes of no partition",
         ),
+        (admin.RepairRecordsRequest(1, 2, 0, RECORDS), "repair records 7-8 of partition 2"),
+        (admin.RepairRecordsRequest(1, 2, 0, EMPTY_BATCH), "repair no record of partition 2"),
         (admin.MetricsRequest(1), None),
         (admin.LastSessionInfoRequest(1, 0), None),
     ],

@@ -202,6 +202,18 @@ def test_unexpected_error_in_decoding_makes_an_admin_request_malformed(
         connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[7:]])
 
 
+def test_administrator_may_send_large_messages_after_the_open_request() -> None:
+    key = uuid.UUID(int=1)
+    connection = AdminConnection(ClusterIdentity(key, 3), cast(AdminHandler, None), lambda: "")
+    peer = Peer()
+    connection.ready(cast(FrameConnection, peer))
+    assert not peer.large_allowed
+    for opened, allowed in ((uuid.UUID(int=2), False), (key, True)):
+        request = admin.AdminOpenRequest(-1, opened, 3)
+        connection.received([admin.encode(request, VERSION)[7:]])
+        assert peer.large_allowed is allowed
+
+
 def test_first_request_of_a_session_logs_its_peer(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

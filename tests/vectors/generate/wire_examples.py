@@ -279,4 +279,9 @@ STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
         range(2, 3),
         {"ranges": [{"partitionId": 2, "firstTransactionId": 42, "lastTransactionId": 43}]},
     ),
+    (
+        "RepairRecordsRequest",
+        range(2, 3),
+        {"partitionId": 2, "checksum": -1123581321, "records": _TWO},
+    ),
 ]

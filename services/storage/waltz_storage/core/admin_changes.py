@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waltz.protocol import admin
+from waltz_storage.core.scrub.findings import DamagedRange
 
 
 def change_text(request: admin.Message) -> str | None:
@@ -21,11 +22,11 @@ def change_text(request: admin.Message) -> str | None:
             kind = {admin.Switch.READ: "reads", admin.Switch.WRITE: "writes"}[which]
             return f"switch {'on' if on else 'off'} {kind} of {_listed(partitions)}"
         case admin.RepairRecordsRequest(_, partition, _, records):
-            what = "no record"
-            if records.count:
-                first_id = records.first_id()
-                what = f"records {first_id}-{first_id + records.count - 1}"
-            return f"repair {what} of partition {partition}"
+            if not records.count:
+                return f"repair no record of partition {partition}"
+            first_id = records.first_id()
+            repaired = DamagedRange(first_id, first_id + records.count - 1)
+            return f"repair records {repaired} of partition {partition}"
         case _:
             return None
 
