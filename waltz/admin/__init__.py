@@ -3,11 +3,12 @@
 Every change of a replica or a storage is an `Order` with a pure plan in `core`: `next_step` maps a
 `ReplicaObservation` to the next step. `carry_out` performs the steps by an `OrderExecutor`;
 `forecast` lists them for a dry run. The orders are `Assignment`, `GroupAssignment`, `Unassignment`,
-`Move`, `Retirement`, `ReplicaRecovery`, `OfflineFill`, `Switching`, `Synchronization`,
-`Registration` and `Deregistration`.
+`Move`, `Retirement`, `ReplicaRecovery`, `RecordRepair`, `OfflineFill`, `Switching`,
+`Synchronization`, `Registration` and `Deregistration`.
 
 * `core` decides and is pure; all other modules touch ZooKeeper and the network
-* `observation` makes the observations for orders; `execution` and `offline_copy` perform the steps
+* `observation` makes the observations for orders; `execution`, `offline_copy` and `peer_repair`
+  perform the steps
 * `inspection` collects the facts that `core.verification` checks; `replica_comparison` queries the
   checksums that `core.comparison` compares; `monitoring` samples what ``waltz top`` shows
 * `rescue` rebuilds the metadata of partitions by the rule in `core.rescue`
@@ -19,6 +20,7 @@ from waltz.admin.core.comparison import ComparisonResult, Difference
 from waltz.admin.core.dry_run import Forecast, forecast
 from waltz.admin.core.move import Move
 from waltz.admin.core.offline_fill import OfflineFill
+from waltz.admin.core.record_repair import RecordRepair
 from waltz.admin.core.registration import Deregistration, Registration
 from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import HeldPartition, ObservationScope, ReplicaObservation
@@ -89,6 +91,7 @@ __all__ = [
     "PartitionRescue",
     "PortProblems",
     "RebuildDecision",
+    "RecordRepair",
     "Refuse",
     "Registration",
     "ReplicaObservation",

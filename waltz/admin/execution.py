@@ -23,6 +23,7 @@ from waltz.admin.core.steps import (
     Order,
     Refuse,
     RegisterStorage,
+    RepairRecords,
     SetSwitch,
     Step,
     StorageStep,
@@ -34,6 +35,7 @@ from waltz.admin.core.steps import (
 )
 from waltz.admin.observation import ReplicaObserver
 from waltz.admin.offline_copy import CopyFailed, Progress, copy_offline
+from waltz.admin.peer_repair import repair_from_peer
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
@@ -142,6 +144,8 @@ class OrderExecutor:
         match step:
             case CopyReplica():
                 await self._copy(step)
+            case RepairRecords():
+                await self._repair(step)
             case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
                 async with asyncio.timeout(self._answer_seconds):
                     await perform_in_metadata(self._cluster, step)
@@ -191,6 +195,22 @@ class OrderExecutor:
                     )
                 finally:
                     port.close()
+
+    async def _repair(self, step: RepairRecords) -> None:
+        """Repair records; the time limit applies to each request, not to the whole range."""
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(self._step_seconds) as silence:
+
+            def progress(_at: int, _last: int) -> None:
+                silence.reschedule(clock() + self._step_seconds)
+
+            async with (
+                await self._admin(step.source) as source,
+                await self._admin(step.destination) as destination,
+            ):
+                await repair_from_peer(
+                    source, destination, step, batch_size=self._copy_batch, progress=progress
+                )
 
     async def _admin(self, storage: str) -> StorageAdmin:
         """Connect to the admin port of ``storage``."""

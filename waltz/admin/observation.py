@@ -77,14 +77,15 @@ class ReplicaObserver:
             storages |= {s for p in partitions for s in metadata[p].replicas}
         views, first = await asyncio.gather(
             self._views(maps, metadata, with_servers=scope.query_peers),
-            self._query_storages(storages, maps, params),
+            self._query_storages(storages, maps, params, with_damage=scope.damage),
         )
         if not scope.query_peers:
             return ReplicaObservation(maps, count, views, first, self._lag_allowed)
         committed = committed_by(views.values(), first)
         # The first query has waited long enough for a storage that has not answered.
         answered = {storage for storage, report in first.items() if report.problem is None}
-        reports = {**first, **await self._query_storages(answered, maps, params)}
+        second = await self._query_storages(answered, maps, params, with_damage=scope.damage)
+        reports = {**first, **second}
         return ReplicaObservation(maps, count, views, reports, self._lag_allowed, committed)
 
     async def _views(
@@ -108,15 +109,22 @@ class ReplicaObserver:
         return views
 
     async def _query_storages(
-        self, storages: Iterable[str], maps: StorageMaps, params: StoreParams
+        self,
+        storages: Iterable[str],
+        maps: StorageMaps,
+        params: StoreParams,
+        *,
+        with_damage: bool,
     ) -> Mapping[str, StorageReplicas]:
         names = sorted(storages)
         ports = maps.connections.admin_ports
-        reports = await asyncio.gather(*(self._query(s, ports.get(s), params) for s in names))
+        reports = await asyncio.gather(
+            *(self._query(s, ports.get(s), params, with_damage=with_damage) for s in names)
+        )
         return dict(zip(names, reports, strict=True))
 
     async def _query(
-        self, storage: str, admin_port: int | None, params: StoreParams
+        self, storage: str, admin_port: int | None, params: StoreParams, *, with_damage: bool
     ) -> StorageReplicas:
         """Query one storage; with ``retry``, until it answers or ``answer_seconds`` have passed."""
         if admin_port is None:
@@ -130,8 +138,9 @@ class ReplicaObserver:
                         async with await StorageAdmin.open(
                             storage, admin_port, tls, params, self._network
                         ) as admin:
-                            states = await admin.states()
-                            return StorageReplicas({state.partition: state for state in states})
+                            held = {state.partition: state for state in await admin.states()}
+                            damaged = await admin.damaged_ranges() if with_damage else ()
+                            return StorageReplicas(held, damaged=damaged)
                     except (ConnectionLost, DialFailed, RemoteFailure) as failure:
                         problem = str(failure)
                         if not self._retry:

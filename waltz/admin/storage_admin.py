@@ -135,6 +135,16 @@ class StorageAdmin:
         )
         return RangeSum(answer.last_id, answer.num_bytes, answer.checksum & 0xFFFF_FFFF)
 
+    async def repair(self, partition: int, records: RecordBatch, checksum: int) -> None:
+        """Replace damaged records by ``records`` of a peer, with the range checksum of the peer.
+
+        Raises UnsupportedByPeer.
+        """
+        signed = checksum - (1 << 32) if checksum & 0x8000_0000 else checksum
+        await self._connection.call(
+            lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records)
+        )
+
     async def metrics(self) -> dict[str, Any]:
         """Return the storage's metrics in their bean form (spec/behaviour.md section 13)."""
         answer = await self._connection.call(admin.MetricsRequest)

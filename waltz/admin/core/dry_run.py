@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from waltz.admin.core.replicas import HeldPartition, ReplicaObservation, StorageReplicas
+from waltz.admin.core.replicas import HeldPartition, ReplicaObservation
 from waltz.admin.core.steps import (
     ChangeAssignment,
     CopyReplica,
@@ -19,6 +19,7 @@ from waltz.admin.core.steps import (
     Order,
     Refuse,
     RegisterStorage,
+    RepairRecords,
     SetSwitch,
     Step,
     SwitchKind,
@@ -73,6 +74,8 @@ def after_step(observation: ReplicaObservation, step: Step) -> ReplicaObservatio
             return _with_maps(observation, maps)
         case UnregisterStorage(storage):
             return _with_maps(observation, remove_storage_node(observation.maps, storage))
+        case RepairRecords():
+            return _with_repair(observation, step)
         case _:
             return _with_replicas(observation, step)
 
@@ -110,7 +113,21 @@ def _with_replicas(
             source_replica = observation.held(source, partition)
             assert source_replica is not None, "a plan copies only from a storage with the replica"
             held[partition] = _copied(held[partition], source_replica)
-    changed = {**observation.storages, storage: StorageReplicas(held)}
+    report = replace(observation.storages[storage], held=held, problem=None)
+    changed = {**observation.storages, storage: report}
+    return replace(observation, storages=changed)
+
+
+def _with_repair(observation: ReplicaObservation, step: RepairRecords) -> ReplicaObservation:
+    """Return the observation without the damaged records that ``step`` repairs."""
+    report = observation.storages[step.destination]
+    damaged = []
+    for each in report.damaged:
+        if each.partition != step.partition or not each.first_id <= step.last_id <= each.last_id:
+            damaged.append(each)
+        elif step.last_id < each.last_id:
+            damaged.append(replace(each, first_id=step.last_id + 1))
+    changed = {**observation.storages, step.destination: replace(report, damaged=tuple(damaged))}
     return replace(observation, storages=changed)
 
 

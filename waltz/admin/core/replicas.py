@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.protocol.damaged_ranges import DamagedRange
 
 LAG_ALLOWED = 10_000
 """By default, an offline copy may lack this many transactions: servers copy the rest."""
@@ -45,10 +46,14 @@ class HeldPartition:
 
 @dataclass(frozen=True, slots=True)
 class StorageReplicas:
-    """The replicas that one storage holds; ``problem`` is why it did not report them."""
+    """The replicas that one storage holds; ``problem`` is why it did not report them.
+
+    ``damaged`` are the records that the storage found damaged, if the scope includes them.
+    """
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
     problem: str | None = None
+    damaged: tuple[DamagedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class ObservationScope:
     group: int | None = None
     """The storages of this group are queried, too; None: of no group."""
     query_peers: bool = True
+    damage: bool = False
+    """Whether the storages are queried for their damaged records, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,11 @@ class ReplicaObservation:
     def held(self, storage: str, partition: int) -> HeldPartition | None:
         """Return the replica of ``partition`` that ``storage`` reports, None if it reports none."""
         return self.storages.get(storage, _UNKNOWN).held.get(partition)
+
+    def damaged(self, storage: str, partition: int) -> tuple[DamagedRange, ...]:
+        """Return the records of ``partition`` that ``storage`` found damaged, ascending."""
+        reported = self.storages.get(storage, _UNKNOWN).damaged
+        return tuple(each for each in reported if each.partition == partition)
 
     def storage_problem(self, storage: str) -> str | None:
         """Return why ``storage`` reported nothing, None if it reported its replicas."""

@@ -94,6 +94,29 @@ class CopyReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairRecords:
+    """Replace the records ``first_id`` to ``last_id`` at ``destination`` by those of ``source``.
+
+    The destination writes only records that are damaged there, and refuses what its own log does
+    not confirm. The partition stays in use.
+    """
+
+    source: str
+    destination: str
+    partition: int
+    first_id: int
+    last_id: int
+
+    def __str__(self) -> str:
+        records = listed_records(self.first_id, self.last_id)
+        verb = "is" if self.first_id == self.last_id else "are"
+        return (
+            f"{records} of partition {self.partition} {verb} repaired at storage "
+            f"{self.destination} from storage {self.source}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeAssignment:
     """Change the assignment of partitions to storages in ZooKeeper, by one compare-and-set."""
 
@@ -172,7 +195,7 @@ StorageStep = CreateReplicas | SwitchOff | SwitchOn | SetSwitch | DropReplicas
 MetadataStep = ChangeAssignment | RegisterStorage | UnregisterStorage
 """Steps that change the storage maps in ZooKeeper."""
 
-Step = StorageStep | MetadataStep | CopyReplica
+Step = StorageStep | MetadataStep | CopyReplica | RepairRecords
 Next = Step | Wait | Done | Refuse
 
 
@@ -202,3 +225,8 @@ def listed(partitions: Iterable[int]) -> str:
     """Return ``partition 4`` or ``partitions 0-3,5``."""
     ids = tuple(partitions)
     return f"partition{'' if len(ids) == 1 else 's'} {format_partitions(ids)}"
+
+
+def listed_records(first_id: int, last_id: int) -> str:
+    """Return ``record 4`` or ``records 4-6``."""
+    return f"record {first_id}" if first_id == last_id else f"records {first_id}-{last_id}"

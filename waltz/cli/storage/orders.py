@@ -42,15 +42,18 @@ STEP_SECONDS = 60.0
 RUN_AGAIN = "Run the same command again to continue."
 
 
-async def perform(where: Target, order: Order, *, max_stall: float, dry_run: bool) -> int:
+async def perform(
+    where: Target, order: Order, *, max_stall: float, dry_run: bool, quiet_if_done: bool = False
+) -> int:
     """Carry out an order that waits for servers or storages; return the number of steps.
 
-    A dry run prints the steps. Raises Failed if the goal cannot be reached, or no step is possible
-    for ``max_stall`` seconds.
+    A dry run prints the steps; with ``quiet_if_done``, it prints nothing if there are none. Raises
+    Failed if the goal cannot be reached, or no step is possible for ``max_stall`` seconds.
     """
     async with opened(where) as cluster:
         if dry_run:
-            return await print_forecast(OrderExecutor(cluster, where.tls), order)
+            executor = OrderExecutor(cluster, where.tls)
+            return await print_forecast(executor, order, quiet_if_done=quiet_if_done)
         with progress_towards("copied") as advance:
             executor = OrderExecutor(
                 cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
@@ -125,14 +128,18 @@ async def carry_out_order(
 
 
 async def print_forecast(
-    executor: OrderExecutor, order: Order, *, waiting_fails: bool = False
+    executor: OrderExecutor,
+    order: Order,
+    *,
+    waiting_fails: bool = False,
+    quiet_if_done: bool = False,
 ) -> int:
     """Print the steps that ``order`` would take; return their number.
 
     Raises Failed as `say_forecast`.
     """
     planned = forecast(order, await executor.observe(order.scope))
-    say_forecast(planned, waiting_fails=waiting_fails)
+    say_forecast(planned, waiting_fails=waiting_fails, quiet_if_done=quiet_if_done)
     return len(planned.steps)
 
 
@@ -141,11 +148,14 @@ def say_step(step: Step | Wait) -> None:
     say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))
 
 
-def say_forecast(planned: Forecast, *, waiting_fails: bool = False) -> None:
+def say_forecast(
+    planned: Forecast, *, waiting_fails: bool = False, quiet_if_done: bool = False
+) -> None:
     """Print the steps of a dry run, and what follows the last step.
 
-    Raises Failed if the order would be refused. With ``waiting_fails``, raises Failed also if the
-    order would wait before its first step.
+    With ``quiet_if_done``, an order that has nothing to do prints nothing. Raises Failed if the
+    order would be refused. With ``waiting_fails``, raises Failed also if the order would wait
+    before its first step.
     """
     reason = planned.end.reason if isinstance(planned.end, Refuse | Wait) else ""
     if isinstance(planned.end, Refuse) or (reason and waiting_fails and not planned.steps):
@@ -154,6 +164,6 @@ def say_forecast(planned: Forecast, *, waiting_fails: bool = False) -> None:
         say(f"would: {step}")
     if isinstance(planned.end, Wait):
         say(f"{'then it' if planned.steps else 'the command'} would wait: {reason}")
-    elif not planned.steps:
+    elif not planned.steps and not quiet_if_done:
         assert isinstance(planned.end, Done)
         say("nothing is left to do")

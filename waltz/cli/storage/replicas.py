@@ -13,6 +13,7 @@ from waltz.admin import (
     ComparisonResult,
     Move,
     Order,
+    RecordRepair,
     ReplicaRecovery,
     Retirement,
     UnknownPartition,
@@ -57,6 +58,9 @@ StallTimeout = Annotated[
         "--timeout", "-t", min=1, help="Seconds without progress until the command fails."
     ),
 ]
+
+_REPAIR_STALL_SECONDS = 10.0
+"""A repair waits no longer than this without progress, because the rebuilding waits after it."""
 
 
 @app.command(
@@ -144,13 +148,14 @@ def recover_command(
     timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
 ) -> None:
-    """Rebuild replicas from their peers without loading a server, after a disk was lost.
+    """Repair damaged records, and rebuild replicas whose disk was lost, from their peers.
 
-    Each replica is created, switched off, filled, and switched on; then servers take it into a
-    session. A replica with an intact disk is never cut: servers bring it up to date. The partitions
-    are recovered one after the other. If the recovery of one partition fails, the command continues
-    with the next one, and its exit status is 1. An interrupted recovery continues when the same
-    command is run again.
+    Records that the storage found damaged are repaired first, while the replica is in use. A
+    replica whose disk was lost is created, switched off, filled without loading a server, and
+    switched on; then servers take it into a session. A replica with an intact disk is never cut:
+    servers bring it up to date. The partitions are recovered one after the other. If the recovery
+    of one partition fails, the command continues with the next one, and its exit status is 1. An
+    interrupted recovery continues when the same command is run again.
     """
     where, wanted = target(context), partitions_of(partitions)
 
@@ -158,11 +163,8 @@ def recover_command(
         chosen = wanted if wanted is not None else await _assigned(where, destination)
         return await recover_each(
             chosen,
-            lambda partition: perform(
-                where,
-                ReplicaRecovery(partition, destination, source),
-                max_stall=timeout,
-                dry_run=dry_run,
+            lambda partition: _recover(
+                where, partition, destination, source, max_stall=timeout, dry_run=dry_run
             ),
         )
 
@@ -173,6 +175,38 @@ def recover_command(
         raise typer.Exit(1)
     if not dry_run:
         say("done" if recovered.steps else "nothing to do")
+
+
+async def _recover(
+    where: Target,
+    partition: int,
+    destination: str,
+    source: str | None,
+    *,
+    max_stall: float,
+    dry_run: bool,
+) -> int:
+    """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
+
+    Return the number of steps. A repair that fails does not prevent the rebuilding; its failure is
+    raised at the end. Raises Failed.
+    """
+    steps, failure = 0, None
+    try:
+        steps = await perform(
+            where,
+            RecordRepair(partition, destination, source),
+            max_stall=min(max_stall, _REPAIR_STALL_SECONDS),
+            dry_run=dry_run,
+            quiet_if_done=True,
+        )
+    except Failed as problem:
+        failure = problem
+    recovery = ReplicaRecovery(partition, destination, source)
+    steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
+    if failure is not None:
+        raise failure
+    return steps
 
 
 async def _assigned(where: Target, storage: str) -> tuple[int, ...]:

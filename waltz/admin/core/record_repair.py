@@ -1,0 +1,102 @@
+"""Order: repair the damaged records of one replica from its peers, while it is in use. Pure.
+
+Only records up to the local low-water mark of both replicas are repaired: every store session since
+then began with these records, so that both replicas must have the same ones. The newer records of a
+replica can be repaired after the next store session has begun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import (
+    ObservationScope,
+    PartitionView,
+    ReplicaObservation,
+    unhealthy_reason,
+)
+from waltz.admin.core.steps import (
+    Done,
+    Next,
+    Order,
+    Refuse,
+    RepairRecords,
+    Wait,
+    listed_records,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRepair(Order):
+    """Repair the records of ``partition`` that the storage ``destination`` found damaged.
+
+    ``source`` is the storage to take the records from; with None, any healthy replica that has them
+    undamaged.
+    """
+
+    partition: int
+    destination: str
+    source: str | None = None
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The scope: the partition, the source and the destination, with their damaged records."""
+        named = {self.destination} if self.source is None else {self.destination, self.source}
+        return ObservationScope((self.partition,), frozenset(named), damage=True)
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step; an interrupted attempt may have left any state."""
+        view = observation.partitions.get(self.partition)
+        if view is None:
+            return Refuse(f"partition {self.partition} does not exist")
+        if self.source == self.destination:
+            return Refuse(f"storage {self.destination} cannot be repaired from itself")
+        if self.destination not in observation.groups:
+            return Refuse(f"storage {self.destination} is in no group of the cluster")
+        if problem := observation.storage_problem(self.destination):
+            return Wait(f"storage {self.destination} does not answer: {problem}")
+        held = observation.held(self.destination, self.partition)
+        damaged = observation.damaged(self.destination, self.partition)
+        if held is None or not damaged:
+            return Done()
+        mark = held.local_low_water_mark
+        refusals = []
+        for each in damaged:
+            last_id = min(each.last_id, mark)
+            if each.first_id > last_id and refusals:
+                break
+            if each.first_id > last_id:
+                records = listed_records(each.first_id, each.last_id)
+                return Refuse(
+                    f"{records} of partition {self.partition} at storage {self.destination} cannot "
+                    f"be repaired yet: the local low-water mark is {mark}; run the same command "
+                    "again when a server has begun the next store session"
+                )
+            source = self._source(observation, view, each.first_id, last_id)
+            if source is not None:
+                return RepairRecords(
+                    source, self.destination, self.partition, each.first_id, last_id
+                )
+            refusals.append(listed_records(each.first_id, last_id))
+        return Wait(
+            f"partition {self.partition} has no healthy replica from which {', '.join(refusals)} "
+            f"at storage {self.destination} can be repaired"
+        )
+
+    def _source(
+        self, observation: ReplicaObservation, view: PartitionView, first_id: int, last_id: int
+    ) -> str | None:
+        """Return a storage that has these records undamaged, None if there is none."""
+        storages = sorted(view.replicas) if self.source is None else [self.source]
+        for storage in storages:
+            if storage == self.destination or unhealthy_reason(observation, view, storage):
+                continue
+            held = observation.held(storage, view.partition)
+            assert held is not None, "a healthy replica is held"
+            overlaps = any(
+                each.first_id <= last_id and first_id <= each.last_id
+                for each in observation.damaged(storage, view.partition)
+            )
+            if held.local_low_water_mark >= last_id and not overlaps:
+                return storage
+        return None

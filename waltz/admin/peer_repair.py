@@ -1,0 +1,49 @@
+"""Send the records of one replica to another one that has them damaged. Touches the network.
+
+The records travel in their wire form, whose checksums cover only their data. So the destination
+also gets the range checksum of the source, which covers each byte of the records on its disk.
+"""
+
+from __future__ import annotations
+
+from waltz.admin.core.steps import RepairRecords
+from waltz.admin.offline_copy import CopyFailed, Progress
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.protocol import UnsupportedByPeer
+
+
+async def repair_from_peer(
+    source: StorageAdmin,
+    destination: StorageAdmin,
+    step: RepairRecords,
+    *,
+    batch_size: int,
+    progress: Progress,
+) -> None:
+    """Perform ``step``, up to ``batch_size`` records by one request.
+
+    If a request is refused, the records of the earlier requests stay repaired. Raises CopyFailed,
+    RemoteFailure, ConnectionLost.
+    """
+    partition, next_id = step.partition, step.first_id
+    while next_id <= step.last_id:
+        count = min(batch_size, step.last_id + 1 - next_id)
+        records = await source.records(partition, next_id, count)
+        if not records.count or records.first_id() != next_id:
+            raise CopyFailed(
+                f"the source does not hold transaction {next_id} of partition {partition}, though "
+                f"it must have everything up to {step.last_id}; repair from another storage"
+            )
+        last_id = next_id + records.count - 1
+        try:
+            total = await source.range_checksum(partition, next_id, last_id)
+            if total.last_id != last_id:
+                raise CopyFailed(
+                    f"the source computes no checksum of transaction {last_id} of partition "
+                    f"{partition}; repair from another storage"
+                )
+            await destination.repair(partition, records, total.checksum)
+        except UnsupportedByPeer as problem:
+            raise CopyFailed(str(problem)) from problem
+        next_id = last_id + 1
+        progress(last_id, step.last_id)
