@@ -21,7 +21,7 @@ class NamingObserver(ReplicaObserver):
     """Answers for each storage instead of querying it."""
 
     async def _query(
-        self, storage: str, admin_port: int | None, params: StoreParams
+        self, storage: str, admin_port: int | None, params: StoreParams, *, with_damage: bool
     ) -> StorageReplicas:
         return StorageReplicas({})
 

@@ -15,8 +15,10 @@ from waltz.metadata.core.formats import StoreParams
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
 from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.protocol.records import Record, RecordBatch, ReqId
 
 PARAMS = StoreParams(uuid.UUID(int=3), 4)
+RECORDS = RecordBatch.of([Record(7, ReqId(1, 2, 1, 7), 0, b"x", 7)])
 GAUGES = {"gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 12}}}
 
 
@@ -94,6 +96,16 @@ async def test_damaged_ranges_are_read_from_storage_that_has_a_scrubber() -> Non
     async with storage(0, 1) as (port, opened):
         assert await opened.damaged_ranges() == ()
         assert not port.requests
+
+
+async def test_repair_request_has_the_records_and_the_signed_checksum() -> None:
+    async with storage(0, 1, 2) as (port, opened):
+        await opened.repair(1, RECORDS, 0xFFFF_FFFF)
+        (repair,) = port.requests
+        assert (repair.partition, repair.checksum, repair.records) == (1, -1, RECORDS)
+    async with storage(0, 1) as (port, opened):
+        with pytest.raises(UnsupportedByPeer):
+            await opened.repair(1, RECORDS, 0)
 
 
 async def test_switch_requests_have_their_partitions() -> None:
