@@ -212,7 +212,7 @@ def test_log_takes_appends_after_a_repair() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_loss_of_power_during_a_repair_leaves_each_record_damaged_or_repaired(seed: int) -> None:
     random = Random(seed)
-    sizes, threshold = (700, 900, 10, 700, 900, 10), 1800
+    sizes, threshold = (700, 900, 10, 700, 900, 10), 1808
     log, peer = log_with(disk := MemoryDisk(), sizes, threshold), peer_with(sizes)
     original = contents(disk)
     for path in (file(0, ".seg"), file(3, ".seg")):

@@ -105,7 +105,9 @@ class Scrubbing:
         return {partition: core.log.size_bytes for partition, core in opened.items()}
 
 
-REMEDY = "replace the replica as docs/faults.md describes"
+REMEDY = (
+    "repair them with waltz storage recover HOST:PORT PARTITION, with HOST:PORT of this storage"
+)
 
 
 def _check_steps(directory: StorageDirectory, check: Check, reply: Reply) -> Steps[list[Answer]]:

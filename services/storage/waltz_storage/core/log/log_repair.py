@@ -194,10 +194,12 @@ def _indexed_position(
 ) -> int | None:
     """Return where a record begins by the index, None if the index cannot be read.
 
-    For the id after the last record of the segment, return where the segment ends.
+    The beginning and the end of the segment are known without the index.
     """
     if transaction_id == segment.first_id:
         return HEADER_BYTES
+    if transaction_id == segment.next_id:
+        return segment.end
     try:
         return segments.extent(segment, transaction_id - 1, 1).offsets[1]
     except (PartitionDamaged, OSError):
