@@ -106,12 +106,12 @@ def plan_repair(
     if wrong is not None:
         raise RequestRefused(f"record {wrong} of the peer fails its checksum: nothing is repaired")
     pieces = _in_disk_form(records)
-    if crc32(b"".join(pieces)) != checksum:
+    if _range_checksum(pieces) != checksum:
         raise RequestRefused(
             f"{_listed(first_id, records.count)} of the peer fail the checksum that the peer "
             "computed: nothing is repaired"
         )
-    if first_id + records.count - 1 == end.last_id and _checksum(pieces[-1]) != end.checksum:
+    if first_id + records.count - 1 == end.last_id and _record_checksum(pieces[-1]) != end.checksum:
         raise RequestRefused(
             f"record {end.last_id} of the peer is not the record that was flushed as the last one "
             "of this log: nothing is repaired"
@@ -135,11 +135,11 @@ def _plan_segment(
     start = _start(segments, segment, data, first_id)
     offsets = array("q", accumulate(map(len, records), initial=start))
     next_id = first_id + len(records)
-    confirmed = _indexed_position(segments, segment, next_id) == offsets[-1] or (
+    fits = _indexed_position(segments, segment, next_id) == offsets[-1] or (
         next_id < segment.next_id
         and _sound_size(data, next_id, offsets[-1], segment.end) is not None
     )
-    if not confirmed:
+    if not fits or offsets[-1] > segment.end:
         raise RequestRefused(
             f"{_listed(first_id, len(records))} of the peer do not fit: they would end at byte "
             f"{offsets[-1]} of segment {segment.first_id}, where record {next_id} does not begin; "
@@ -288,7 +288,15 @@ def _in_disk_form(records: RecordBatch) -> list[bytes]:
     ]
 
 
-def _checksum(record: bytes) -> int:
+def _range_checksum(records: Sequence[bytes]) -> int:
+    """Return the CRC-32 of all records, without joining them."""
+    value = 0
+    for record in records:
+        value = crc32(record, value)
+    return value
+
+
+def _record_checksum(record: bytes) -> int:
     """Return the record checksum of a record in disk form."""
     found: int = CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0]
     return found
