@@ -11,6 +11,7 @@ from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS
 from tests.mutants.planted_reads import READ_BUGS
+from tests.mutants.planted_repairs import REPAIR_BUGS
 from tests.mutants.planted_rolls import ROLL_BUGS
 from tests.mutants.planted_sessions import SESSION_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
@@ -24,6 +25,7 @@ PLANTED = (
     *BATCH_BUGS,
     *RANGE_BUGS,
     *READ_BUGS,
+    *REPAIR_BUGS,
     *METADATA_BUGS,
     *NET_BUGS,
     *LEAK_BUGS,

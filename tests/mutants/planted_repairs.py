@@ -1,0 +1,92 @@
+"""Bugs to plant into the repair of damaged records, hunted by single tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+_LOG = "unit/storage/test_storage_repair.py::"
+_ORDER = "unit/admin/test_operations_repair.py::"
+_REFUSED = nodes(_LOG + "test_repair_that_the_log_does_not_confirm_is_refused")
+
+REPAIR_BUGS = (
+    Planted(
+        "a repair is not flushed",
+        Package.STORAGE,
+        "    files.data.write(position, raw)\nfiles.data.flush()\n",
+        "    files.data.write(position, raw)\n",
+        "After a loss of power the record is damaged again, although the repair was reported.",
+        nodes(_LOG + "test_repair_restores_every_changed_byte_of_a_data_file"),
+    ),
+    Planted(
+        "a repair leaves a wrong index entry",
+        Package.STORAGE,
+        "files.index.write(entry_position(number), entries)\n",
+        "pass\n",
+        "The records at the wrong entry cannot be read from this replica.",
+        nodes(_LOG + "test_repair_restores_every_changed_byte_of_an_index"),
+    ),
+    Planted(
+        "a repair trusts the lengths of the peer's records",
+        Package.STORAGE,
+        "if not fits or offsets[-1] > segment.end:\n",
+        "if False:\n",
+        "A repair overwrites the beginning of the next record.",
+        _REFUSED,
+    ),
+    Planted(
+        "a repair replaces undamaged records",
+        Package.STORAGE,
+        "_check_no_other(segments, segment, data, first_id + number, offsets[number])\n",
+        "pass\n",
+        "A record of another log replaces a committed record.",
+        _REFUSED,
+    ),
+    Planted(
+        "a repair does not compare the last record with the one that was flushed",
+        Package.STORAGE,
+        "and _record_checksum(pieces[-1]) != end.checksum",
+        "and False",
+        "The next start refuses the partition: its last record is not the one that was flushed.",
+        _REFUSED,
+    ),
+    Planted(
+        "a repair replaces records above the local low-water mark",
+        Package.STORAGE,
+        "records.first_id() + records.count - 1 > mark",
+        "False",
+        "A record that this replica never had gets an id that the replica acknowledged.",
+        nodes(_LOG + "test_repair_request_above_the_local_low_water_mark_is_refused"),
+    ),
+    Planted(
+        "a repair begins to write a block that cannot be read",
+        Package.STORAGE,
+        "for repair in repairs:\n    _check_blocks(segments, repair)\n",
+        "",
+        "The write fails, and the storage ends.",
+        nodes(_LOG + "test_repair_of_a_part_of_a_block_that_cannot_be_read_is_refused"),
+    ),
+    Planted(
+        "repaired records stay in the findings",
+        Package.STORAGE,
+        "self._scrubber.findings.note(partition, checked)\n",
+        "pass\n",
+        "The order repairs the same records again and again.",
+        nodes(_LOG + "test_repair_request_repairs_records_and_removes_them_from_the_findings"),
+    ),
+    Planted(
+        "a repair takes records from a replica that has them damaged, too",
+        Package.ADMIN,
+        "and not overlaps",
+        "",
+        "The repair fails although a third replica has the records.",
+        nodes(_ORDER + "test_repair_takes_no_record_from_a_replica_that_has_it_damaged_too"),
+    ),
+    Planted(
+        "a repair takes records above the local low-water mark of their source",
+        Package.ADMIN,
+        "held.local_low_water_mark >= last_id and",
+        "",
+        "A record that was never committed replaces a committed one.",
+        nodes(_ORDER + "test_repair_needs_a_source_whose_mark_reaches_the_records"),
+    ),
+)
