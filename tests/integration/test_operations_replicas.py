@@ -37,6 +37,8 @@ from waltz.admin.execution import NotPossible, OrderExecutor, Stalled, carry_out
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
+from waltz.protocol.damaged_ranges import DamagedRange
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, HEADER_BYTES, segment_name
 
 GOES_ON_WITHIN_S = 60.0
 DONE_WITHIN_S = 60.0
@@ -232,6 +234,33 @@ async def test_range_checksum_of_storage_matches_its_records(
         summed = await admin.range_checksum(0, 10, MUCH - 1)
         assert summed.num_bytes > MUCH
         assert await read_and_sum(admin, 0, 10, MUCH - 1) == summed
+
+
+async def test_damaged_record_is_repaired_by_recover(running: LocalCluster) -> None:
+    running.kill("storage/2")
+    segment = running.layout.data("storage/2") / "0" / f"{segment_name(0)}{DATA_SUFFIX}"
+    with segment.open("r+b") as file:
+        file.seek(HEADER_BYTES + 20)
+        file.write(b"rot")
+    await running.start_one("storage/2")
+    await running.healthy()
+    ports, where = running.plan.storages[2], ["--cluster", str(running.layout.description)]
+    async with running.metadata() as metadata:
+        params = await metadata.store_params()
+    async with await StorageAdmin.open(ports.address, ports.admin, running.tls, params) as admin:
+        async with asyncio.timeout(DONE_WITHIN_S):
+            while not (damaged := await admin.damaged_ranges()):
+                await asyncio.sleep(0.1)
+        assert damaged == (DamagedRange(0, 0, 0),)
+        arguments = ["storage", "recover", ports.address, "0", *where]
+        recovered = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+        assert recovered.exit_code == 0, recovered.stderr
+        repaired = f"record 0 of partition 0 is repaired at storage {ports.address} from storage"
+        assert repaired in recovered.stderr
+        assert await admin.damaged_ranges() == ()
+    async with running.metadata() as metadata:
+        compared = await compare_replicas(metadata, running.tls, 0)
+    assert compared.is_sound
 
 
 async def test_commands_move_recover_retire_and_compare(running: LocalCluster) -> None:
