@@ -248,9 +248,11 @@ async def test_damaged_record_is_repaired_by_recover(running: LocalCluster) -> N
     async with running.metadata() as metadata:
         params = await metadata.store_params()
     async with await StorageAdmin.open(ports.address, ports.admin, running.tls, params) as admin:
+        damaged = await admin.damaged_ranges()
         async with asyncio.timeout(DONE_WITHIN_S):
-            while not (damaged := await admin.damaged_ranges()):
+            while not damaged:
                 await asyncio.sleep(0.1)
+                damaged = await admin.damaged_ranges()
         assert damaged == (DamagedRange(0, 0, 0),)
         arguments = ["storage", "recover", ports.address, "0", *where]
         recovered = await asyncio.to_thread(CliRunner().invoke, app, arguments)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import pytest
+
+from waltz.admin import Order, RecordRepair, ReplicaRecovery
+from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
+from waltz.cli.storage import replicas
 from waltz.cli.storage.orders import RecoveryResult, recover_each
 
 
@@ -18,3 +25,30 @@ async def test_partition_that_fails_does_not_stop_recovery_of_others() -> None:
     recovered = await recover_each((0, 1, 2), recover)
     assert recovered == RecoveryResult(6, {1: "no healthy replica to copy from"})
     assert tried == [0, 1, 2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_replica_is_rebuilt_after_its_repair_even_if_the_repair_fails(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    performed: list[tuple[Order, float]] = []
+
+    async def perform(_: Target, order: Order, *, max_stall: float, **__: Any) -> int:
+        performed.append((order, max_stall))
+        if fails and isinstance(order, RecordRepair):
+            raise Failed("no healthy replica to repair from")
+        return 2
+
+    monkeypatch.setattr(replicas, "perform", perform)
+    recovering = replicas._recover(
+        cast(Target, None), 3, "a:1", "b:1", max_stall=300.0, dry_run=False
+    )
+    if fails:
+        with pytest.raises(Failed, match="no healthy replica to repair from"):
+            await recovering
+    else:
+        assert await recovering == 4
+    assert performed == [
+        (RecordRepair(3, "a:1", "b:1"), 10.0),
+        (ReplicaRecovery(3, "a:1", "b:1"), 300.0),
+    ]
