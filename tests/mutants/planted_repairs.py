@@ -76,7 +76,7 @@ REPAIR_BUGS = (
     Planted(
         "a repair takes records from a replica that has them damaged, too",
         Package.ADMIN,
-        "and not overlaps",
+        "*(each.first_id - 1 for each in damaged if each.last_id >= first_id),\n",
         "",
         "The repair fails although a third replica has the records.",
         nodes(_ORDER + "test_repair_takes_no_record_from_a_replica_that_has_it_damaged_too"),
@@ -84,8 +84,8 @@ REPAIR_BUGS = (
     Planted(
         "a repair takes records above the local low-water mark of their source",
         Package.ADMIN,
-        "held.local_low_water_mark >= last_id and",
-        "",
+        "last_id,\nheld.local_low_water_mark,\n",
+        "last_id,\n",
         "A record that was never committed replaces a committed one.",
         nodes(_ORDER + "test_repair_needs_a_source_whose_mark_reaches_the_records"),
     ),

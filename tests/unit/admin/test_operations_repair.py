@@ -94,9 +94,9 @@ def test_repair_continues_with_records_that_have_a_source(cluster: Model) -> Non
     damaged = (DamagedRange(0, 3, 4), DamagedRange(0, 9, 9), DamagedRange(0, 70, 70))
     observation = observe(cluster, a=damaged, b=(DamagedRange(0, 4, 4),))
     planned = forecast(RecordRepair(0, A), observation)
-    assert planned.steps == (RepairRecords(B, A, 0, 9, 9),)
+    assert planned.steps == (RepairRecords(B, A, 0, 3, 3), RepairRecords(B, A, 0, 9, 9))
     assert planned.end == Wait(
-        "partition 0 has no healthy replica from which records 3-4 at storage a:1 can be repaired"
+        "partition 0 has no healthy replica from which record 4 at storage a:1 can be repaired"
     )
 
 

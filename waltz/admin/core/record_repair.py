@@ -30,8 +30,8 @@ from waltz.admin.core.steps import (
 class RecordRepair(Order):
     """Repair the records of ``partition`` that the storage ``destination`` found damaged.
 
-    ``source`` is the storage to take the records from; with None, any healthy replica that has them
-    undamaged.
+    ``source`` is the storage to take the records from; with None, the healthy replica that has the
+    most of them undamaged.
     """
 
     partition: int
@@ -72,11 +72,10 @@ class RecordRepair(Order):
                     f"be repaired yet: the local low-water mark is {mark}; run the same command "
                     "again when a server has begun the next store session"
                 )
-            source = self._source(observation, view, each.first_id, last_id)
-            if source is not None:
-                return RepairRecords(
-                    source, self.destination, self.partition, each.first_id, last_id
-                )
+            found = self._source(observation, view, each.first_id, last_id)
+            if found is not None:
+                source, end = found
+                return RepairRecords(source, self.destination, self.partition, each.first_id, end)
             refusals.append(listed_records(each.first_id, last_id))
         return Wait(
             f"partition {self.partition} has no healthy replica from which {', '.join(refusals)} "
@@ -85,18 +84,25 @@ class RecordRepair(Order):
 
     def _source(
         self, observation: ReplicaObservation, view: PartitionView, first_id: int, last_id: int
-    ) -> str | None:
-        """Return a storage that has these records undamaged, None if there is none."""
+    ) -> tuple[str, int] | None:
+        """Return the storage that has the most of these records undamaged, and the last of them.
+
+        The records that count begin with ``first_id``: the destination takes a record only if the
+        record before it is undamaged. Return None if no storage has the first record.
+        """
+        best: tuple[str, int] | None = None
         storages = sorted(view.replicas) if self.source is None else [self.source]
         for storage in storages:
             if storage == self.destination or unhealthy_reason(observation, view, storage):
                 continue
             held = observation.held(storage, view.partition)
             assert held is not None, "a healthy replica is held"
-            overlaps = any(
-                each.first_id <= last_id and first_id <= each.last_id
-                for each in observation.damaged(storage, view.partition)
+            damaged = observation.damaged(storage, view.partition)
+            end = min(
+                last_id,
+                held.local_low_water_mark,
+                *(each.first_id - 1 for each in damaged if each.last_id >= first_id),
             )
-            if held.local_low_water_mark >= last_id and not overlaps:
-                return storage
-        return None
+            if end >= first_id and (best is None or end > best[1]):
+                best = storage, end
+        return best
