@@ -20,7 +20,7 @@ REPAIR_BUGS = (
     Planted(
         "a repair leaves a wrong index entry",
         Package.STORAGE,
-        "files.index.write(entry_position(number), entries)\n",
+        "files.index.write(repair.entry_at, repair.entries)\n",
         "pass\n",
         "The records at the wrong entry cannot be read from this replica.",
         nodes(_LOG + "test_repair_restores_every_changed_byte_of_an_index"),

@@ -16,7 +16,7 @@ from waltz.protocol import admin, storage
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import EMPTY_BATCH, Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk, MemoryFile
-from waltz_storage.core.errors import RequestRefused
+from waltz_storage.core.errors import DiskFailed, PartitionDamaged, RequestRefused
 from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_opening import open_log
@@ -150,12 +150,16 @@ def test_repair_restores_every_changed_byte_of_an_index() -> None:
                 assert contents(disk) == original
 
 
-def test_repair_of_undamaged_records_changes_nothing() -> None:
+def test_repair_of_undamaged_records_writes_nothing() -> None:
     log, peer = log_with(disk := MemoryDisk()), peer_with()
-    changes: list[None] = []
-    disk.observer = lambda: changes.append(None)
+    before = contents(disk)
+
+    def observe() -> None:
+        assert not disk.unflushed, "only flushes"
+
+    disk.observer = observe
     assert not any(checked.damaged for checked in repair(log, peer, 0, 5))
-    assert not changes
+    assert contents(disk) == before
 
 
 def test_repair_of_a_range_in_two_segments_writes_only_damaged_records() -> None:
@@ -166,7 +170,7 @@ def test_repair_of_a_range_in_two_segments_writes_only_damaged_records() -> None
     disk.observer = lambda: changes.append(None)
     repair(log, peer, 0, 5)
     assert contents(disk) == original
-    assert len(changes) == 4, "one write and one flush in each segment"
+    assert len(changes) == 6, "one write and the flushes of two files in each segment"
 
 
 def test_damaged_records_can_be_repaired_one_after_the_other() -> None:
@@ -225,12 +229,24 @@ def test_loss_of_power_during_a_repair_leaves_each_record_damaged_or_repaired(se
     repair_both(log, peer)
     disk.observer = None
     assert contents(disk) == original
-    assert len(crashes) == 6, "a write and a flush of two data files and of one index"
+    assert len(crashes) == 7, "a write and a flush of two data files and of one index, and a flush"
     for crashed in crashes:
         reopened = open_log(crashed, IDENTITY, options(threshold), KnownLog(len(sizes) - 1))
         assert set(damaged(reopened)) <= {0, 1, 3, 4}
         repair_both(reopened, peer)
         assert contents(crashed) == original
+
+
+def test_repair_makes_records_durable_that_an_interrupted_repair_wrote() -> None:
+    log, peer = log_with(disk := MemoryDisk()), peer_with()
+    original, before = contents(disk), disk.unflushed
+    damage(disk, 1)
+    flip(disk, file(0, ".idx"), entry_position(1))
+    for path in FILES[:2]:
+        disk.open(path).write(0, original[path])
+    assert disk.unflushed > before
+    repair(log, peer, 1, 1)
+    assert disk.unflushed == before
 
 
 def repair_both(log: PartitionLog, peer: PartitionLog) -> None:
@@ -321,11 +337,32 @@ def test_repair_that_the_log_does_not_confirm_is_refused(
     assert contents(disk) == before
 
 
+@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("size", [None, 100])
+def test_repair_in_a_segment_whose_header_is_damaged_is_refused(
+    path: str, size: int | None
+) -> None:
+    log, peer = log_with(disk := MemoryDisk()), peer_with()
+    damage(disk, 1, 4)
+    if size is None:
+        flip(disk, path, 35)
+    else:
+        disk.open(path).truncate(size)
+    before = contents(disk)
+    with pytest.raises(PartitionDamaged) as refused:
+        repair(log, peer, 0, 5)
+    assert refused.value.file == path
+    assert contents(disk) == before
+
+
 # ---- sectors that cannot be read
 
 
 class BadDisk(MemoryDisk):
-    """A disk with bytes of one file that cannot be read until they are written."""
+    """A disk with bytes of one file that cannot be read until their whole blocks are written.
+
+    A write to a part of such a block fails, because the operating system reads the block first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -333,6 +370,9 @@ class BadDisk(MemoryDisk):
 
     def open(self, path: str) -> MemoryFile:
         return BadFile(self, super().open(path), path)
+
+    def create(self, path: str) -> MemoryFile:
+        return BadFile(self, super().create(path), path)
 
 
 class BadFile(MemoryFile):
@@ -347,9 +387,14 @@ class BadFile(MemoryFile):
         return super().read(offset, length)
 
     def write(self, offset: int, data: bytes) -> None:
-        super().write(offset, data)
         if self._is_bad(offset, len(data)):
+            assert self._bad_disk.bad is not None
+            bad = self._bad_disk.bad[1]
+            begin, end = bad.start // 4096 * 4096, -(-bad.stop // 4096) * 4096
+            if not offset <= begin <= end <= offset + len(data):
+                raise DiskFailed("a part of a block that cannot be read is written")
             self._bad_disk.bad = None
+        super().write(offset, data)
 
     def _is_bad(self, offset: int, length: int) -> bool:
         bad = self._bad_disk.bad
@@ -360,12 +405,14 @@ class BadFile(MemoryFile):
         )
 
 
-def bad_log(sizes: Sequence[int], bad: range) -> tuple[BadDisk, PartitionLog]:
-    """Return a log in one segment, of whose data file the bytes ``bad`` cannot be read."""
+def bad_log(
+    sizes: Sequence[int], bad: range, *, suffix: str = ".seg"
+) -> tuple[BadDisk, PartitionLog]:
+    """Return a log in one segment, of one of whose files the bytes ``bad`` cannot be read."""
     disk = BadDisk()
     log_with(disk, sizes, EVERYTHING).release()
     log = open_log(disk, IDENTITY, options(EVERYTHING), KnownLog(len(sizes) - 1))
-    disk.bad = file(0, ".seg"), bad
+    disk.bad = file(0, suffix), bad
     return disk, log
 
 
@@ -384,22 +431,39 @@ def test_repair_of_a_part_of_a_block_that_cannot_be_read_is_refused() -> None:
     disk, log = bad_log(sizes, range(5500, 5600))
     before = disk.content(file(0, ".seg"))
     assert damaged(log) == [1]
-    with pytest.raises(RequestRefused, match="the disk cannot read the block at byte 4096"):
+    with pytest.raises(RequestRefused, match=r"read the block at byte 4096 of the \.seg file"):
         repair(log, peer_with(sizes), 1, 1)
     assert disk.content(file(0, ".seg")) == before
+
+
+def test_repair_of_a_part_of_an_index_block_that_cannot_be_read_is_refused() -> None:
+    sizes = (10,) * 600
+    disk, log = bad_log(sizes, range(4096, 4200), suffix=".idx")
+    # The entries from number 496 on begin at byte 4096, and the first record is damaged, too.
+    flip(disk, file(0, ".seg"), HEADER_BYTES + 10)
+    before = {path: disk.content(path) for path in FILES[:2]}
+    with pytest.raises(RequestRefused, match=r"read the block at byte 4096 of the \.idx file"):
+        repair(log, peer_with(sizes), 0, 599)
+    assert {path: disk.content(path) for path in FILES[:2]} == before
 
 
 # ---- requests
 
 
-def engine_on(disk: MemoryDisk, wal: WalEngine | None = None) -> InlineEngine:
-    """Return an engine whose partition 3 has the records of `SIZES`."""
+def engine_on(
+    disk: MemoryDisk, wal: WalEngine | None = None, records: RecordBatch | None = None
+) -> InlineEngine:
+    """Return an engine whose partition 3 has ``records``, by default those of `SIZES`."""
     directory = StorageDirectory(disk, IDENTITY.key, 4, options(THRESHOLD), segment_log=wal)
     directory.assign(3)
     engine = InlineEngine(directory)
-    appended = engine.ask(storage.AppendRequest(-1, 1, 3, batch(SIZES)))
-    assert isinstance(appended, storage.SuccessResponse)
+    append(engine, -1, batch(SIZES) if records is None else records)
     return engine
+
+
+def append(engine: InlineEngine, session_id: int, records: RecordBatch) -> None:
+    answer = engine.ask(storage.AppendRequest(session_id, 1, 3, records))
+    assert isinstance(answer, storage.SuccessResponse)
 
 
 def begin_session(engine: InlineEngine, mark: int) -> None:
@@ -409,7 +473,10 @@ def begin_session(engine: InlineEngine, mark: int) -> None:
 
 
 def request(first_id: int, last_id: int, partition: int = 3) -> admin.RepairRecordsRequest:
-    records, value = sent_by(peer_with(), first_id, last_id)
+    return request_of(*sent_by(peer_with(), first_id, last_id), partition)
+
+
+def request_of(records: RecordBatch, value: int, partition: int = 3) -> admin.RepairRecordsRequest:
     signed = value - (1 << 32) if value & 0x8000_0000 else value
     return admin.RepairRecordsRequest(8, partition, signed, records)
 
@@ -443,8 +510,9 @@ def test_repair_request_repairs_records_and_removes_them_from_the_findings() -> 
 
 
 def test_repair_request_above_the_local_low_water_mark_is_refused() -> None:
-    engine = engine_on(disk := MemoryDisk())
+    engine = engine_on(disk := MemoryDisk(), records=batch(SIZES[:4]))
     begin_session(engine, 3)
+    append(engine, 6, sent_by(peer_with(), 4, 5)[0])
     damage(disk, 3, 4)
     before = contents(disk)
     text = engine.administer(request(3, 4), 2).failure.message
@@ -489,3 +557,39 @@ def test_repair_goes_through_the_write_ahead_log() -> None:
     assert known_damage(engine) == ()
     wal.commits.checkpoint()
     assert {path: disk.content(path) for path in original} == original
+
+
+LONG = batch((10, 200_000, 10))
+BLOCKS_OF_LONG_RECORD = range(10 * 4096, 44 * 4096)
+"""Blocks that the record 1 of `LONG` fills."""
+
+
+def repair_of_unreadable_blocks(wal: WalEngine | None) -> tuple[BadDisk, bytes, Any]:
+    """Repair a record whose blocks cannot be read; return the disk, what it had, the answer."""
+    engine = engine_on(disk := BadDisk(), wal, LONG)
+    begin_session(engine, 2)
+    if wal is not None:
+        wal.commits.checkpoint()
+    disk.bad = file(0, ".seg"), BLOCKS_OF_LONG_RECORD
+    before = disk.content(file(0, ".seg"))
+    log = open_log(MemoryDisk(), IDENTITY, options(EVERYTHING), KnownLog())
+    log.append(LONG)
+    answer = engine.administer(request_of(*sent_by(log, 1, 1)), 2)
+    assert not engine.failures
+    return disk, before, answer
+
+
+def test_repair_of_whole_blocks_that_cannot_be_read_needs_no_write_ahead_log() -> None:
+    disk, before, answer = repair_of_unreadable_blocks(None)
+    assert answer == admin.AdminSuccessResponse(8)
+    assert disk.bad is None
+    assert disk.content(file(0, ".seg")) == before
+
+
+def test_repair_of_blocks_that_cannot_be_read_through_the_write_ahead_log_is_refused() -> None:
+    wal = WalEngine(32 * BLOCK_BYTES, in_background=False)
+    disk, before, answer = repair_of_unreadable_blocks(wal)
+    assert "the disk cannot read the block at byte" in answer.failure.message
+    wal.commits.checkpoint()
+    assert disk.bad is not None
+    assert disk.content(file(0, ".seg")) == before

@@ -60,7 +60,7 @@ class RecordRepair(Order):
         if held is None or not damaged:
             return Done()
         mark = held.local_low_water_mark
-        refusals = []
+        refusals: list[str] = []
         for each in damaged:
             last_id = min(each.last_id, mark)
             if each.first_id > last_id and refusals:

@@ -19,12 +19,15 @@ from waltz.protocol.records import RecordBatch
 from waltz_storage.core.errors import PartitionDamaged, RequestRefused
 from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_check import CheckedRecords, check_records
+from waltz_storage.core.log.log_recovery import check_header
 from waltz_storage.core.log.log_segments import LogSegments
-from waltz_storage.core.log.segment_files import SealedSegment
+from waltz_storage.core.log.segment_files import SealedSegment, SegmentFiles
 from waltz_storage.core.log.segment_format import (
     CHECKSUM,
+    DATA_SUFFIX,
     HEADER_BYTES,
     ID_AND_LENGTH,
+    INDEX_SUFFIX,
     RECORD_OVERHEAD_BYTES,
     ByteSource,
     SegmentEncoder,
@@ -47,7 +50,8 @@ class SegmentRepair:
 
     ``records`` are in disk form. ``offsets`` has the position where each of them begins, and then
     the position where the last one ends. ``damaged`` are the numbers, from 0, of those that the
-    segment does not have.
+    segment does not have. ``entries`` are the bytes to write at ``entry_at`` in the index file,
+    none if the index is right.
     """
 
     segment: SealedSegment
@@ -55,6 +59,8 @@ class SegmentRepair:
     records: Sequence[bytes]
     offsets: array[int]
     damaged: Sequence[int]
+    entry_at: int
+    entries: bytes
 
     @property
     def last_id(self) -> int:
@@ -131,7 +137,9 @@ def _plan_segment(
     segments: LogSegments, segment: SealedSegment, first_id: int, records: Sequence[bytes]
 ) -> SegmentRepair:
     """Check the peer's records of one segment; raises RequestRefused, OSError."""
-    data = segments.files(segment.first_id).data
+    files = segments.files(segment.first_id)
+    _check_headers(segments, segment, files)
+    data = files.data
     start = _start(segments, segment, data, first_id)
     offsets = array("q", accumulate(map(len, records), initial=start))
     next_id = first_id + len(records)
@@ -150,7 +158,40 @@ def _plan_segment(
         if _read(data, offsets[number], len(record)) != record:
             _check_no_other(segments, segment, data, first_id + number, offsets[number])
             damaged.append(number)
-    return SegmentRepair(segment, first_id, records, offsets, damaged)
+    entry_at, entries = _wrong_entries(segments, segment, files, first_id, offsets)
+    return SegmentRepair(segment, first_id, records, offsets, damaged, entry_at, entries)
+
+
+def _check_headers(segments: LogSegments, segment: SealedSegment, files: SegmentFiles) -> None:
+    """Check the headers of both files; raises PartitionDamaged, OSError.
+
+    The next start refuses a partition with a damaged header, so a repair of its records would be of
+    no use. A write to a file that ends inside its header would leave a gap there.
+    """
+    identity = segments.identity
+    for suffix, file in ((DATA_SUFFIX, files.data), (INDEX_SUFFIX, files.index)):
+        with segments.damage_in(segment, suffix):
+            check_header(file, identity.key, identity.partition, segment.first_id)
+
+
+def _wrong_entries(
+    segments: LogSegments,
+    segment: SealedSegment,
+    files: SegmentFiles,
+    first_id: int,
+    offsets: array[int],
+) -> tuple[int, bytes]:
+    """Return the index entries to write and their position; no bytes if the index has them.
+
+    The position of the record after the repaired ones is confirmed, too. A wrong entry of that
+    record would make the last repaired record count as damaged. Entries that are still in memory
+    are right.
+    """
+    number = first_id - segment.first_id
+    count = min(len(offsets), segments.entries_in_file(segment) - number)
+    entries = encode_entries(offsets[: max(0, count)])
+    position = entry_position(number)
+    return position, b"" if _read(files.index, position, len(entries)) == entries else entries
 
 
 def _start(segments: LogSegments, segment: SealedSegment, data: ByteSource, first_id: int) -> int:
@@ -225,48 +266,60 @@ def _sound_size(data: ByteSource, transaction_id: int, start: int, end: int) -> 
 
 
 def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
-    """Check that the operating system can change the blocks at the edges of the damaged records.
+    """Check that the operating system can change each block of which a part is written.
 
-    It reads a block before it changes a part of it. If that fails during the write, the content of
-    the disk is unknown and the process ends (`DiskFailed`). Raises RequestRefused, OSError.
+    It reads such a block first. If that fails during the write, the content of the disk is unknown
+    and the process ends (`DiskFailed`). A block that is written whole may be unreadable, unless a
+    write-ahead log divides the write: then the process would end at each start again, when it
+    replays the log. Raises RequestRefused, OSError.
     """
-    data = segments.files(repair.segment.first_id).data
+    files = segments.files(repair.segment.first_id)
+    divided = segments.options.divided_writes
     for start, raw in repair.runs():
-        for edge in (start, start + len(raw)):
-            block = edge - edge % _BLOCK_BYTES
-            if edge == block:
-                continue
-            try:
-                data.read(block, _BLOCK_BYTES)
-            except OSError as error:
-                raise RequestRefused(
-                    f"the disk cannot read the block at byte {block} of segment "
-                    f"{repair.segment.first_id}, of which the damaged records are a part: "
-                    f"{error.strerror}; nothing is repaired; replace the replica as docs/faults.md "
-                    "describes"
-                ) from error
+        _check_readable(files.data, DATA_SUFFIX, repair, start, start + len(raw), divided)
+    if repair.entries:
+        end = repair.entry_at + len(repair.entries)
+        _check_readable(files.index, INDEX_SUFFIX, repair, repair.entry_at, end, divided)
+
+
+def _check_readable(
+    file: ByteSource, suffix: str, repair: SegmentRepair, start: int, end: int, divided: bool
+) -> None:
+    """Check the blocks of which a write from ``start`` to ``end`` changes a part.
+
+    If the write is ``divided``, these can be all of its blocks. Raises RequestRefused.
+    """
+    for block in range(start - start % _BLOCK_BYTES, end, _BLOCK_BYTES):
+        whole = start <= block and block + _BLOCK_BYTES <= end
+        if whole and not divided:
+            continue
+        try:
+            file.read(block, _BLOCK_BYTES)
+        except OSError as error:
+            raise RequestRefused(
+                f"the disk cannot read the block at byte {block} of the {suffix} file of segment "
+                f"{repair.segment.first_id}, of which the repair would write a part: "
+                f"{error.strerror}; nothing is repaired; replace the replica as docs/faults.md "
+                "describes"
+            ) from error
 
 
 def _write(segments: LogSegments, repair: SegmentRepair) -> None:
     """Write the damaged records and flush, then write wrong index entries and flush.
 
     The index follows, so that each entry that a crash leaves there belongs to a record that is
-    durable. Raises NoSpace, DiskFailed, OSError.
+    durable. The flushes are done even if nothing is written: a repair that ended between a write
+    and its flush leaves records that this process can read and that are not durable. Raises
+    NoSpace, DiskFailed, OSError.
     """
-    files = segments.files(repair.segment.first_id)
     assert repair.offsets[-1] <= repair.segment.end, "a repair must not make a segment longer"
-    if repair.damaged:
-        for position, raw in repair.runs():
-            files.data.write(position, raw)
-        files.data.flush()
-    # The position of the record after the repaired ones is confirmed, too. A wrong entry of that
-    # record would make the last repaired record count as damaged.
-    number = repair.first_id - repair.segment.first_id
-    count = min(len(repair.offsets), segments.entries_in_file(repair.segment) - number)
-    entries = encode_entries(repair.offsets[: max(0, count)])
-    if entries and _read(files.index, entry_position(number), len(entries)) != entries:
-        files.index.write(entry_position(number), entries)
-        files.index.flush()
+    files = segments.files(repair.segment.first_id)
+    for position, raw in repair.runs():
+        files.data.write(position, raw)
+    files.data.flush()
+    if repair.entries:
+        files.index.write(repair.entry_at, repair.entries)
+    files.index.flush()
 
 
 def _checks(segments: LogSegments, first_id: int, last_id: int) -> Iterator[CheckedRecords]:

@@ -47,6 +47,8 @@ class LogOptions:
     """How many sealed segments keep their files open, at least one."""
     allocate_bytes: int = 2 << 20
     """How many bytes at most a data file is allocated ahead."""
+    divided_writes: bool = False
+    """Whether one write may change a file in several parts, as a write-ahead log does."""
 
 
 class LogSegments:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from waltz.protocol.admin import PartitionState, Switch
@@ -85,6 +86,7 @@ class StorageDirectory:
         if segment_log is not None:
             with changing("opening of the write-ahead log"):
                 self._disk = segment_log.open(disk, key, self._control)
+            self._options = replace(options, divided_writes=True)
         self._refused.update(self._control.damaged)
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:
