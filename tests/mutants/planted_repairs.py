@@ -66,6 +66,23 @@ REPAIR_BUGS = (
         nodes(_LOG + "test_repair_of_a_part_of_a_block_that_cannot_be_read_is_refused"),
     ),
     Planted(
+        "a repair through the write-ahead log writes blocks that cannot be read",
+        Package.STORAGE,
+        "divided = segments.options.divided_writes\n",
+        "divided = False\n",
+        "The write of a part of a block fails, at each start again, and the storage ends.",
+        nodes(_LOG + "test_repair_of_unreadable_blocks_through_the_write_ahead_log_is_refused"),
+    ),
+    Planted(
+        "a repair trusts records that are not durable",
+        Package.STORAGE,
+        "files.data.flush()\nif repair.entries:\n",
+        "if repair.damaged:\n    files.data.flush()\nif repair.entries:\n",
+        "A repair that was interrupted before its flush is repeated: it reports success, and the "
+        "record is damaged again after a loss of power.",
+        nodes(_LOG + "test_repair_makes_records_durable_that_an_interrupted_repair_wrote"),
+    ),
+    Planted(
         "repaired records stay in the findings",
         Package.STORAGE,
         "self._scrubber.findings.note(partition, checked)\n",
@@ -85,7 +102,7 @@ REPAIR_BUGS = (
         "a repair takes records above the local low-water mark of their source",
         Package.ADMIN,
         "last_id,\nheld.local_low_water_mark,\n",
-        "last_id,\n",
+        "last_id,\nlast_id,\n",
         "A record that was never committed replaces a committed one.",
         nodes(_ORDER + "test_repair_needs_a_source_whose_mark_reaches_the_records"),
     ),

@@ -193,6 +193,15 @@ def test_repair_that_ends_before_a_wrong_index_entry_restores_that_entry() -> No
     assert contents(disk) == original
 
 
+def test_repair_finds_the_record_whose_own_index_entry_is_wrong() -> None:
+    log, peer = log_with(disk := MemoryDisk()), peer_with()
+    original = contents(disk)
+    flip(disk, file(0, ".idx"), entry_position(1) + 7)
+    damage(disk, 1)
+    repair(log, peer, 1, 1)
+    assert contents(disk) == original
+
+
 def test_repair_of_missing_index_entries_writes_them_again() -> None:
     log, peer = log_with(disk := MemoryDisk()), peer_with()
     original = contents(disk)
@@ -247,6 +256,28 @@ def test_repair_makes_records_durable_that_an_interrupted_repair_wrote() -> None
     assert disk.unflushed > before
     repair(log, peer, 1, 1)
     assert disk.unflushed == before
+
+
+def test_repair_writes_the_index_when_the_records_are_durable() -> None:
+    log, peer = log_with(disk := MemoryDisk()), peer_with()
+    original = contents(disk)
+    damage(disk, 1)
+    flip(disk, file(0, ".idx"), entry_position(2))
+    wrong = contents(disk)
+    seen: list[tuple[bool, bool]] = []
+
+    def observe() -> None:
+        durable = next(disk.every_crash())
+        seen.append(
+            (
+                durable.content(FILES[0]) == original[FILES[0]],
+                disk.content(FILES[1]) != wrong[FILES[1]],
+            )
+        )
+
+    disk.observer = observe
+    repair(log, peer, 1, 1)
+    assert seen == [(False, False), (True, False), (True, True), (True, True)]
 
 
 def repair_both(log: PartitionLog, peer: PartitionLog) -> None:
@@ -334,6 +365,27 @@ def test_repair_that_the_log_does_not_confirm_is_refused(
     before = contents(disk)
     with pytest.raises(RequestRefused, match=reason):
         log.repair(*sent())
+    assert contents(disk) == before
+
+
+def test_undamaged_record_that_differs_is_not_replaced_if_its_index_entry_is_wrong() -> None:
+    log = log_with(disk := MemoryDisk())
+    flip(disk, file(0, ".idx"), entry_position(1) + 7)
+    before = contents(disk)
+    with pytest.raises(RequestRefused, match="record 1 is not damaged, and it differs"):
+        repair(log, peer_with(variant=1), 1, 1)
+    assert contents(disk) == before
+
+
+def test_record_that_a_wrong_index_lets_end_after_its_segment_is_refused() -> None:
+    log, size = log_with(disk := MemoryDisk()), 900
+    end = record_at(1)[1] + size + RECORD_OVERHEAD_BYTES
+    assert end > len(disk.content(FILES[0]))
+    disk.damage(FILES[1], entry_position(2), end.to_bytes(8))
+    damage(disk, 1)
+    before = contents(disk)
+    with pytest.raises(RequestRefused, match="of the peer do not fit"):
+        repair(log, peer_with((0, size, 300, 1, 40, 2)), 1, 1)
     assert contents(disk) == before
 
 
@@ -515,7 +567,9 @@ def test_repair_request_above_the_local_low_water_mark_is_refused() -> None:
     append(engine, 6, sent_by(peer_with(), 4, 5)[0])
     damage(disk, 3, 4)
     before = contents(disk)
-    text = engine.administer(request(3, 4), 2).failure.message
+    answer = engine.administer(request(3, 4), 2)
+    assert isinstance(answer, admin.AdminFailureResponse)
+    text = str(answer.failure.message)
     assert "partition 3: only records up to the local low-water mark 3 are repaired" in text
     assert contents(disk) == before
 
@@ -579,14 +633,14 @@ def repair_of_unreadable_blocks(wal: WalEngine | None) -> tuple[BadDisk, bytes, 
     return disk, before, answer
 
 
-def test_repair_of_whole_blocks_that_cannot_be_read_needs_no_write_ahead_log() -> None:
+def test_repair_of_unreadable_blocks_without_a_write_ahead_log_writes_them() -> None:
     disk, before, answer = repair_of_unreadable_blocks(None)
     assert answer == admin.AdminSuccessResponse(8)
     assert disk.bad is None
     assert disk.content(file(0, ".seg")) == before
 
 
-def test_repair_of_blocks_that_cannot_be_read_through_the_write_ahead_log_is_refused() -> None:
+def test_repair_of_unreadable_blocks_through_the_write_ahead_log_is_refused() -> None:
     wal = WalEngine(32 * BLOCK_BYTES, in_background=False)
     disk, before, answer = repair_of_unreadable_blocks(wal)
     assert "the disk cannot read the block at byte" in answer.failure.message
