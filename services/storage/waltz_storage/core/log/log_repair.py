@@ -13,8 +13,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from zlib import crc32
 
+from waltz.protocol.checksums import crc32
 from waltz.protocol.records import RecordBatch
 from waltz_storage.core.errors import PartitionDamaged, RequestRefused
 from waltz_storage.core.log.flushed_end import FlushedEnd
