@@ -80,7 +80,7 @@ def sent_by(peer: PartitionLog, first_id: int, last_id: int) -> tuple[RecordBatc
     count = last_id - first_id + 1
     records = peer.read_batch(first_id, count, EVERYTHING)
     assert records.count == count
-    return records, peer.scan(first_id, count, EVERYTHING, 0).value
+    return records, peer.scan(first_id, count, EVERYTHING, 0).checksum
 
 
 def repair(

@@ -90,7 +90,7 @@ class Replica:
         """Repair records; return whether the storage did it."""
         count = last_id - first_id + 1
         records = peer.read_batch(first_id, count, EVERYTHING)
-        value = peer.scan(first_id, count, EVERYTHING, 0).value
+        value = peer.scan(first_id, count, EVERYTHING, 0).checksum
         request = admin.RepairRecordsRequest(8, PARTITION, value, records)
         answer = self.engine.administer(request, 2)
         assert not self.engine.failures
