@@ -265,7 +265,7 @@ class Scene:
         self._child = ChildProcess("spare", "waltz-storage", config, ports, log)
         self._child.start()
         try:
-            await self._child.ready(_SECONDS)
+            await self._child.wait_until_ready(_SECONDS)
             self._ports: dict[str, int] = json.loads(ports.read_text())
             self._spare_log = Log(log)
             async with await self._admin() as admin:

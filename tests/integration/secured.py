@@ -73,7 +73,7 @@ class SecuredCluster:
 
     async def _start(self, child: ChildProcess) -> None:
         child.start()
-        await child.ready(_SECONDS)
+        await child.wait_until_ready(_SECONDS)
 
     def _child(self, name: str) -> ChildProcess:
         at = self._folder / name

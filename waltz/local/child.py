@@ -68,7 +68,7 @@ class ChildProcess:
                 env=_without_settings(os.environ),
             )
 
-    async def ready(self, timeout_s: float) -> None:
+    async def wait_until_ready(self, timeout_s: float) -> None:
         """Return when the process is ready. Raises ProcessFailed if it exits or takes too long."""
         deadline = time.monotonic() + timeout_s
         while not self._ports_file.exists():

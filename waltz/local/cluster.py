@@ -172,7 +172,7 @@ class LocalCluster:
         else:
             child = self._child(name)
             child.start(self._programs.get(name))
-            await child.ready(_READY_TIMEOUT_S)
+            await child.wait_until_ready(_READY_TIMEOUT_S)
         self.describe()
 
     async def stop_one(self, name: str) -> None:
@@ -333,7 +333,7 @@ class LocalCluster:
         children = [self._child(name) for name in names]
         for child in children:
             child.start(self._programs.get(child.name))
-        await asyncio.gather(*(child.ready(_READY_TIMEOUT_S) for child in children))
+        await asyncio.gather(*(child.wait_until_ready(_READY_TIMEOUT_S) for child in children))
 
     async def _sync(self, cluster: Cluster, index: int) -> None:
         executor = OrderExecutor(cluster, self.tls)

@@ -133,7 +133,7 @@ def wait_until_down(directory: Path) -> None:
 
 
 def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
-    """Wait until ``reached`` returns true. Return false if it does not within ``seconds``."""
+    """Wait at most ``seconds`` until ``reached`` returns true; return whether it did."""
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:

@@ -20,5 +20,5 @@ async def test_child_does_not_inherit_settings_of_environment(
     )
     child.start()
     with pytest.raises(ProcessFailed, match=f"{config}: zookeeper.connectString") as caught:
-        await child.ready(30)
+        await child.wait_until_ready(30)
     assert "WALTZ_STORAGE_PORT" not in str(caught.value)

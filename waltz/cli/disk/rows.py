@@ -294,8 +294,8 @@ def _records(
     records: Sequence[FileRecord], data: Data, deserialize: Deserialize | None
 ) -> tuple[list[dict[str, Any]], Rows]:
     """Return records as values for scripts, and as a table."""
-    values = [_record(stored) for stored in records]
-    contents = [_content(stored.record.data, data, deserialize) for stored in records]
+    values = [_record(each) for each in records]
+    contents = [_content(each.record.data, data, deserialize) for each in records]
     if data is Data.TEXT or deserialize is not None:
         for value, content in zip(values, contents, strict=True):
             value["data"] = content
@@ -309,12 +309,12 @@ def _records(
     return values, Rows("Records", (*columns, *data_column), cells)
 
 
-def _record(stored: FileRecord) -> dict[str, Any]:
+def _record(found: FileRecord) -> dict[str, Any]:
     """Return the value of a record for scripts."""
-    record = stored.record
+    record = found.record
     return {
         "id": record.transaction_id,
-        "offset": stored.offset,
+        "offset": found.offset,
         "client_id": record.req_id.client_id,
         "generation": record.req_id.generation,
         "partition": record.req_id.partition,
