@@ -20,7 +20,7 @@ from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.admin_changes import change_text, outcome_text
 from waltz_storage.core.engine.engine import Arrival, RequestJob
-from waltz_storage.core.engine.request_weights import RequestWeights
+from waltz_storage.core.engine.request_weights import ADMIN_WEIGHT, RequestWeights, admin_weight
 from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.fencing import is_read, raises_fence
@@ -41,8 +41,6 @@ _MOST_WEIGHT = 64 << 20
 While the weight is this or more, no further read, or no other request, begins."""
 MOST_WAITING_READS = 4096
 """While more reads of records wait, nothing is read from their connection."""
-_ADMIN_WEIGHT = 16 << 20
-"""The weight of a request on the admin port, unless its own bytes are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +311,7 @@ class AdminConnection(FrameHandler):
             self._refuse(decoded(admin.decode, bodies[0], version), self._refusal)
             return
         requests = [decoded(admin.decode, body, version) for body in bodies]
-        self._intake.add([(request, _admin_weight(request), False) for request in requests])
+        self._intake.add([(request, admin_weight(request), False) for request in requests])
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -352,7 +350,7 @@ class AdminConnection(FrameHandler):
 
     def _audited(self, request: admin.Message) -> Callable[[admin.Response | None], None]:
         """Return the callback for the answer; it logs a change, who requested it, its outcome."""
-        answered = partial(self._answer, weight=_admin_weight(request))
+        answered = partial(self._answer, weight=admin_weight(request))
         change = change_text(request)
         if change is None:
             return answered
@@ -364,7 +362,7 @@ class AdminConnection(FrameHandler):
 
         return answer_and_log
 
-    def _answer(self, answer: admin.Response | None, weight: int = _ADMIN_WEIGHT) -> None:
+    def _answer(self, answer: admin.Response | None, weight: int = ADMIN_WEIGHT) -> None:
         """Send ``answer``. None: the request's version has no answer, so close the connection."""
         connection = _required(self._intake.connection)
         if answer is None:
@@ -375,13 +373,6 @@ class AdminConnection(FrameHandler):
             return
         connection.send(*admin.encode_parts(answer, connection.version))
         self._intake.done(weight)
-
-
-def _admin_weight(request: admin.Message) -> int:
-    """Return the weight of a request on the admin port."""
-    if isinstance(request, admin.RepairRecordsRequest):
-        return max(_ADMIN_WEIGHT, len(request.records.wire))
-    return _ADMIN_WEIGHT
 
 
 def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:

@@ -8,11 +8,14 @@ bytes. Before any record is read, such a list has the weight of the largest answ
 
 from __future__ import annotations
 
-from waltz.protocol import storage
+from waltz.protocol import admin, storage
 from waltz_storage.core.partitions.partition import BULK_LIMIT_BYTES, READ_LIMIT_BYTES
 
 LEAST_READ_BYTES = 64 << 10
 """The least weight of a read: its steps and its place in a lane cost something, too."""
+
+ADMIN_WEIGHT = 16 << 20
+"""The weight of a request on the admin port, unless its own bytes are more."""
 
 _SLOWNESS = 8
 """Smaller records lower the size of a partition's records by the difference divided by this."""
@@ -54,6 +57,13 @@ class RequestWeights:
                 return LEAST_READ_BYTES
             case _:
                 return message_bytes
+
+
+def admin_weight(request: admin.Message) -> int:
+    """Return the weight of a request on the admin port."""
+    if isinstance(request, admin.RepairRecordsRequest):
+        return max(ADMIN_WEIGHT, len(request.records.wire))
+    return ADMIN_WEIGHT
 
 
 def _clamped(size: int, most: int) -> int:
