@@ -119,10 +119,9 @@ def roll_states(desired: DesiredCluster, observed: ObservedCluster) -> tuple[Rol
 
 def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Component) -> bool:
     """Whether pods of storages or of ZooKeeper are outdated, so that evictions are forbidden."""
-    sets = _storage_sets(desired, observed)
     if component is Component.ZOOKEEPER:
         return any(each.outdated for each in _zookeeper_sets(desired, observed))
-    return any(each.outdated for _, each in sets)
+    return any(each.outdated for _, each in _storage_sets(desired, observed))
 
 
 def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> RollState:
@@ -132,7 +131,7 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
     several = sum(len(each.pods) for each in sets) > 1
 
     def obstacle(pod: SetPod) -> str | None:
-        # The state decides about failed members first. So all members are ready here.
+        # `_state` chooses failed members first. So all members are ready here.
         if several and leader is None:
             return "the leader of ZooKeeper is not known"
         if pod.name == leader and len(outdated) > 1:

@@ -22,7 +22,7 @@ class OpenSessions:
         self._connections[id(sessions)] = sessions
 
     def remove(self, sessions: Mapping[int, int]) -> None:
-        """No longer count the sessions of a connection, which has ended."""
+        """Stop counting the sessions of a connection, which has ended."""
         self._connections.pop(id(sessions), None)
 
     def unattended(self, infos: Mapping[int, PartitionInfo]) -> list[int]:
