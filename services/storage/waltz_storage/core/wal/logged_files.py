@@ -1,10 +1,9 @@
 """Pure. Files behind a write-ahead log: commit transactions, apply them, and make checkpoints.
 
-`LoggedFiles` keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four
-steps, so that the engine can do the flushes on other threads: `write_directly` for large data,
-`write`, the flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its
-flushes, and `end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one
-thread.
+This class keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four steps,
+so that the engine can do the flushes on other threads: `write_directly` for large data, `write`,
+the flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes,
+and `end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one thread.
 """
 
 from __future__ import annotations
