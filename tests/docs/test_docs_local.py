@@ -23,15 +23,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
         Reader(tmp_path, {}, {}).type("waltz local down")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        pytest.param("docs/quickstart.md", marks=pytest.mark.slow),
-        pytest.param("examples/README.md", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "examples/README.md"])
 def test_commands_of_local_page_work(page: str, place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / page) > 5
 

@@ -50,13 +50,14 @@ async def refused(name: str, *arguments: str) -> str:
 
 
 def server_config(folder: Path, zookeeper: str, root: str, **more: Any) -> str:
+    folder.mkdir(exist_ok=True)
     settings = {"server.port": 0, "server.bind.host": "127.0.0.1"}
     return write_config(folder / "server.yml", zookeeper, root, settings | more)
 
 
 def storage_config(folder: Path, zookeeper: str, root: str, **more: Any) -> str:
     directory = folder / "data"
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     settings = {
         "storage.port": 0,
         "storage.admin.port": 0,
@@ -78,22 +79,34 @@ def write_config(path: Path, zookeeper: str, root: str, settings: dict[str, Any]
 
 async def test_unknown_settings_are_refused_with_a_suggestion(tmp_path: Path) -> None:
     server = server_config(tmp_path, CLOSED_PORT, "/waltz", **{"server.feedCashSize": 1})
-    assert "did you mean server.feedCacheSize?" in await refused("waltz-server", server)
     storage = storage_config(tmp_path, CLOSED_PORT, "/waltz", **{"storage.directry": "x"})
-    assert "did you mean storage.directory?" in await refused("waltz-storage", storage)
-    assert "cannot read" in await refused("waltz-server", str(tmp_path / "absent.yml"))
+    of_server, of_storage, of_absent = await asyncio.gather(
+        refused("waltz-server", server),
+        refused("waltz-storage", storage),
+        refused("waltz-server", str(tmp_path / "absent.yml")),
+    )
+    assert "did you mean server.feedCacheSize?" in of_server
+    assert "did you mean storage.directory?" in of_storage
+    assert "cannot read" in of_absent
 
 
 async def test_used_ports_are_named_in_the_error(cluster: LocalCluster, tmp_path: Path) -> None:
     where = cluster.zookeeper, cluster.root
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for key in ("server.port", "server.jetty.port"):
-            line = await refused("waltz-server", server_config(tmp_path, *where, **{key: port}))
-            assert str(port) in line
-        for key in ("storage.port", "storage.admin.port", "storage.jetty.port"):
-            line = await refused("waltz-storage", storage_config(tmp_path, *where, **{key: port}))
-            assert str(port) in line
+        servers = [
+            server_config(tmp_path / key, *where, **{key: port})
+            for key in ("server.port", "server.jetty.port")
+        ]
+        storages = [
+            storage_config(tmp_path / key, *where, **{key: port})
+            for key in ("storage.port", "storage.admin.port", "storage.jetty.port")
+        ]
+        lines = await asyncio.gather(
+            *(refused("waltz-server", server) for server in servers),
+            *(refused("waltz-storage", storage) for storage in storages),
+        )
+    assert [line for line in lines if str(port) not in line] == []
 
 
 async def test_storage_directory_of_another_cluster_is_refused(
@@ -114,10 +127,12 @@ async def test_storage_directory_of_another_cluster_is_refused(
 async def test_missing_cluster_is_reported_by_every_program(
     zookeeper: str, zk_root: str, tmp_path: Path
 ) -> None:
-    server = await refused("waltz-server", server_config(tmp_path, zookeeper, zk_root))
-    storage = await refused("waltz-storage", storage_config(tmp_path, zookeeper, zk_root))
-    tool = await refused("waltz", "cluster", "show", "-z", zookeeper, "-r", zk_root)
-    log = await refused("waltz", "log", "tail", "0", "-z", zookeeper, "-r", zk_root)
+    server, storage, tool, log = await asyncio.gather(
+        refused("waltz-server", server_config(tmp_path, zookeeper, zk_root)),
+        refused("waltz-storage", storage_config(tmp_path, zookeeper, zk_root)),
+        refused("waltz", "cluster", "show", "-z", zookeeper, "-r", zk_root),
+        refused("waltz", "log", "tail", "0", "-z", zookeeper, "-r", zk_root),
+    )
     assert all(f"no Waltz cluster at {zk_root}" in each for each in (server, storage, tool, log))
 
 

@@ -40,7 +40,14 @@ async def healthy(running: LocalCluster) -> LocalCluster:
     return running
 
 
-@pytest.mark.parametrize("victim", ["storage/0", "storage/1", "storage/2", "server/0", "server/1"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "storage/0",
+        "server/0",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("storage/1", "storage/2", "server/1")),
+    ],
+)
 async def test_killed_process_under_load_loses_no_append(
     healthy: LocalCluster, victim: str
 ) -> None:

@@ -158,7 +158,7 @@ async def moving(cluster: LocalCluster) -> Move:
 @pytest.mark.parametrize(
     "victims",
     [
-        ("storage/1", "storage/2", "storage/0", "storage/1"),
+        pytest.param(("storage/1", "storage/2", "storage/0", "storage/1"), marks=pytest.mark.slow),
         ("storage/0", "server/0", "storage/3", "server/1"),
     ],
     ids=["others", "source, destination and servers"],

@@ -70,16 +70,18 @@ def test_fresh_seeds_keep_every_guarantee() -> None:
 
 def test_same_seed_has_the_same_history_in_every_process() -> None:
     """The order of a set of strings, or of objects by their addresses, must not matter."""
-    digests = set()
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run(
-            [sys.executable, "-c", HISTORY],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        digests.add(done.stdout)
+    runs = [history_of(hash_seed) for hash_seed in ("1", "2")]
+    digests = {run.communicate()[0] for run in runs}
+    assert [run.returncode for run in runs] == [0, 0]
     assert len(digests) == 1
+
+
+def history_of(hash_seed: str) -> subprocess.Popen[str]:
+    """Start a process that prints the digest of a history."""
+    return subprocess.Popen(
+        [sys.executable, "-c", HISTORY],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
