@@ -97,6 +97,7 @@ class SimStorage:
         self._starting = False
         self._incarnation = 0
         self._healed = False
+        self._upgraded = False
         self._refused: set[object] = set()
         """Connections on which an append was refused."""
         self._snapshot: tuple[MemoryDisk, list[int]] | None = None
@@ -120,7 +121,9 @@ class SimStorage:
         self.disk.failing_flush = 0
         if not self._healed and self._random.random() < CRASHES_AGAIN:
             self.lose_power_soon()
-        self.version = self._random.choice((*STORAGE.versions, max(STORAGE.versions)))
+        newest = max(STORAGE.versions)
+        version = self._random.choice((*STORAGE.versions, newest))
+        self.version = newest if self._upgraded else version
         self._incarnation += 1
         self._alarm.spawn(self._start())
 
@@ -142,6 +145,13 @@ class SimStorage:
             name = "storage machine lost power" if power else "storage killed"
             self.history.fault(self.name, name)
             self._end(power)
+
+    def _upgrade(self) -> None:
+        """Replace the process by one of the newest version."""
+        self.history.note(self.name, "upgraded, because it refuses to empty its log")
+        self._upgraded = True
+        self._end(power=False)
+        self.start()
 
     async def _start(self) -> None:
         try:
@@ -302,6 +312,12 @@ class SimStorage:
                 first_id = request.records.first_id()
                 raise Violation(Guarantee.SAME, f"{self.name} is to append {first_id}: {why}")
             self._refused.add(connection)
+        old = self.version < st.CUTS_BELOW_MARKS_SINCE
+        cut = isinstance(request, st.TruncateRequest) and "are committed" in why
+        if self._healed and old and cut:
+            # With an old version the server cannot name the mark, so the storage refuses to empty
+            # a log that has one (docs/compatibility.md). Without an upgrade it refuses for ever.
+            self.clock.after(0, self._guarded, self._incarnation, self._upgrade)
 
     def _guarded(self, incarnation: int, work: Callable[[], None]) -> None:
         """Run ``work`` in this incarnation; a failed flush or a loss of power ends the process."""
