@@ -30,6 +30,7 @@ settings.load_profile("waltz")
 
 _SHARING = {
     "spark": ("spark/",),
+    "site": ("docs/test_docs_api", "docs/test_docs_pages"),
     "cluster": (
         "integration/test_cli_client",
         "integration/test_cli_top",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,16 +14,12 @@ UNDOCUMENTED = {"waltz.PLAINTEXT", "waltz.admin.Next", "waltz.admin.Step"}
 """Constants and unions without a docstring of their own."""
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
-def names_on_page(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    site = tmp_path_factory.mktemp("site")
-    subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", site],
-        cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        timeout=100,
-        check=True,
-    )
+def names_on_page(site: Path) -> set[str]:
+    """Every name that the page documents."""
     found = re.findall(r'<h[3-6] id="(waltz[\w.]*)"', (site / "api.html").read_text())
     return set(found)
 

@@ -61,9 +61,23 @@ def _rescue(world: World, absent: frozenset[str]) -> RebuildDecision:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=1500)
+@settings(max_examples=400)
 def test_rescue_with_all_replicas_loses_no_committed_record(seed: int) -> None:
-    """The next sessions may fail at any step, and reach any subset of the replicas."""
+    check_rescue_with_all_replicas(seed)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+@settings(max_examples=1100)
+def test_rescue_with_all_replicas_loses_no_committed_record_of_more_histories(seed: int) -> None:
+    check_rescue_with_all_replicas(seed)
+
+
+def check_rescue_with_all_replicas(seed: int) -> None:
+    """Check that no committed record is lost.
+
+    The sessions after the rescue may fail at any step, and reach any subset of the replicas.
+    """
     random = Random(seed)
     world = _history(random)
     found = _rescue(world, frozenset())
@@ -79,10 +93,24 @@ def test_rescue_with_all_replicas_loses_no_committed_record(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=1500)
+@settings(max_examples=400)
 def test_rescue_with_lost_or_absent_replicas_loses_no_committed_record_or_refuses(
     seed: int,
 ) -> None:
+    check_rescue_with_lost_or_absent_replicas(seed)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+@settings(max_examples=1100)
+def test_rescue_with_lost_or_absent_replicas_of_more_histories_loses_no_committed_record_or_refuses(
+    seed: int,
+) -> None:
+    check_rescue_with_lost_or_absent_replicas(seed)
+
+
+def check_rescue_with_lost_or_absent_replicas(seed: int) -> None:
+    """Check that no committed record is lost, or that the rescue is refused."""
     random = Random(seed)
     world = _history(random)
     names = sorted(world.disks)

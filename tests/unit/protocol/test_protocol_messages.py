@@ -184,11 +184,25 @@ def test_messages_round_trip_at_every_version(case: tuple[Any, Any]) -> None:
     assert encoded
 
 
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(ANY_MESSAGE, st.data())
 def test_mutated_bodies_raise_only_malformed_message(
     case: tuple[Any, Any], data: st.DataObject
 ) -> None:
+    check_mutated_body(case, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=1100)
+@given(ANY_MESSAGE, st.data())
+def test_more_mutated_bodies_raise_only_malformed_message(
+    case: tuple[Any, Any], data: st.DataObject
+) -> None:
+    check_mutated_body(case, data)
+
+
+def check_mutated_body(case: tuple[Any, Any], data: st.DataObject) -> None:
+    """Change the body of a message at random; check how it decodes."""
     (spec, messages), message = case
     version = max(VERSIONS[spec])
     body = bytearray(messages.encode(message, version)[HEAD_BYTES:])

@@ -197,14 +197,28 @@ class History:
         self.expected.settle(self.expected.log, info.as_assigned())
 
 
-@settings(max_examples=150)
-@given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
-def test_answered_appends_survive_any_crash(history: list[Step], threshold: int, seed: int) -> None:
+def check_every_crash(history: list[Step], threshold: int, seed: int) -> None:
+    """Run the steps of ``history``, and check the disk of every crash."""
     run = History(threshold, seed)
     for step in history:
         run.run(step)
     for disk, expected in run.crashes:
         run.check(disk, expected)
+
+
+@settings(max_examples=50)
+@given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
+def test_answered_appends_survive_any_crash(history: list[Step], threshold: int, seed: int) -> None:
+    check_every_crash(history, threshold, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
+def test_answered_appends_survive_any_crash_of_more_histories(
+    history: list[Step], threshold: int, seed: int
+) -> None:
+    check_every_crash(history, threshold, seed)
 
 
 @settings(max_examples=25, deadline=None)
