@@ -63,6 +63,10 @@ def external(address: str, **more: Any) -> Body:
     return {"external": {"connectString": address}} | more
 
 
+def external_with(**fields: Any) -> Body:
+    return {"external": {"connectString": "zk:2181"} | fields}
+
+
 INVALID: dict[str, tuple[Body, str]] = {
     "no partitions": (
         cluster(partitions=0),
@@ -129,6 +133,32 @@ INVALID: dict[str, tuple[Body, str]] = {
     "requests above limits": (
         cluster(servers={"resources": limited("2Gi", "1Gi")}),
         "resources.requests must not exceed resources.limits: raise the limit or lower the request",
+    ),
+    "required access rules without TLS": (
+        cluster(servers={"accessRequired": True}, tls={"mode": "None"}),
+        "servers.accessRequired needs TLS, by which servers know their clients: choose another",
+    ),
+    "credentials for a ZooKeeper without TLS": (
+        cluster(zookeeper=external_with(authentication={"secretName": "user"})),
+        "zookeeper.external.authentication needs zookeeper.external.tls: without TLS, the password",
+    ),
+    "two identities in ZooKeeper": (
+        cluster(
+            zookeeper=external_with(
+                tls={"secretName": "tls"},
+                authentication={"secretName": "user", "certificate": True},
+            )
+        ),
+        "set exactly one of zookeeper.external.authentication.secretName and .certificate",
+    ),
+    "a certificate in ZooKeeper that no secret has": (
+        cluster(
+            zookeeper=external_with(
+                tls={"secretName": "tls", "clientCertificate": False},
+                authentication={"certificate": True},
+            )
+        ),
+        "zookeeper.external.authentication.certificate needs a certificate: set",
     ),
     "a secret without mode Secret": (
         cluster(tls={"secretName": "mine"}),
@@ -291,6 +321,12 @@ def test_valid_resource_is_accepted(refused: Kubectl) -> None:
     for body in (
         cluster(zookeeper=external("zk-0.zk:2181,zk-1.zk:2181", root="/waltz/orders")),
         cluster(tls={"mode": "CertManager", "issuerRef": {"name": "x", "kind": "ClusterIssuer"}}),
+        cluster(
+            zookeeper=external_with(
+                tls={"secretName": "zk-tls"}, authentication={"secretName": "zk-user"}
+            )
+        ),
+        cluster(servers={"accessRequired": True, "quotas": {"connections": 50}}),
         cluster(servers={"resources": limited("1Gi", "1Gi")}),
         sized("1.5Ti"),
     ):

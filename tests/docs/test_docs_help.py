@@ -138,6 +138,15 @@ waltz disk export /copy/3/0000000000000000000.seg > segment.jsonl
 """
 
 CHANGED = """
+waltz access list
+waltz access list -o json
+waltz access grant reports.example read 4 --dry-run
+waltz access grant orders.example read,append 0-3
+waltz access grant reports.example read
+waltz access revoke orders.example append 3
+waltz access revoke reports.example read,append,administer --dry-run
+waltz access disable --dry-run
+waltz access disable --yes
 waltz storage assign storage-3:55280 0-6,7
 + WAIT
 waltz storage list storage-3:55280 -o json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.planted_access import ACCESS_BUGS
 from tests.mutants.planted_admin import ADMIN_BUGS
 from tests.mutants.planted_batches import BATCH_BUGS
 from tests.mutants.planted_clients import CLIENT_BUGS
@@ -31,6 +32,7 @@ PLANTED = (
     *LEAK_BUGS,
     *ADMIN_BUGS,
     *SHELL_BUGS,
+    *ACCESS_BUGS,
     *OPERATOR_BUGS,
     *ROLL_BUGS,
     *SPARK_BUGS,

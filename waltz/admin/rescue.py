@@ -22,6 +22,7 @@ from waltz.admin.core.rescue import (
 from waltz.admin.inspection import read_partition, read_partitions
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.access import create_access_rules, read_access_rules
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import StoreParams, decode_id
@@ -56,6 +57,7 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
     """Read what a rescue needs. Raises NoCluster, MalformedMetadata."""
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
+    access = await read_access_rules(cluster)
     client_id, server_id = [
         await _last_id(cluster, path) for path in (cluster.paths.client_id, cluster.paths.server_id)
     ]
@@ -69,6 +71,7 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
         await cluster.storage_maps(),
         {f"{s.host}:{s.port}": s.preferred for s in servers if s.preferred},
         await read_partitions(cluster, store.num_partitions),
+        None if access is None else access.value,
     )
 
 
@@ -87,6 +90,8 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
         last_client_id=backup.last_client_id + ID_ROOM,
         last_server_id=backup.last_server_id + ID_ROOM,
     )
+    if backup.access is not None:
+        await create_access_rules(cluster, backup.access)
 
 
 async def query_storages(

@@ -134,7 +134,13 @@ class ServerQuery(FrameHandler):
                     if isinstance(received, ConnectionLost):
                         self._answers.put_nowait(received)  # Later requests fail at once, too.
                         raise ServerUnreachable(f"server {self._name}: {received}")
-                    if received.req_id == request.req_id and isinstance(received, answer):
+                    if received.req_id != request.req_id:
+                        continue
+                    if isinstance(received, messages.RequestDenied):
+                        raise ServerUnreachable(
+                            f"server {self._name} refused the request: {received.error}"
+                        )
+                    if isinstance(received, answer):
                         return received
         except UnsupportedByPeer as problem:
             raise ServerUnreachable(f"server {self._name}: {problem}") from problem

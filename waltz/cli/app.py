@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from waltz.cli.access import commands as access
 from waltz.cli.client import commands as client
 from waltz.cli.cluster import commands as cluster
 from waltz.cli.config import commands as config
@@ -32,6 +33,7 @@ app.add_typer(local.app, name="local")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(server.app, name="server")
 app.add_typer(storage.app, name="storage")
+app.add_typer(access.app, name="access")
 app.add_typer(log.app, name="log")
 app.add_typer(client.app, name="client")
 app.add_typer(perf.app, name="perf")

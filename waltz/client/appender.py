@@ -24,6 +24,7 @@ from waltz.client.core.errors import (
     ClusterUnreachable,
     ErrorFactory,
     LockFailed,
+    PermissionDenied,
     ServerTooOld,
 )
 from waltz.client.core.mount import Phase, RequestIds
@@ -113,8 +114,9 @@ class Appender:
     async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
         """Append, and return the transaction id. Send the append again if its outcome is ABSENT.
 
-        Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
-        ClusterUnreachable if the timeout passes and the append is certainly not in the log.
+        Raises LockFailed, ClientAhead, PermissionDenied, ServerTooOld, ClientClosed,
+        AppendUncertain, and ClusterUnreachable if the timeout passes and the append is certainly
+        not in the log.
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append(call, append))
@@ -317,6 +319,9 @@ class Appender:
                     return LockFailed(partition, result.number)
                 case Outcome.AHEAD:
                     return ClientAhead(partition, self.mark(partition), result.number)
+                case Outcome.DENIED:
+                    denial = self._partitions[partition].appends.denial
+                    return PermissionDenied(partition, denial)
                 case Outcome.UNSUPPORTED:
                     feature = "batches of appends" if outcomes else "such locks"
                     return ServerTooOld(partition, result.number, feature)

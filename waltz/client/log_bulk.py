@@ -81,6 +81,7 @@ class LogBulk(abc.ABC):
             ClientAhead: ``first_id`` is above the next id of the log.
             DataCorrupt: A record did not match its checksum in any attempt.
             AnswerLate: The timeout passed.
+            PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
             ValueError: ``first_id`` is below 0, or a maximum is below 1.
@@ -138,6 +139,7 @@ class LogBulk(abc.ABC):
             ServerTooOld: The server does not support batches. Nothing was sent.
             ClientAhead: The log ends before the last transaction that this client has seen.
             DataTooLarge: The data of all drafts together exceed 64 MiB. Nothing was sent.
+            PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
             ValueError: There are too many drafts or locks, or a draft has a mark. Nothing was sent.

@@ -124,6 +124,7 @@ class LogClient(abc.ABC, Generic[DataT]):
             ClientAhead: The log ends before the last transaction that this client has seen.
             ServerTooOld: The server does not support a kind of lock. Nothing was sent.
             DataTooLarge: The data exceeds 64 MiB. Nothing was sent.
+            PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
@@ -174,6 +175,7 @@ class LogClient(abc.ABC, Generic[DataT]):
 
         Raises:
             AnswerLate: The timeout passed.
+            PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
@@ -232,8 +234,9 @@ class LogClient(abc.ABC, Generic[DataT]):
         Raises:
             PartitionUnknown: The cluster has no such partition.
 
-        Iterating over the stream raises ClientAhead, DataCorrupt, ClientClosed, ClientFailed,
-        the errors of the serializer, and ClusterUnreachable if ZooKeeper does not answer.
+        Iterating over the stream raises ClientAhead, DataCorrupt, PermissionDenied, ClientClosed,
+        ClientFailed, the errors of the serializer, and ClusterUnreachable if ZooKeeper does not
+        answer.
         """
         marks, ends = stream_bounds(partitions, after, until)
         for partition in marks:
@@ -253,6 +256,7 @@ class LogClient(abc.ABC, Generic[DataT]):
             TransactionNotFound: The log ends before the transaction.
             DataCorrupt: The data did not match their checksum in any attempt.
             AnswerLate: The timeout passed.
+            PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
@@ -273,6 +277,7 @@ class LogClient(abc.ABC, Generic[DataT]):
 
         Raises:
             AnswerLate: The timeout passed.
+            PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import (
     ConnectionLost,
     DialFailed,
@@ -62,10 +63,18 @@ class Replicas:
 
     @classmethod
     async def connect(
-        cls, zookeeper: str, root: str, tls: TlsConfig, *, connect_seconds: float
+        cls,
+        zookeeper: str,
+        root: str,
+        tls: TlsConfig,
+        access: ZooKeeperAccess = OPEN_ACCESS,
+        *,
+        connect_seconds: float,
     ) -> Replicas:
-        """Open a session with ZooKeeper. Raises ConnectFailed."""
-        store = await KazooStore.connect(zookeeper, _SESSION_MS, connect_timeout_s=connect_seconds)
+        """Open a session with ZooKeeper. Raises ConnectFailed, BadCredentials, TlsConfigError."""
+        store = await KazooStore.connect(
+            zookeeper, _SESSION_MS, access, connect_timeout_s=connect_seconds
+        )
         return cls(store, root, tls)
 
     async def records(self, wanted: WantedRecords) -> StoredBatch | None:

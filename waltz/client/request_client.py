@@ -17,6 +17,7 @@ from waltz.client.core.errors import (
     ClientClosed,
     DataCorrupt,
     ErrorFactory,
+    PermissionDenied,
     ServerTooOld,
 )
 from waltz.client.core.mount import RequestIds
@@ -71,20 +72,26 @@ class RequestClient:
         return self._known_marks.get(partition, NO_TRANSACTION)
 
     async def read_mark(self, partition: int) -> int:
-        """Request the partition's high-water mark from its server, record and return it."""
+        """Request the partition's high-water mark from its server, record and return it.
+
+        Raises PermissionDenied.
+        """
         answer = await self._answer(partition, ReadMark())
         self.note_mark(partition, answer.number)
         return answer.number
 
     async def read_data(self, partition: int, transaction_id: int) -> bytes:
-        """Return the data of a transaction that is in the log. Raises DataCorrupt."""
+        """Return the data of a transaction in the log. Raises DataCorrupt, PermissionDenied."""
         answer = await self._answer(partition, ReadData(transaction_id))
         if answer.kind is AnswerKind.CORRUPT:
             raise DataCorrupt(partition, transaction_id, CHECKSUM_ATTEMPTS)
         return answer.data
 
     async def read_range(self, partition: int, request: ReadRecords | ReadHeaders) -> Answer:
-        """Return a range, which may be empty. Raises ClientAhead, DataCorrupt or ServerTooOld."""
+        """Return a range, which may be empty.
+
+        Raises ClientAhead, DataCorrupt, PermissionDenied or ServerTooOld.
+        """
         answer = await self._answer(partition, request)
         match answer.kind:
             case AnswerKind.CORRUPT:
@@ -165,7 +172,7 @@ class RequestClient:
         return requests
 
     async def _answer(self, partition: int, request: ReadRequest) -> Answer:
-        """Send a request, wait for its answer and return it."""
+        """Send a request, wait for its answer and return it. Raises PermissionDenied."""
         if self._ended is not None:
             raise self._ended()
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
@@ -188,6 +195,8 @@ class RequestClient:
         if answer is None:
             assert self._ended is not None
             raise self._ended()
+        if answer.kind is AnswerKind.DENIED:
+            raise PermissionDenied(partition, answer.denial)
         return answer
 
     def _perform(self, partition: int) -> None:

@@ -24,7 +24,7 @@ from waltz.client.core.codec import (
     parse,
 )
 from waltz.client.core.directory import Directory
-from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt
+from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt, PermissionDenied
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.mount import Phase, RequestIds
@@ -167,7 +167,7 @@ class ServerStream(LogStream[DataT_co]):
                 self._feeds[partition].fed(item.records)
             else:
                 self._feeds[partition].received(item)
-                self._check_ahead(partition)
+                self._check_feed(partition)
             self._perform(partition)
         self._ticker.start()
         if self._buffered >= self._sources.buffer:
@@ -341,11 +341,16 @@ class ServerStream(LogStream[DataT_co]):
             raise DataCorrupt(
                 read.record[FEED_PARTITION], read.record[FEED_TRANSACTION_ID], CHECKSUM_ATTEMPTS
             )
+        if answer.kind is AnswerKind.DENIED:
+            raise PermissionDenied(read.record[FEED_PARTITION], answer.denial)
         return _transaction(read.record, self._sources.deserialize(answer.data))
 
-    def _check_ahead(self, partition: int) -> None:
-        """Make the stream fail if the log is known to end before the position of its feed."""
+    def _check_feed(self, partition: int) -> None:
+        """Make the stream fail if its feed was denied, or is known to be beyond the log's end."""
         feed = self._feeds[partition]
+        if feed.denial is not None and self._failure is None:
+            self._failure = PermissionDenied(partition, feed.denial)
+            self._changed.set()
         if feed.log_mark_behind is not None and self._failure is None:
             self._failure = ClientAhead(partition, feed.position, feed.log_mark_behind)
             self._changed.set()

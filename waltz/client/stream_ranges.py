@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
-from waltz.client.core.errors import ClientAhead, DataCorrupt
+from waltz.client.core.errors import ClientAhead, DataCorrupt, PermissionDenied
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
 from waltz.client.core.values import Transaction
 from waltz.client.request_client import OnAnswer, RequestClient
@@ -182,6 +182,8 @@ class StreamRanges:
                 self.failure = ClientAhead(partition, state.position, answer.number)
             case AnswerKind.CORRUPT:
                 self.failure = DataCorrupt(partition, answer.number, CHECKSUM_ATTEMPTS)
+            case AnswerKind.DENIED:
+                self.failure = PermissionDenied(partition, answer.denial)
             case AnswerKind.DATA | AnswerKind.MARK | AnswerKind.HEADERS:
                 raise AssertionError(f"not an answer to a request for records: {answer.kind}")
             case _:

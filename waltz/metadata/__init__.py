@@ -8,6 +8,7 @@ modules beside `core` touch ZooKeeper and the event loop:
 * `zookeeper_access`, `kazoo_security`: TLS, authentication and ACLs
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster
+* `access`: reads, follows and changes the access rules of one cluster
 * `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions)
 * `lifecycle`: creation and deletion of a cluster
 * `membership`: joins a cluster as a server, or follows the servers as a client

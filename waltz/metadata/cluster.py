@@ -64,7 +64,7 @@ class Cluster:
     def __init__(self, store: MetadataStore, root: str) -> None:
         self.store = store
         self.paths = Paths(root)
-        self._admin_lock = AdminLock(store, self.paths.admin_lock)
+        self.admin_lock = AdminLock(store, self.paths.admin_lock)
 
     async def params(self) -> ClusterParams:
         """Read the name of the cluster and the number of partitions."""
@@ -256,7 +256,7 @@ class Cluster:
         (test_remove_storage_node_added_in_part_removes_the_rest).
         """
         num_partitions = (await self.params()).num_partitions
-        async with self._admin_lock:
+        async with self.admin_lock:
             groups, connections = await self.groups(), await self.connections()
             assignments = await self.replica_assignments()
             new = change(

@@ -298,3 +298,16 @@ class AppendBatchResponse:
 
     req_id: ReqId
     outcomes: tuple[BatchedOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDenied:
+    """The client has no right to make the request ``req_id``, which had no effect.
+
+    This message answers any request about a partition, also a single append. Each append of a
+    denied batch gets one of these messages. ``error`` says which right is missing, and by which
+    names the server knows the client.
+    """
+
+    req_id: ReqId
+    error: str | None

@@ -11,6 +11,7 @@ FEED_DATA_TYPE = 4
 TRANSACTION_DATA_REQUEST_TYPE = 6
 HEADERS_RESPONSE_TYPE = 26
 APPEND_BATCH_TYPE = 27
+REQUEST_DENIED_TYPE = 29
 
 READ_LOCKS_SINCE = 1
 """The first version whose appends have read locks."""
@@ -29,3 +30,6 @@ APPEND_BATCH_SINCE = 5
 
 ALWAYS_ANSWERED_SINCE = 5
 """The first version that answers high-water mark requests for a partition of another server."""
+
+DENIALS_SINCE = 5
+"""The first version with an answer to a request that the client has no right to make."""

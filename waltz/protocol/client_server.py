@@ -33,6 +33,7 @@ from waltz.protocol.client_messages import (
     RecordsResponse,
     RemovePreferredPartitionRequest,
     RemovePreferredPartitionResponse,
+    RequestDenied,
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
@@ -46,10 +47,12 @@ from waltz.protocol.client_numbers import (
     APPEND_LOCKS_SINCE,
     APPEND_TYPE,
     CLIENT_AHEAD_SINCE,
+    DENIALS_SINCE,
     FEED_DATA_TYPE,
     HEADERS_RESPONSE_TYPE,
     RANGES_SINCE,
     READ_LOCKS_SINCE,
+    REQUEST_DENIED_TYPE,
     TRANSACTION_DATA_REQUEST_TYPE,
 )
 from waltz.protocol.fields import (
@@ -96,6 +99,7 @@ __all__ = [
     "RecordsResponse",
     "RemovePreferredPartitionRequest",
     "RemovePreferredPartitionResponse",
+    "RequestDenied",
     "ServerPartitionsAssignmentRequest",
     "ServerPartitionsAssignmentResponse",
     "ServerPartitionsHealthStatRequest",
@@ -263,6 +267,7 @@ _TABLE = MessageTable(
             since=APPEND_BATCH_SINCE,
         ),
         Layout(AppendBatchResponse, 28, (Field("outcomes", OUTCOMES),), since=APPEND_BATCH_SINCE),
+        Layout(RequestDenied, REQUEST_DENIED_TYPE, (Field("error", TEXT),), since=DENIALS_SINCE),
     ),
 )
 
@@ -296,6 +301,7 @@ Message = (
     | HeadersResponse
     | AppendBatchRequest
     | AppendBatchResponse
+    | RequestDenied
 )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from waltz.net import TlsConfig
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
+from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
-from waltz.spark.core.option_values import ClusterOptions, OptionError
+from waltz.spark.core.option_values import ClusterOptions, OptionError, ZooKeeperOptions
 from waltz.spark.log_reader import ClusterLocation
 
 
@@ -15,13 +16,22 @@ def locate(options: ClusterOptions) -> ClusterLocation:
     """Return the cluster that the options name. Raises OptionError."""
     seconds = float(options.timeout_seconds)
     tls = None if options.tls is None else TlsConfig(**asdict(options.tls))
+    access = _zookeeper_access(options.zookeeper_access)
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
-        return ClusterLocation(options.zookeeper, root, tls or TlsConfig(), seconds)
+        return ClusterLocation(options.zookeeper, root, tls or TlsConfig(), seconds, access)
     try:
         described = read_cluster_file(options.cluster_file)
     except BadClusterFile as problem:
         raise OptionError(f"the option cluster names {options.cluster_file}: {problem}") from None
     tls = tls or TlsConfig(enabled=described.tls)
-    return ClusterLocation(described.zookeeper, options.root or described.root, tls, seconds)
+    root = options.root or described.root
+    return ClusterLocation(described.zookeeper, root, tls, seconds, access)
+
+
+def _zookeeper_access(options: ZooKeeperOptions | None) -> ZooKeeperAccess:
+    if options is None:
+        return OPEN_ACCESS
+    tls = TlsConfig(**asdict(options.tls)) if options.tls.enabled else PLAINTEXT
+    return ZooKeeperAccess(tls, options.credentials, options.by_certificate)

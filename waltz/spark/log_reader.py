@@ -25,6 +25,7 @@ from waltz.client import (
     connect,
 )
 from waltz.client.replica_reader import Replicas, WantedRecords
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
 from waltz.protocol.stored import StoredBatch
@@ -72,6 +73,7 @@ class ClusterLocation:
     root: str
     tls: TlsConfig
     timeout_seconds: float
+    zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
 
 
 class LogReader:
@@ -194,7 +196,11 @@ class LogReader:
     async def _connect(self) -> Client:
         where, seconds = self._where, min(self._where.timeout_seconds, _CONNECT_SECONDS)
         return await connect(
-            where.zookeeper, root=where.root, tls=where.tls, connect_timeout=seconds
+            where.zookeeper,
+            root=where.root,
+            tls=where.tls,
+            zookeeper_access=where.zookeeper_access,
+            connect_timeout=seconds,
         )
 
     async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
@@ -241,7 +247,11 @@ class LogReader:
         if self._replicas is None:
             where = self._where
             self._replicas = await Replicas.connect(
-                where.zookeeper, where.root, where.tls, connect_seconds=_CONNECT_SECONDS
+                where.zookeeper,
+                where.root,
+                where.tls,
+                where.zookeeper_access,
+                connect_seconds=_CONNECT_SECONDS,
             )
         found = await self._replicas.records(wanted)
         if found is None:

@@ -70,6 +70,7 @@ class WriterSession:
                 KazooStore.connect(
                     where.zookeeper,
                     _SESSION_MS,
+                    where.zookeeper_access,
                     connect_timeout_s=min(where.timeout_seconds, _SESSION_MS / 1000),
                 )
             )

@@ -221,6 +221,8 @@ class AppendInterceptor:
                 if last_shown is not None and transaction_id > last_shown:
                     return self._hold(frame.raw)
                 self._give_up(self._end_watch(req_id))
+            case cs.RequestDenied(req_id):
+                self._end_watch(req_id)
             case cs.LockFailure(req_id):
                 self._end_watch(req_id)
             case cs.AppendBatchResponse(req_id, outcomes):

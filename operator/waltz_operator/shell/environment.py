@@ -1,7 +1,7 @@
 """Connections to a cluster's own processes: its ZooKeeper, its storages and servers.
 
-`Environment` is the interface. `NetworkEnvironment` touches the network, and writes the client
-certificates to files, because the ssl module loads certificates only from files.
+`Environment` is the interface. `NetworkEnvironment` touches the network, and writes certificates
+and credentials to files, because the ssl module loads certificates only from files.
 """
 
 from __future__ import annotations
@@ -16,18 +16,32 @@ from typing import Protocol
 from typing_extensions import override
 
 from waltz.admin import ObservationScope, OrderExecutor, ReplicaObservation, Step
-from waltz.metadata import KazooStore, MetadataStore
+from waltz.metadata import KazooStore, MetadataStore, StoreError, ZooKeeperAccess
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.zookeeper_access import OPEN_ACCESS
 from waltz.net import DialFailed, TlsConfig, TlsConfigError
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects.pods import tls_secret_name
-from waltz_operator.shell.kube_api import Kube
+from waltz_operator.core.objects.zookeeper_access import CREDENTIALS_KEY, tls_parts
+from waltz_operator.core.resources.zookeeper import (
+    ExternalZooKeeper,
+    ZooKeeperAuthentication,
+    ZooKeeperTls,
+)
+from waltz_operator.shell.kube_api import Kube, KubeError
 from waltz_operator.shell.zookeeper_leader import find_leader
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 _SESSION_MS = 10_000
+
+_ZooKeeper = tuple[str, ZooKeeperTls | None, ZooKeeperAuthentication | None]
+"""The address, the TLS and the identity with which a session was opened."""
+
+
+class SecretUnusable(StoreError):
+    """A secret for the connection to ZooKeeper cannot be used. The text says what to correct."""
 
 
 class ReplicaAccess(Protocol):
@@ -68,20 +82,35 @@ class NetworkEnvironment:
     def __init__(self, kube: Kube, folder: Path) -> None:
         self._kube = kube
         self._folder = folder
-        self._stores: dict[tuple[str, str], tuple[str, KazooStore]] = {}
+        self._stores: dict[tuple[str, str], tuple[_ZooKeeper, KazooStore]] = {}
         self._tls_configs: dict[tuple[str, str], TlsConfig] = {}
 
     async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
         """See Environment."""
-        cluster, address = (desired.namespace, desired.name), desired.zookeeper
+        cluster = (desired.namespace, desired.name)
+        external = desired.cluster.spec.zookeeper.external
+        wanted: _ZooKeeper = (
+            desired.zookeeper,
+            external.tls if external is not None else None,
+            external.authentication if external is not None else None,
+        )
         known = self._stores.get(cluster)
-        if known is not None and known[0] == address and known[1].health.unhealthy_since is None:
+        if known is not None and known[0] == wanted and known[1].health.unhealthy_since is None:
             return known[1]
-        # A new session resolves the names of ZooKeeper's members again, because restarted pods have
-        # new addresses.
+        # A new session reads the secrets again, and resolves the names of ZooKeeper's members
+        # again, because restarted pods have new addresses.
         await self.disconnect(desired)
-        store = await KazooStore.connect(address, _SESSION_MS, connect_timeout_s=_CONNECT_SECONDS)
-        self._stores[cluster] = (address, store)
+        access = await self._read_zookeeper_access(desired, external)
+        try:
+            store = await KazooStore.connect(
+                desired.zookeeper, _SESSION_MS, access, connect_timeout_s=_CONNECT_SECONDS
+            )
+        except TlsConfigError as unusable:
+            raise SecretUnusable(
+                "the certificates in the secret of zookeeper.external.tls cannot be used: "
+                f"{unusable.__cause__ or unusable}; correct the secret"
+            ) from unusable
+        self._stores[cluster] = (wanted, store)
         return store
 
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
@@ -121,13 +150,10 @@ class NetworkEnvironment:
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:
             return TlsConfig(enabled=False)
-        folder = self._folder / desired.namespace / desired.name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = {}
         for part in ("ca.crt", "tls.crt", "tls.key"):
-            files[part] = folder / part
             content = base64.b64decode((secret.get("data") or {}).get(part, ""))
-            _write_if_changed(files[part], content)
+            files[part] = self._write_file(desired, part, content)
         return _SecretTls(
             secret=secret["metadata"]["name"],
             certificate=files["tls.crt"],
@@ -135,6 +161,56 @@ class NetworkEnvironment:
             ca=files["ca.crt"],
             server_name=names.tls_name(desired.name, desired.namespace),
         )
+
+    async def _read_zookeeper_access(
+        self, desired: DesiredCluster, external: ExternalZooKeeper | None
+    ) -> ZooKeeperAccess:
+        """Return how the operator connects to the cluster's ZooKeeper. Raises SecretUnusable."""
+        if external is None or external.tls is None:
+            return OPEN_ACCESS
+        tls, authentication = external.tls, external.authentication
+        files = await self._write_secret(desired, tls.secret_name, tls_parts(tls))
+        config = TlsConfig(
+            certificate=files.get("tls.crt"),
+            key=files.get("tls.key"),
+            ca=files["ca.crt"],
+            server_name=tls.server_name or None,
+        )
+        if authentication is None:
+            return ZooKeeperAccess(config)
+        if authentication.certificate:
+            return ZooKeeperAccess(config, by_certificate=True)
+        credentials = await self._write_secret(
+            desired, authentication.secret_name, (CREDENTIALS_KEY,)
+        )
+        return ZooKeeperAccess(config, credentials[CREDENTIALS_KEY])
+
+    async def _write_secret(
+        self, desired: DesiredCluster, name: str, parts: tuple[str, ...]
+    ) -> dict[str, Path]:
+        """Write the values of a secret to files; return the files. Raises SecretUnusable."""
+        try:
+            secret = await self._kube.get("Secret", desired.namespace, name)
+        except KubeError as problem:
+            raise SecretUnusable(f"cannot read the secret {name}: {problem}") from problem
+        data = (secret or {}).get("data") or {}
+        missing = [part for part in parts if part not in data]
+        if secret is None or missing:
+            what = "does not exist" if secret is None else f"lacks {', '.join(missing)}"
+            raise SecretUnusable(
+                f"the secret {name}, which spec.zookeeper.external names, {what}: create it with "
+                f"{', '.join(parts)}"
+            )
+        return {
+            part: self._write_file(desired, f"zookeeper-{part}", base64.b64decode(data[part]))
+            for part in parts
+        }
+
+    def _write_file(self, desired: DesiredCluster, name: str, content: bytes) -> Path:
+        folder = self._folder / desired.namespace / desired.name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_if_changed(folder / name, content)
+        return folder / name
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ _KINDS = (
 _ZOOKEEPER_SECONDS = 10.0
 _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
 """The names of the znodes that the creation of a cluster makes directly below its root."""
+_ACCESS_ZNODE = "access"
+"""The name of the znode that has the access rules of the cluster, directly below its root."""
 
 
 async def observe(
@@ -146,7 +148,8 @@ async def read_metadata(
         return Malformed(str(malformed))
     servers = frozenset(f"{each.host}:{each.port}" for each in view.servers().values())
     count = params.num_partitions
-    foreign = bool({*(await store.children(root)).names} - _CLUSTER_ZNODES)
+    known = {*_CLUSTER_ZNODES, _ACCESS_ZNODE}
+    foreign = bool({*(await store.children(root)).names} - known)
     return Present(params.name, count, store_params.key, maps, replicas, servers, foreign)
 
 

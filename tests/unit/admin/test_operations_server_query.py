@@ -76,3 +76,25 @@ async def test_every_request_after_the_connection_is_lost_fails_at_once() -> Non
                     await query.high_water_mark(0)
     finally:
         await listener.close()
+
+
+class DenyingServer(LateServer):
+    """Denies every request."""
+
+    def received(self, bodies: list[bytes]) -> None:
+        assert self._connection is not None
+        for body in bodies:
+            request = messages.decode(body, self._connection.version)
+            denial = messages.RequestDenied(request.req_id, "no right to read")
+            self._connection.send(messages.encode(denial, self._connection.version))
+
+
+async def test_denied_request_fails_with_the_reason() -> None:
+    listener = Listener(CLIENT_SERVER, DenyingServer, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
+            with pytest.raises(ServerUnreachable, match="refused the request: no right to read"):
+                await query.high_water_mark(0)
+    finally:
+        await listener.close()

@@ -264,7 +264,7 @@ async def test_admin_lock_whose_creation_was_not_answered_is_held(
     cluster = await new_cluster(store)
     async with asyncio.timeout(60):
         for _ in range(2):
-            lock = cluster._admin_lock
+            lock = cluster.admin_lock
             store.lose_next_answer()
             async with lock:
                 assert zookeeper.dump()[cluster.paths.admin_lock].owner == store.health.session_id
@@ -277,7 +277,7 @@ async def test_admin_lock_lost_with_the_session_is_not_taken_from_its_next_holde
 ) -> None:
     store, other = zookeeper.connect(), zookeeper.connect()
     cluster = await new_cluster(store)
-    async with cluster._admin_lock:
+    async with cluster.admin_lock:
         zookeeper.expire(store)
         zookeeper.resume(store)
         await other.create(cluster.paths.admin_lock, None, ephemeral=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 
+from waltz.metadata.core.access_rules import AccessRules, Grant, Right
 from waltz.metadata.core.cluster_backup import (
     BadBackup,
     ClusterBackup,
@@ -44,6 +46,14 @@ def test_backup_is_read_as_it_was_written() -> None:
     assert decode_backup(encode_backup(_BACKUP)) == _BACKUP
 
 
+@pytest.mark.parametrize(
+    "rules", [AccessRules(), AccessRules((Grant("app", Right.READ, 0, 1),))], ids=["empty", "some"]
+)
+def test_access_rules_are_part_of_a_backup(rules: AccessRules) -> None:
+    backup = replace(_BACKUP, access=rules)
+    assert decode_backup(encode_backup(backup)) == backup
+
+
 def test_backup_names_what_an_administrator_looks_for() -> None:
     content = json.loads(encode_backup(_BACKUP))
     assert content["key"] == str(_BACKUP.key)
@@ -67,6 +77,7 @@ def test_last_opened_session_is_the_highest_of_the_replicas() -> None:
         ({"version": 2}, "has version 2"),
         ({"key": "no key"}, "missing or malformed"),
         ({"storages": [{}]}, "missing or malformed"),
+        ({"access": {"format": 2, "grants": []}}, "missing or malformed"),
     ],
 )
 def test_file_that_is_no_backup_is_refused(change: dict[str, object], problem: str) -> None:

@@ -218,3 +218,20 @@ def test_own_objects_are_recognized_by_their_labels() -> None:
     assert is_ours(service.body, "log")
     assert not is_ours(service.body, "other")
     assert not is_ours({"metadata": {"name": "x"}}, "log")
+
+
+def test_limits_of_clients_are_settings_of_the_servers() -> None:
+    resource = cluster_resource(
+        servers={
+            "accessRequired": True,
+            "quotas": {"appendBytesPerSecond": 1000000, "connections": 20},
+        },
+    )
+    workload = server_deployment(WaltzCluster.model_validate(resource))
+    (container,) = pod_of(workload)["containers"]
+    environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
+    config = look_up(ServerConfig, None, environment).config
+    assert config is not None
+    assert config.access_required
+    assert config.quota_limits.append_bytes_per_second == 1_000_000
+    assert config.quota_limits.connections == 20

@@ -14,7 +14,9 @@ from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, S
 from tests.support.operator_world import World, cluster_resource
 from waltz.admin.core.steps import CreateReplicas
 from waltz.metadata import MetadataStore, create_cluster
+from waltz.metadata.access import change_access_rules
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.access_rules import Grant, Right
 from waltz.metadata.core.formats import encode_id
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
@@ -190,3 +192,16 @@ async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
     assert secret["data"] == dict.fromkeys(parts, "")
     assert confidential not in repr(found)
     assert world.objects[ObjectKey("Secret", "log-tls")]["data"] == parts, "the secret is unchanged"
+
+
+async def test_access_rules_belong_to_the_cluster() -> None:
+    world = World(cluster_resource(), [])
+    desired, znodes = world.desired(), StoredZnodes(world)
+    store = znodes.session
+    await create_cluster(store, desired.root, desired.metadata_name, 1, key=uuid.uuid4())
+    environment = cast(Environment, FakeEnvironment(znodes, Faults()))
+    grant = Grant("app", Right.READ, 0, 0)
+    await change_access_rules(Cluster(store, desired.root), lambda rules: rules.with_grant(grant))
+    found = await read_metadata(store, desired, environment)
+    assert isinstance(found, Present)
+    assert not found.foreign_znodes

@@ -351,6 +351,7 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
                 BatchedOutcome(OutcomeKind.UNKNOWN),
             ),
         ),
+        client_server.RequestDenied(_ID, "no right"),
     ),
     STORAGE: (
         storage.OpenRequest(-1, -1, -1, _KEY, 4),

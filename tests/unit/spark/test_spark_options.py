@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from waltz.spark.core.option_values import OptionError, TlsOptions
+from waltz.metadata.zookeeper_access import OPEN_ACCESS
+from waltz.net import TlsConfig
+from waltz.spark.cluster_location import locate
+from waltz.spark.core.option_values import OptionError, TlsOptions, ZooKeeperOptions
 from waltz.spark.core.options import Edge, Positions, parse_options
 
 CLUSTER = {"zookeeper": "zk:2181"}
@@ -95,3 +98,62 @@ def test_options_invalid_values_are_refused(given: dict[str, str], text: str) ->
         parse_options(given)
     assert text in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+# ---- the connection to ZooKeeper
+
+SECURED = {"zookeeper.tls.enabled": "true", "zookeeper.tls.ca": "ca"}
+
+
+def test_options_without_zookeeper_access_connect_in_plaintext() -> None:
+    assert parse_options(CLUSTER).cluster.zookeeper_access is None
+    assert locate(parse_options(CLUSTER).cluster).zookeeper_access == OPEN_ACCESS
+
+
+def test_options_of_zookeeper_tls_and_user_are_parsed() -> None:
+    given = CLUSTER | SECURED | {"zookeeper.authentication.file": "user"}
+    options = parse_options(given).cluster
+    assert options.tls is None, "they do not set the TLS of connections to servers"
+    assert options.zookeeper_access == ZooKeeperOptions(
+        TlsOptions(enabled=True, ca=Path("ca")), Path("user")
+    )
+    access = locate(options).zookeeper_access
+    assert access.tls == TlsConfig(ca=Path("ca"))
+    assert access.credentials == Path("user")
+    assert not access.by_certificate
+
+
+def test_options_of_a_user_by_certificate_are_parsed() -> None:
+    pair = {"zookeeper.tls.certificate": "c", "zookeeper.tls.key": "k"}
+    given = CLUSTER | SECURED | pair | {"zookeeper.authentication.certificate": "true"}
+    assert locate(parse_options(given).cluster).zookeeper_access.by_certificate
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"zookeeper.tls.ca": "ca"}, "no effect without zookeeper.tls.enabled"),
+        ({"zookeeper.authentication.file": "user"}, "has a password that is sent to ZooKeeper"),
+        (
+            {"zookeeper.tls.enabled": "true", "zookeeper.authentication.file": "user"},
+            "has a password that is sent to ZooKeeper",
+        ),
+        (
+            SECURED | {"zookeeper.authentication.certificate": "true"},
+            "needs zookeeper.tls.enabled and zookeeper.tls.certificate",
+        ),
+        (
+            SECURED
+            | {
+                "zookeeper.authentication.file": "user",
+                "zookeeper.authentication.certificate": "true",
+            },
+            "exclude each other",
+        ),
+    ],
+)
+def test_options_that_would_expose_or_lack_credentials_are_refused(
+    given: dict[str, str], text: str
+) -> None:
+    with pytest.raises(OptionError, match=text):
+        parse_options(CLUSTER | given)

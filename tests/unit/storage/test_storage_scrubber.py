@@ -17,6 +17,7 @@ from tests.support.eventually import eventually
 from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.runtime.core.token_bucket import TokenBucket
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.engine.engine import Arrival
 from waltz_storage.core.log.flushed_end import KnownLog
@@ -40,7 +41,6 @@ from waltz_storage.core.scrub.scrubber import (
     Pause,
     Scrubber,
 )
-from waltz_storage.core.scrub.token_bucket import TokenBucket
 from waltz_storage.shell.scrubbing import Scrubbing
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")

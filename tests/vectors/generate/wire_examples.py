@@ -147,6 +147,7 @@ CLIENT_SERVER: list[tuple[str, range, Fields]] = [
         },
     ),
     ("AppendBatchResponse", range(5, 6), {"outcomes": [[0, 42], [1, 40], [2, -1], [3, -1]]}),
+    ("RequestDenied", range(5, 6), {"errorMessage": "no right"}),
 ]
 
 _OFFLINE = {"usedByOfflineRecovery": True}

@@ -102,7 +102,9 @@ def _set_preference(
         async with await ServerQuery.open((host, int(port)), where.tls) as query:
             if not await query.prefer(ids, wanted=wanted):
                 raise Failed(
-                    f"server {server} refused to change its preference for partitions {shown}"
+                    f"server {server} refused to change its preference for partitions {shown}; if "
+                    "the cluster has access rules, this needs the right administer: see waltz "
+                    "access list"
                 )
 
     run(prefer())

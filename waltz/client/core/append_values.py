@@ -38,6 +38,7 @@ class Outcome(Enum):
     LOCK_FAILED = "refused because of a lock"
     AHEAD = "refused: the log ends before the last transaction that this client has seen"
     UNSUPPORTED = "not sent: the server's version lacks a kind of lock, or batches"
+    DENIED = "refused: the client has no right to append, or to mount the partition"
     UNSENT = "not sent"
     UNCERTAIN = "sent, and in doubt"
 

@@ -31,6 +31,7 @@ from waltz.protocol.client_server import (
     LockFailure,
     Message,
     MountResponse,
+    RequestDenied,
 )
 from waltz.protocol.records import ReqId, wrapped
 
@@ -61,6 +62,8 @@ class PartitionAppends:
         self._long_wait_seconds = long_wait_seconds
         self._waiting: deque[_Waiting] = deque()
         self._sent = SentAppends(self.effects)
+        self.denial = ""
+        """The reason of the last denied request."""
         self._oldest_place: int | None = None
         """The place of the oldest append in doubt at the last `tick`.
 
@@ -179,6 +182,8 @@ class PartitionAppends:
             case FlushResponse():
                 self._sent.flush_answered(message.req_id.seq, message.transaction_id)
                 self._sent.settle_up_to_mark(self.mark)
+            case RequestDenied():
+                self._request_denied(message)
             case HighWaterMarkResponse():
                 self.mount.log_mark_received(message)
                 self._check_ahead()
@@ -289,6 +294,17 @@ class PartitionAppends:
                     self._sent.note_committed(sent.req_id.seq, outcome.transaction_id)
                 case OutcomeKind.UNKNOWN:
                     pass  # The append stays in doubt.
+
+    def _request_denied(self, message: RequestDenied) -> None:
+        """Settle the append that was denied, or all waiting appends if the mount was denied.
+
+        The appends that were sent over an earlier mount stay in doubt.
+        """
+        self.denial = message.error or "no reason given"
+        if self.mount.request_denied(message):
+            self._settle_waiting(Outcome.DENIED)
+        else:
+            self._sent.deny(message.req_id.seq)
 
     def _check_ahead(self) -> None:
         """Settle every open append if the log ends before the client's mark."""

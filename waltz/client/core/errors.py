@@ -182,3 +182,16 @@ class ServerTooOld(WaltzError):
             f"no {feature}: upgrade the server"
         )
         self.partition = partition
+
+
+class PermissionDenied(WaltzError):
+    """The server refused a request, because the client has no right to make it.
+
+    An append that raises this error is not in the log. ``reason`` is the text of the server: by
+    which names the server knows the client, and how an administrator grants the right.
+    """
+
+    def __init__(self, partition: int, reason: str) -> None:
+        super().__init__(f"partition {partition}: the server refused the request: {reason}")
+        self.partition = partition
+        self.reason = reason

@@ -17,6 +17,7 @@ from waltz.protocol.client_server import (
     HighWaterMarkResponse,
     Message,
     MountResponse,
+    RequestDenied,
 )
 
 
@@ -42,6 +43,11 @@ class PartitionFeed:
     def log_mark_behind(self) -> int | None:
         """The end of the log, if it is known to be below the position; otherwise None."""
         return self.mount.log_mark_behind
+
+    @property
+    def denial(self) -> str | None:
+        """Why the server denied the mount or the feed; None if it did not."""
+        return self.mount.denial
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
@@ -78,6 +84,8 @@ class PartitionFeed:
                     self._fetch_ended()
             case HighWaterMarkResponse():
                 self.mount.log_mark_received(message)
+            case RequestDenied():
+                self.mount.request_denied(message)
 
     def want(self, wanted: bool) -> None:
         """Set whether the stream wants more transactions.

@@ -19,11 +19,12 @@ from waltz.protocol.client_server import (
     MountRequest,
     MountResponse,
     MountState,
+    RequestDenied,
 )
 from waltz.protocol.records import NO_TRANSACTION, ReqId, wrapped
 
 NOT_READY_BACKOFF_SECONDS = 0.5
-"""How long to wait before mounting again after NOT_READY or CLIENT_AHEAD."""
+"""How long to wait before mounting again after NOT_READY, CLIENT_AHEAD or a denial."""
 
 MOUNT_TIMEOUT_SECONDS = 5.0
 """A mount request is sent again if no answer and no feed arrives for this long."""
@@ -93,6 +94,8 @@ class Mount:
         self.log_mark_behind: int | None = None
         """The end of the log, if `AHEAD_CONFIRMATIONS` answers have shown that it is below
         ``mark``; otherwise None."""
+        self.denial: str | None = None
+        """Why the server denied the last mount request or feed request; None if it did not."""
         self._connection_seq = 0
         self._since: float | None = None
         """The time of the first `tick` after the last restart of the timeout."""
@@ -125,7 +128,7 @@ class Mount:
         self.generation = generation
         self.version = version
         self._connection_seq = connection_seq
-        self.log_mark_behind = None
+        self.log_mark_behind = self.denial = None
         self._not_ready = self._confirmations = 0
         self._request()
 
@@ -145,6 +148,7 @@ class Mount:
         match response.state:
             case MountState.READY:
                 self._not_ready = self._confirmations = 0
+                self.denial = None
                 self._enter(Phase.MOUNTED)
                 return True
             case MountState.NOT_READY:
@@ -159,6 +163,17 @@ class Mount:
                 self._enter(Phase.BACKOFF)
                 self._request_log_mark()
         return False
+
+    def request_denied(self, response: RequestDenied) -> bool:
+        """Handle a RequestDenied; return whether it is about this mount or its feed.
+
+        The partition is mounted again after a backoff: the right may have been granted.
+        """
+        if response.req_id != self.session:
+            return False
+        self.denial = response.error or "no reason given"
+        self._enter(Phase.BACKOFF)
+        return True
 
     def log_mark_received(self, response: HighWaterMarkResponse) -> None:
         """Handle the high-water mark that was requested because the log may end before `mark`."""

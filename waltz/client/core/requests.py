@@ -24,6 +24,7 @@ from waltz.protocol.client_server import (
     Message,
     RecordsRequest,
     RecordsResponse,
+    RequestDenied,
     TransactionDataRequest,
     TransactionDataResponse,
 )
@@ -55,6 +56,7 @@ class AnswerKind(Enum):
     CORRUPT = "the data failed its checksum in every attempt"
     AHEAD = "the log ends before the transaction that precedes the range"
     UNSUPPORTED = "the protocol version of the server has no such request"
+    DENIED = "the client has no right to make the request"
 
 
 class Answer(NamedTuple):
@@ -62,7 +64,8 @@ class Answer(NamedTuple):
 
     ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``number`` is the
     high-water mark for MARK, RECORDS, HEADERS and AHEAD, the id of the corrupt transaction for
-    CORRUPT, and the protocol version of the server for UNSUPPORTED.
+    CORRUPT, and the protocol version of the server for UNSUPPORTED. ``denial`` is the
+    reason of DENIED.
     """
 
     token: object
@@ -71,6 +74,7 @@ class Answer(NamedTuple):
     number: int = NO_TRANSACTION
     records: RecordBatch | None = None
     headers: tuple[RecordHeader, ...] = ()
+    denial: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,11 @@ class PartitionRequests:
                     self.effects.results.append(
                         Answer(open_request.token, AnswerKind.HEADERS, number=mark, headers=headers)
                     )
+            case RequestDenied(error=error):
+                denial = error or "no reason given"
+                self.effects.results.append(
+                    Answer(open_request.token, AnswerKind.DENIED, denial=denial)
+                )
             case _:
                 # An answer of another type to this request id is an error of the server.
                 self._back_off(open_request)

@@ -130,6 +130,16 @@ class SentAppends:
         """Settle the append ``seq``, of which the server has answered that it is absent."""
         self._settle(AppendResult(self.in_doubt.pop(seq).token, Outcome.ABSENT))
 
+    def deny(self, seq: int) -> None:
+        """Settle the append ``seq``, for which the client has no right, or drop the flush ``seq``.
+
+        A denied append is not in the log and never will be.
+        """
+        self._open_flushes.pop(seq, None)
+        sent = self.in_doubt.pop(seq, None)
+        if sent is not None:
+            self._settle(AppendResult(sent.token, Outcome.DENIED))
+
     def note_committed(self, seq: int, transaction_id: int) -> None:
         """Record the server's answer that the append ``seq`` is committed.
 

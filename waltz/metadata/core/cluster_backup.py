@@ -1,8 +1,8 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
 It has what `waltz cluster rescue` needs to make the znodes again: the identity of the cluster, its
-storages, the assignment of partitions, and the metadata of each partition. The metadata change with
-each store session, so a rescue only compares them with what the storages have.
+storages, the assignment of partitions, the access rules, and the metadata of each partition. The
+metadata change with each store session, so a rescue only compares them with what the storages have.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     ConnectionMetadata,
@@ -35,7 +36,8 @@ class BadBackup(ValueError):
 class ClusterBackup:
     """The contents of a cluster's znodes at one moment.
 
-    ``preferred`` are the preferred partitions of the running servers, by endpoint.
+    ``preferred`` are the preferred partitions of the running servers, by endpoint. ``access`` is
+    None if the cluster had no access rules.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ClusterBackup:
     maps: StorageMaps
     preferred: Mapping[str, tuple[int, ...]]
     partitions: Mapping[int, PartitionMetadata]
+    access: AccessRules | None = None
 
     def opened(self, partition: int) -> int:
         """Return the last session of ``partition`` that is known to have opened, -1 if none is."""
@@ -58,7 +61,7 @@ class ClusterBackup:
 def encode_backup(backup: ClusterBackup) -> str:
     """Return the text of the backup's file."""
     maps = backup.maps
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "name": backup.name,
@@ -82,6 +85,8 @@ def encode_backup(backup: ClusterBackup) -> str:
             for partition, metadata in sorted(backup.partitions.items())
         ],
     }
+    if backup.access is not None:
+        content["access"] = json.loads(backup.access.encode())
     return json.dumps(content, indent=2) + "\n"
 
 
@@ -121,6 +126,7 @@ def _partition(partition: int, metadata: PartitionMetadata) -> dict[str, Any]:
 
 
 def _decoded(content: Mapping[str, Any]) -> ClusterBackup:
+    access = content.get("access")
     storages = {str(entry["storage"]): entry for entry in content["storages"]}
     maps = StorageMaps(
         GroupDescriptor({s: int(entry["group"]) for s, entry in storages.items()}),
@@ -137,6 +143,7 @@ def _decoded(content: Mapping[str, Any]) -> ClusterBackup:
         maps,
         {server: tuple(map(int, wanted)) for server, wanted in content["preferred"].items()},
         {int(entry["partition"]): _metadata(entry) for entry in content["metadata"]},
+        None if access is None else AccessRules.decode(json.dumps(access).encode()),
     )
 
 

@@ -97,6 +97,11 @@ class Paths:
         return f"{self.store}/connection"
 
     @property
+    def access(self) -> str:
+        """The rules that say which client may do what. The node is missing in an open cluster."""
+        return f"{self.root}/access"
+
+    @property
     def admin_lock(self) -> str:
         """Ephemeral node of the process that is changing the storage maps."""
         return f"{self.store}/adminLock"

@@ -42,11 +42,24 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ZooKeeperOptions:
+    """The values of the options ``zookeeper.tls.*`` and ``zookeeper.authentication.*``.
+
+    Their meanings are those of `waltz.metadata.ZooKeeperAccess`.
+    """
+
+    tls: TlsOptions
+    credentials: Path | None = None
+    by_certificate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The cluster: named by ``cluster_file``, or by ``zookeeper`` and ``root``.
 
-    ``tls`` is None if no TLS option is set. ``timeout_seconds`` bounds the wait for the answer to a
-    request or an append.
+    ``tls`` is None if no option ``tls.*`` is set. ``zookeeper_access`` is None if no option
+    ``zookeeper.tls.*`` or ``zookeeper.authentication.*`` is set. ``timeout_seconds`` bounds the
+    wait for the answer to a request or an append.
     """
 
     cluster_file: Path | None
@@ -54,6 +67,7 @@ class ClusterOptions:
     root: str | None
     tls: TlsOptions | None
     timeout_seconds: int
+    zookeeper_access: ZooKeeperOptions | None = None
 
 
 CLUSTER_OPTIONS = (
@@ -69,6 +83,19 @@ CLUSTER_OPTIONS = (
     Option("tls.ca", file, None, "PEM file to verify peers with; without it, any peer is accepted"),
     Option("tls.serverName", text, None, "the name that the certificates of servers must have"),
     Option("tls.verifyServerName", boolean, True, "if off, certificates may have any name"),
+    Option("zookeeper.tls.enabled", boolean, False, "whether the connection to ZooKeeper uses TLS"),
+    Option("zookeeper.tls.certificate", file, None, "PEM file to present to ZooKeeper"),
+    Option("zookeeper.tls.key", file, None, "PEM file of that certificate's key"),
+    Option("zookeeper.tls.ca", file, None, "PEM file to verify ZooKeeper with"),
+    Option("zookeeper.tls.serverName", text, None, "the name in the certificates of ZooKeeper"),
+    Option("zookeeper.tls.verifyServerName", boolean, True, "if off, they may have any name"),
+    Option("zookeeper.authentication.file", file, None, "file with user:password for ZooKeeper"),
+    Option(
+        "zookeeper.authentication.certificate",
+        boolean,
+        False,
+        "whether the user in ZooKeeper is the subject of zookeeper.tls.certificate",
+    ),
 )
 
 
@@ -104,22 +131,54 @@ def cluster_options(values: Mapping[str, Any], given: Mapping[str, str]) -> Clus
             "set either the option zookeeper (host:port, with root), or cluster (the path of a "
             "local cluster's cluster.json)"
         )
-    any_tls = any(name.lower().startswith("tls.") for name in given)
+    names = [name.lower() for name in given]
+    any_tls = any(name.startswith("tls.") for name in names)
+    any_access = any(name.startswith("zookeeper.") for name in names)
     return ClusterOptions(
         cluster_file=cluster_file,
         zookeeper=zookeeper,
         root=values["root"],
-        tls=_tls_options(values) if any_tls else None,
+        tls=_tls_options(values, "tls.") if any_tls else None,
         timeout_seconds=values["timeoutSeconds"],
+        zookeeper_access=_zookeeper_options(values) if any_access else None,
     )
 
 
-def _tls_options(values: Mapping[str, Any]) -> TlsOptions:
+def _zookeeper_options(values: Mapping[str, Any]) -> ZooKeeperOptions:
+    """Return the options of the connection to ZooKeeper. Raises OptionError."""
+    tls = _tls_options(values, "zookeeper.tls.")
+    credentials = values["zookeeper.authentication.file"]
+    by_certificate = values["zookeeper.authentication.certificate"]
+    if not tls.enabled and tls != TlsOptions(enabled=False):
+        raise OptionError(
+            "the options zookeeper.tls.* have no effect without zookeeper.tls.enabled: set it to "
+            "true"
+        )
+    if credentials is not None and by_certificate:
+        raise OptionError(
+            "the options zookeeper.authentication.file and zookeeper.authentication.certificate "
+            "exclude each other: set one"
+        )
+    if credentials is not None and (not tls.enabled or tls.ca is None):
+        raise OptionError(
+            "zookeeper.authentication.file has a password that is sent to ZooKeeper: set "
+            "zookeeper.tls.enabled and zookeeper.tls.ca, so that only ZooKeeper receives it"
+        )
+    if by_certificate and (not tls.enabled or tls.certificate is None):
+        raise OptionError(
+            "zookeeper.authentication.certificate needs zookeeper.tls.enabled and "
+            "zookeeper.tls.certificate: set them"
+        )
+    return ZooKeeperOptions(tls, credentials, by_certificate)
+
+
+def _tls_options(values: Mapping[str, Any], prefix: str) -> TlsOptions:
+    """Return the TLS options whose names begin with ``prefix``."""
     return TlsOptions(
-        enabled=values["tls.enabled"],
-        certificate=values["tls.certificate"],
-        key=values["tls.key"],
-        ca=values["tls.ca"],
-        server_name=values["tls.serverName"],
-        verify_server_name=values["tls.verifyServerName"],
+        enabled=values[f"{prefix}enabled"],
+        certificate=values[f"{prefix}certificate"],
+        key=values[f"{prefix}key"],
+        ca=values[f"{prefix}ca"],
+        server_name=values[f"{prefix}serverName"],
+        verify_server_name=values[f"{prefix}verifyServerName"],
     )

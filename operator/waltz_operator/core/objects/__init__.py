@@ -1,9 +1,10 @@
 """The Kubernetes objects of a cluster, as manifests. Pure.
 
 ``manifest`` defines a manifest, and compares it with a live object. ``pods`` has the parts that all
-pods have. ``storage``, ``server`` and ``zookeeper`` return the workloads of these components,
-``protection`` returns disruption budgets and network policies, and ``secrets`` returns the
-Certificate for cert-manager.
+pods have, ``zookeeper_access`` the TLS and the credentials of pods for an external ZooKeeper.
+``storage``, ``server`` and ``zookeeper`` return the workloads of these components, ``protection``
+returns disruption budgets and network policies, and ``certificate_request`` returns the Certificate
+for cert-manager.
 """
 
 from waltz_operator.core.objects.certificate_request import certificate_requests

@@ -20,6 +20,7 @@ from waltz_operator.core.objects.pods import (
     variables,
 )
 from waltz_operator.core.objects.zookeeper import connect_string
+from waltz_operator.core.objects.zookeeper_access import zookeeper_access
 from waltz_operator.core.resources import WaltzCluster
 
 _GRACE_SECONDS = 30
@@ -82,13 +83,14 @@ def server_deployment(cluster: WaltzCluster) -> Manifest:
 def _pod(cluster: WaltzCluster) -> dict[str, Any]:
     spec = cluster.spec.servers
     volumes, mounts = scratch_and_tls(cluster)
+    zookeeper = zookeeper_access(cluster, writes=True)
     address = {
         "name": "WALTZ_SERVER_ADVERTISED_HOST",
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
     }
     return {
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "volumes": volumes,
+        "volumes": volumes + zookeeper.volumes,
         "containers": [
             container(
                 "server",
@@ -100,7 +102,7 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
                     {"name": "waltz", "containerPort": spec.port},
                     {"name": "http", "containerPort": spec.http_port},
                 ],
-                volumeMounts=mounts,
+                volumeMounts=mounts + zookeeper.mounts,
                 # The HTTP port opens when the server listens for clients and has its id.
                 # The server then joins the cluster in the background.
                 startupProbe=http_probe("/ping", spec.http_port, period=2, failures=60),
@@ -118,10 +120,23 @@ def _settings(cluster: WaltzCluster) -> dict[str, Any]:
     return {
         "zookeeper.connectString": connect_string(cluster),
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
+        **zookeeper_access(cluster, writes=True).settings,
         "cluster.root": zookeeper.root,
         "server.port": spec.port,
         "server.jetty.port": spec.http_port,
         "server.feedCacheSize": spec.caches.feed_bytes,
         "server.transactionDataCacheSize": spec.caches.data_bytes,
+        **_client_limits(cluster),
         **tls_settings(cluster, "server.tls.", dials=True),
     }
+
+
+def _client_limits(cluster: WaltzCluster) -> dict[str, Any]:
+    """Return the settings that restrict clients, without those that have their defaults."""
+    spec = cluster.spec.servers
+    limits: dict[str, Any] = {
+        "server.access.required": spec.access_required,
+        "server.quota.appendBytesPerSecond": spec.quotas.append_bytes_per_second,
+        "server.quota.connections": spec.quotas.connections,
+    }
+    return {name: value for name, value in limits.items() if value}

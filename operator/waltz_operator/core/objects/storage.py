@@ -17,6 +17,7 @@ from waltz_operator.core.objects.pods import (
     variables,
 )
 from waltz_operator.core.objects.zookeeper import connect_string
+from waltz_operator.core.objects.zookeeper_access import zookeeper_access
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.core.resources.parts import Volume
 
@@ -85,12 +86,13 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
 def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     spec = pool.spec
     volumes, mounts = scratch_and_tls(cluster)
+    zookeeper = zookeeper_access(cluster, writes=False)
     mounts += [
         {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"} for kind in _volumes(pool)
     ]
     return {
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "volumes": volumes,
+        "volumes": volumes + zookeeper.volumes,
         "containers": [
             container(
                 "storage",
@@ -103,7 +105,7 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
                     {"name": "admin", "containerPort": spec.admin_port},
                     {"name": "http", "containerPort": spec.http_port},
                 ],
-                volumeMounts=mounts,
+                volumeMounts=mounts + zookeeper.mounts,
                 startupProbe=http_probe(
                     "/ping", spec.http_port, period=5, failures=_START_FAILURES
                 ),
@@ -128,6 +130,7 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     return {
         "zookeeper.connectString": connect_string(cluster),
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
+        **zookeeper_access(cluster, writes=False).settings,
         "cluster.root": zookeeper.root,
         "storage.port": spec.port,
         "storage.admin.port": spec.admin_port,

@@ -90,6 +90,16 @@ class Caches(Model):
     """The cache of recent transaction data, in bytes, shared by all partitions of the server."""
 
 
+class Quotas(Model):
+    """The limits of each client at one server."""
+
+    append_bytes_per_second: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    """The bytes that a client may append per second; a faster client waits. 0: no limit."""
+
+    connections: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """The most open connections of a client; further ones are closed. 0: no limit."""
+
+
 class Servers(Model):
     """The servers, to which clients connect."""
 
@@ -104,6 +114,13 @@ class Servers(Model):
 
     caches: Caches = Caches()
     """The sizes of the caches of each server."""
+
+    quotas: Quotas = Quotas()
+    """The limits of each client."""
+
+    access_required: bool = False
+    """Whether servers refuse every request of clients while the cluster has no access rules. It
+    needs TLS."""
 
     resources: Resources = Resources(requests={"cpu": "50m", "memory": "320Mi"})
     """The resource requests and limits of each server. If unset, 50m of CPU and 320Mi of memory are
@@ -232,6 +249,11 @@ class WaltzClusterSpec(Model):
     ZooKeeper."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "!self.servers.accessRequired || self.tls.mode != 'None'",
+            "servers.accessRequired needs TLS, by which servers know their clients: choose another "
+            "tls.mode",
+        ),
         rule(
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
             "clusterKey cannot be removed: volumes belong to one cluster",

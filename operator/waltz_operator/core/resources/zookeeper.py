@@ -83,6 +83,38 @@ class ManagedZooKeeper(Model):
     )
 
 
+class ZooKeeperTls(Model):
+    """TLS of the connections to an external ZooKeeper."""
+
+    secret_name: Annotated[str, Field(min_length=1, max_length=253)]
+    """A secret with ca.crt, by which the certificates of ZooKeeper are verified."""
+
+    client_certificate: bool = True
+    """Whether the secret also has tls.crt and tls.key, which are presented to ZooKeeper."""
+
+    server_name: Annotated[str, Field(max_length=253)] = ""
+    """The name that the certificates of ZooKeeper must have. If empty, the host of the
+    connection."""
+
+
+class ZooKeeperAuthentication(Model):
+    """The identity in ZooKeeper of the operator and the servers, which write the metadata."""
+
+    secret_name: Annotated[str, Field(max_length=253)] = ""
+    """A secret with the key `credentials`, whose value is one line, `user:password`. Set either
+    this field or `certificate`."""
+
+    certificate: bool = False
+    """Whether the identity is the subject of the certificate in the secret of `tls`."""
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "(self.secretName != '') != self.certificate",
+            "set exactly one of zookeeper.external.authentication.secretName and .certificate",
+        ),
+    )
+
+
 class ExternalZooKeeper(Model):
     """A ZooKeeper ensemble that the operator does not run."""
 
@@ -101,6 +133,43 @@ class ExternalZooKeeper(Model):
         ),
     ]
     """The `host:port` of each member of the ensemble, separated by commas, without a path."""
+
+    tls: ZooKeeperTls | None = None
+    """TLS of the connections to ZooKeeper. If unset, the connections are plaintext."""
+
+    authentication: ZooKeeperAuthentication | None = None
+    """The identity of the operator and the servers in ZooKeeper. If unset, every process that
+    reaches ZooKeeper can change the cluster's metadata."""
+
+    @model_validator(mode="after")
+    def _check_access(self) -> Self:
+        """Check ``RULES``; the API server may have an older CRD without these rules."""
+        if self.authentication is not None and self.tls is None:
+            raise ValueError("zookeeper.external.authentication needs zookeeper.external.tls")
+        if (
+            self.authentication is not None
+            and self.authentication.certificate
+            and self.tls is not None
+            and not self.tls.client_certificate
+        ):
+            raise ValueError(
+                "zookeeper.external.authentication.certificate needs tls.clientCertificate"
+            )
+        return self
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "!has(self.authentication) || has(self.tls)",
+            "zookeeper.external.authentication needs zookeeper.external.tls: without TLS, the "
+            "password would be sent in plaintext",
+        ),
+        rule(
+            "!has(self.authentication) || !self.authentication.certificate || !has(self.tls) "
+            "|| self.tls.clientCertificate",
+            "zookeeper.external.authentication.certificate needs a certificate: set "
+            "tls.clientCertificate to true",
+        ),
+    )
 
 
 class ZooKeeper(Model):

@@ -13,7 +13,7 @@ class Peer:
     event.
     """
 
-    __slots__ = ("congested", "queued_reads", "reads", "version")
+    __slots__ = ("congested", "queued_reads", "reads", "unread_until", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -31,6 +31,11 @@ class Peer:
         Partitions still send answers to its other requests. The shell sets this flag when the
         connection's buffer is full. When the buffer has drained, the shell clears the flag and
         calls `Partition.writable` of every partition.
+        """
+        self.unread_until = 0.0
+        """The time until which the shell must not read the connection, on the clock of the quotas.
+
+        0 or a time in the past: the client keeps its quota.
         """
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, assert_never
 
+from waltz.metadata.core.access_rules import Right
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.core.policy import PolicyError
 from waltz.net import FrameConnection, FrameHandler, decoded
@@ -20,6 +21,12 @@ from waltz.protocol.client_numbers import (
 )
 from waltz.protocol.frames import MAX_RECORD_BYTES
 from waltz.runtime.process import watched
+from waltz_server.core.access.denied_answers import (
+    ReadingRequest,
+    batch_req_ids,
+    denied_appends,
+    denied_request,
+)
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
 from waltz_server.core.appends.append_codec import (
@@ -30,20 +37,10 @@ from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.range_reads import NOT_HERE, refusal
 from waltz_server.core.replication.log_tail import record_bytes
+from waltz_server.shell.access_control import AccessControl, ConnectionAccess
 from waltz_server.shell.hosted_partition import HostedPartition
 
 log = logging.getLogger(__name__)
-
-_PartitionRequest = (
-    cs.MountRequest
-    | cs.FeedRequest
-    | cs.FlushRequest
-    | cs.HighWaterMarkRequest
-    | cs.TransactionDataRequest
-    | cs.RecordsRequest
-    | cs.HeadersRequest
-)
-"""Requests to one partition; appends are decoded separately."""
 
 
 class PartitionHost(Protocol):
@@ -66,7 +63,8 @@ class PartitionHost(Protocol):
     def pause_client(self, connection: FrameConnection) -> None:
         """Stop reading from ``connection`` while a partition has too many open appends.
 
-        Also stop while the client has a long queue of reads (`Peer.has_long_queue`).
+        Also stop while the client has a long queue of reads (`Peer.has_long_queue`), or appends
+        faster than its quota (`Peer.unread_until`).
         """
 
     async def check_storages(self) -> dict[str, bool]:
@@ -84,10 +82,20 @@ class ClientConnection(FrameHandler):
 
     An append whose record has more than ``max_record_bytes`` is not accepted: no storage could
     receive or send the record, so that no store session of the partition would open again.
+    ``control`` has the access rules and quotas; None: every client may do everything, without
+    limits.
     """
 
-    def __init__(self, host: PartitionHost, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(
+        self,
+        host: PartitionHost,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        control: AccessControl | None = None,
+    ) -> None:
         self._host = host
+        self._control = control
+        self._access: ConnectionAccess | None = None
+        """The rights and the quota of the client; None without ``control``."""
         self._max_record_bytes = max_record_bytes
         self._connection: FrameConnection | None = None
         self._peer: Peer | None = None
@@ -96,6 +104,14 @@ class ClientConnection(FrameHandler):
     def ready(self, connection: FrameConnection) -> None:
         """Register the connection with the server: its protocol version is known now."""
         self._connection = connection
+        if self._control is not None:
+            certificate = connection.peer_certificate
+            self._access = ConnectionAccess(self._control, connection.peer, certificate)
+            excess = self._access.enter()
+            if excess is not None:
+                log.warning("closing the connection of client %s: %s", connection.peer, excess)
+                connection.close(excess)
+                return
         self._peer = Peer(connection.version)
         self._host.connected(self._peer, connection)
 
@@ -103,6 +119,7 @@ class ClientConnection(FrameHandler):
         """Pass the messages of one chunk to their partitions, consecutive appends together."""
         assert self._peer is not None
         version = self._peer.version
+        checked = self._control is not None and self._control.checks_appends
         appends: dict[int, list[Append]] = {}
         for body in bodies:
             if body[0] == APPEND_TYPE:
@@ -110,18 +127,22 @@ class ClientConnection(FrameHandler):
                 if self._fits(partition, append):
                     appends.setdefault(partition, []).append(append)
                 continue
-            self._append(appends)
+            self._append(appends, checked)
             appends = {}
             if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
-                self._append_batch(body)
+                self._append_batch(body, checked)
             else:
                 self._dispatch(decoded(cs.decode, body, version))
-        self._append(appends)
+        self._append(appends, checked)
+        if checked:
+            self._count_appended(bodies)
 
     def lost(self, reason: str) -> None:
         """Remove the client from the server and its partitions."""
         for task in self._tasks:
             task.cancel()
+        if self._access is not None:
+            self._access.leave()
         if self._peer is not None:
             self._host.disconnected(self._peer)
             for hosted in self._host.partitions():
@@ -141,13 +162,15 @@ class ClientConnection(FrameHandler):
                 hosted.core.writable(self._peer)
                 hosted.perform_effects()
 
-    def _append(self, appends: dict[int, list[Append]]) -> None:
+    def _append(self, appends: dict[int, list[Append]], checked: bool) -> None:
         """Pass single appends to their partitions; drop those to a partition of another server.
 
-        The protocol has no answer that refuses a single append. The client of a dropped append
-        learns from the answer to its next flush that the append is not in the log.
+        A dropped append has no answer. Its client learns from the answer to its next flush that the
+        append is not in the log. With ``checked``, appends without the right are denied.
         """
         assert self._peer is not None
+        if checked:
+            appends = self._permitted(appends)
         for partition, batch in appends.items():
             hosted = self._host.partition(partition)
             if hosted is not None:
@@ -156,12 +179,32 @@ class ClientConnection(FrameHandler):
                 if hosted.core.overloaded:
                     self._host.pause_client(self._connected())
 
-    def _append_batch(self, body: bytes) -> None:
+    def _permitted(self, appends: dict[int, list[Append]]) -> dict[int, list[Append]]:
+        """Return the appends for which the client has the right; deny the others.
+
+        Appends to a partition of another server are not denied: that server decides.
+        """
+        permitted: dict[int, list[Append]] = {}
+        for partition, batch in appends.items():
+            if self._host.partition(partition) is None:
+                continue
+            denial = self._denial(Right.APPEND, partition)
+            if denial is None:
+                permitted[partition] = batch
+            else:
+                self._deny_appends((ReqId.decode(each.req_id) for each in batch), denial)
+        return permitted
+
+    def _append_batch(self, body: bytes, checked: bool) -> None:
         assert self._peer is not None
         req_id, appends = decoded(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None or not all(self._fits(req_id.partition, each) for each in appends):
             self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
+            return
+        denial = self._denial(Right.APPEND, req_id.partition) if checked else None
+        if denial is not None:
+            self._deny_appends(batch_req_ids(req_id, len(appends)), denial)
             return
         hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
         hosted.perform_effects()
@@ -171,8 +214,8 @@ class ClientConnection(FrameHandler):
     def _fits(self, partition: int, append: Append) -> bool:
         """Return whether the storages can store ``append``; log if they cannot.
 
-        The protocol has no answer that refuses a single append. The client
-        learns from the answer to its next flush that the append is not in the log.
+        A single append that does not fit has no answer. Its client learns from the answer to its
+        next flush that the append is not in the log.
         """
         size = record_bytes(append)
         if size <= self._max_record_bytes:
@@ -190,19 +233,45 @@ class ClientConnection(FrameHandler):
 
     def _dispatch(self, message: cs.Message) -> None:
         assert self._peer is not None
-        if not isinstance(message, _PartitionRequest):
+        if not isinstance(message, ReadingRequest):
             self._answer_about_server(message)
             return
         hosted = self._host.partition(message.req_id.partition)
+        control = self._control
         if hosted is None:
             self._answer_without_partition(self._peer, message)
+        elif (
+            control is not None
+            and control.rules is not None
+            and (denial := self._denial(Right.READ, message.req_id.partition)) is not None
+        ):
+            self._send(denied_request(message, denial, self._peer.version))
         else:
             _pass_on(hosted.core, self._peer, message)
             hosted.perform_effects()
             if self._peer.has_long_queue:
                 self._host.pause_client(self._connected())
 
-    def _answer_without_partition(self, peer: Peer, message: _PartitionRequest) -> None:
+    def _denial(self, right: Right, partition: int) -> str | None:
+        """Return why the client may not do this, None if it may."""
+        return None if self._access is None else self._access.denial(right, partition)
+
+    def _deny_appends(self, req_ids: Iterable[ReqId], denial: str) -> None:
+        assert self._peer is not None
+        for answer in denied_appends(req_ids, denial, self._peer.version):
+            self._send(answer)
+
+    def _count_appended(self, bodies: list[bytes]) -> None:
+        """Count the appends of a chunk; stop reading from a client that exceeds its quota."""
+        assert self._access is not None
+        assert self._peer is not None
+        size = sum(len(body) for body in bodies if body[0] in (APPEND_TYPE, APPEND_BATCH_TYPE))
+        until = self._access.appended(size) if size else 0.0
+        if until:
+            self._peer.unread_until = until
+            self._host.pause_client(self._connected())
+
+    def _answer_without_partition(self, peer: Peer, message: ReadingRequest) -> None:
         """Answer a request to a partition that this server does not own."""
         match message:
             case cs.MountRequest(req_id):
@@ -240,10 +309,15 @@ class ClientConnection(FrameHandler):
     def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
         if not partitions:
             raise MalformedMessage("a change of preferred partitions that names no partition")
-        if min(partitions) < 0 or max(partitions) >= self._host.num_partitions:
+        known = min(partitions) >= 0 and max(partitions) < self._host.num_partitions
+        if not known or not self._may_administer(partitions):
             self._send(_preference_answer(req_id, preferred, result=False))
         else:
             self._spawn(self._change_preference(req_id, partitions, preferred))
+
+    def _may_administer(self, partitions: tuple[int, ...]) -> bool:
+        """Return whether the client may administer all ``partitions``; log a denial."""
+        return all(self._denial(Right.ADMINISTER, each) is None for each in partitions)
 
     async def _change_preference(
         self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
@@ -284,7 +358,7 @@ class ClientConnection(FrameHandler):
         self._connected().send(cs.encode(message, self._peer.version))
 
 
-def _pass_on(core: Partition, peer: Peer, message: _PartitionRequest) -> None:
+def _pass_on(core: Partition, peer: Peer, message: ReadingRequest) -> None:
     match message:
         case cs.MountRequest():
             core.mount(peer, message)

@@ -16,15 +16,18 @@ from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     KEY_STORES,
     ClusterSettings,
+    NotNegative,
     OptionalFile,
     OptionalPort,
     OptionalText,
     Port,
     Positive,
+    Switch,
     TlsSettings,
     group,
     setting,
 )
+from waltz_server.core.access.client_quotas import QuotaLimits
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import PartitionSettings
 
@@ -63,6 +66,22 @@ class ServerConfig(ClusterSettings):
         "server.maxConnections",
         "the most connections open at a time; further ones are closed at once",
         MAX_CONNECTIONS,
+    )
+    access_required: Switch = setting(
+        "server.access.required",
+        "refuse every request of clients also while the cluster has no access rules",
+        False,
+    )
+    quota_append_bytes: NotNegative = setting(
+        "server.quota.appendBytesPerSecond",
+        "bytes that each client may append per second at this server; a faster client waits; "
+        "0: no limit",
+        0,
+    )
+    quota_connections: NotNegative = setting(
+        "server.quota.connections",
+        "the most connections of each client at this server; further ones are closed; 0: no limit",
+        0,
     )
     lock_table_size: Positive = setting(
         "server.optimisticLockTableSize", "slots of a partition's lock table", 30_000
@@ -116,11 +135,21 @@ class ServerConfig(ClusterSettings):
         if self.port and self.port == self.http_port:
             yield "server.port and server.jetty.port must differ"
         yield from self.tls_settings.tls_problems("server.", ignored)
+        if self.access_required and not (self.tls.enabled and self.tls.ca):
+            yield (
+                "server.access.required needs server.tls.enabled and server.tls.ca: set them, so "
+                "that the server verifies the certificates of clients"
+            )
 
     @cached_property
     def tls(self) -> TlsConfig:
         """The TLS settings of connections."""
         return self.tls_settings.config()
+
+    @property
+    def quota_limits(self) -> QuotaLimits:
+        """The limits of each client."""
+        return QuotaLimits(self.quota_append_bytes, self.quota_connections)
 
     @cached_property
     def advertised_host(self) -> str:

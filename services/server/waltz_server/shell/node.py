@@ -11,7 +11,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from waltz.metadata.access import follow_access_rules, read_access_rules
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.policy import Shuffle
 from waltz.metadata.kazoo_store import KazooStore
@@ -19,10 +21,13 @@ from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore
 from waltz.metadata.zookeeper_access import OpenStore
 from waltz.net import TCP, AcceptedConnections, FrameConnection, Network
+from waltz.net.core.allowed_names import certificate_names
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
+from waltz_server.core.access.client_rights import lost_partition
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.shell.access_control import AccessControl
 from waltz_server.shell.client_connection import ClientConnection
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
@@ -93,6 +98,8 @@ class ServerNode:
         """The partitions that this server prefers to own."""
         self._following: asyncio.Task[None] | None = None
         """The task that follows the replica assignments in ZooKeeper."""
+        self._following_access: asyncio.Task[None] | None = None
+        """The task that follows the access rules in ZooKeeper."""
         self._leaving = False
         """Whether `stop` was called."""
         self._on_acquired: OnAcquired = lambda hosted: None
@@ -101,8 +108,14 @@ class ServerNode:
         self._settings = config.partition
         self.accepted = AcceptedConnections(config.max_connections)
         """The connections on the port for clients."""
+        self.control = AccessControl(
+            lambda: asyncio.get_running_loop().time(),
+            required=config.access_required,
+            limits=config.quota_limits,
+        )
+        """The access rules of the cluster, and the quotas of the clients."""
         self.listener = environment.network.listener(
-            clients, lambda: ClientConnection(self), config.tls, self.accepted
+            clients, lambda: ClientConnection(self, control=self.control), config.tls, self.accepted
         )
 
     @property
@@ -168,8 +181,12 @@ class ServerNode:
         identity = ExpectedCluster(store_params.key, store_params.num_partitions)
         self._links = StorageLinks(config.tls, identity, self._storages, self._environment.network)
         self._assignments = (await cluster.usable_replica_assignments()).value
+        # Before the first client connects: until then the server must know what clients may do.
+        access = await read_access_rules(cluster)
+        self.control.replace(None if access is None else access.value)
         self.listener.start(config.bind_host, config.port)
         self._following = asyncio.create_task(self._follow_assignments())
+        self._following_access = asyncio.create_task(self._follow_access_rules())
         self._membership = ServerMembership(
             cluster, self.endpoint, self._own, shuffle=self._environment.shuffle
         )
@@ -186,8 +203,9 @@ class ServerNode:
         if self._membership is not None:
             await self._membership.leave()
         await self._finish_appends()
-        if self._following is not None:
-            self._following.cancel()
+        for following in (self._following, self._following_access):
+            if following is not None:
+                following.cancel()
         await self.listener.close()
         await asyncio.gather(*(hosted.close() for hosted in self._hosted.values()))
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -200,7 +218,9 @@ class ServerNode:
         """Return, or raise the error, when the server can no longer take part in the cluster."""
         assert self._membership is not None
         assert self._following is not None
-        ended = [asyncio.ensure_future(self._membership.finished()), self._following]
+        assert self._following_access is not None
+        membership = asyncio.ensure_future(self._membership.finished())
+        ended = [membership, self._following, self._following_access]
         done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -243,7 +263,8 @@ class ServerNode:
     def pause_client(self, connection: FrameConnection) -> None:
         """Stop reading from ``connection`` while a partition has too many open appends.
 
-        Also stop while the client has a long queue of reads (`Peer.has_long_queue`).
+        Also stop while the client has a long queue of reads (`Peer.has_long_queue`), or appends
+        faster than its quota (`Peer.unread_until`).
         """
         if connection not in self._paused:
             connection.pause_reading()
@@ -310,6 +331,30 @@ class ServerNode:
                 hosted.core.set_replicas(assignments.storages_of(partition))
                 hosted.perform_effects()
 
+    async def _follow_access_rules(self) -> None:
+        """Apply the access rules in ZooKeeper from now on."""
+        assert self._cluster is not None
+        async for rules in follow_access_rules(self._cluster):
+            before = self.control.rules
+            if self.control.replace(rules):
+                self._close_without_right(before)
+
+    def _close_without_right(self, before: AccessRules | None) -> None:
+        """Close the connections of clients that have lost the right to read a partition.
+
+        ``before`` are the rules until now. The feeds and the waiting reads of these clients end.
+        The clients connect again, and get an answer that says which right is missing.
+        """
+        lost: dict[frozenset[str], int | None] = {}
+        for connection in list(self._connections.values()):
+            names = certificate_names(connection.peer_certificate or {})
+            if names not in lost:
+                lost[names] = lost_partition(before, self.control.rules, names, self._hosted)
+            if lost[names] is not None:
+                reason = f"the right to read partition {lost[names]} was revoked"
+                log.info("closing the connection of client %s: %s", connection.peer, reason)
+                connection.close(reason)
+
     async def _finish_appends(self) -> None:
         """Wait until open appends are resolved, so that their clients get the outcomes.
 
@@ -335,14 +380,20 @@ class ServerNode:
     def _check_overload(self) -> None:
         """Resume the paused connections that may be read again, and check the others again later.
 
-        No connection is read while a partition is overloaded, and none with a long queue of reads.
+        No connection is read while a partition is overloaded, none with a long queue of reads, and
+        none of a client that exceeds its quota.
         """
         if self._leaving:
             return
         kept = self._paused
         paused: list[FrameConnection] = []
         if not any(hosted.core.overloaded for hosted in self._hosted.values()):
-            queued = {c for peer, c in self._connections.items() if peer.has_long_queue}
+            now = self.control.clock()
+            queued = {
+                connection
+                for peer, connection in self._connections.items()
+                if peer.has_long_queue or peer.unread_until > now
+            }
             kept = [connection for connection in self._paused if connection in queued]
             paused = [connection for connection in self._paused if connection not in queued]
         self._paused = kept

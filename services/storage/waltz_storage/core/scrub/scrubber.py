@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from waltz.runtime.core.token_bucket import TokenBucket
 from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.scrub.findings import Findings, Ranges
-from waltz_storage.core.scrub.token_bucket import TokenBucket
 
 CHECK_BYTES = 256 << 10
 """One check reads up to this, unless a single record is longer. An append that arrives during a

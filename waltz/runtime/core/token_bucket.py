@@ -1,4 +1,4 @@
-"""Pure. A token bucket: it bounds a rate, with a clock that the caller reads."""
+"""A token bucket: it bounds a rate, with a clock that the caller reads. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class TokenBucket:
         """Remove the tokens that the caller has used."""
         self._fill(now)
         self._tokens -= tokens
+
+    def is_full(self, now: float) -> bool:
+        """Return whether the bucket has all its tokens, like a new bucket."""
+        self._fill(now)
+        return self._tokens >= self._capacity
 
     def _fill(self, now: float) -> None:
         passed = max(0.0, now - self._at)

@@ -1,0 +1,1 @@
+"""What a client of the server may do, and how much. Pure."""

@@ -1,0 +1,93 @@
+"""Bound the connections of each client, and the bytes that it appends per second. Pure.
+
+A client that appends too fast is not refused: the caller does not read its connections until the
+client has kept its rate again. TCP then makes the client wait. The caller reads the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from waltz.runtime.core.token_bucket import TokenBucket
+
+BURST_SECONDS = 1.0
+"""After a pause, a client may append as many bytes at once as its rate allows in this time."""
+
+_MOST_IDLE_CLIENTS = 1000
+"""The number of clients after which those without connections are forgotten, if possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimits:
+    """The limits of each client; 0: no limit."""
+
+    append_bytes_per_second: int = 0
+    connections: int = 0
+
+    @property
+    def are_set(self) -> bool:
+        """Whether there is a limit."""
+        return bool(self.append_bytes_per_second or self.connections)
+
+
+@dataclass(slots=True)
+class _Client:
+    """The state of one client. ``bucket`` is None if its rate has no limit."""
+
+    bucket: TokenBucket | None
+    connections: int = field(default=0)
+
+
+class ClientQuotas:
+    """The connections and rates of all clients. A client is named by a text that the caller makes.
+
+    The state of a client outlives its connections until its bucket is full. Otherwise a client
+    could append faster by connecting again.
+    """
+
+    def __init__(self, limits: QuotaLimits) -> None:
+        self.limits = limits
+        self._clients: dict[str, _Client] = {}
+
+    def __len__(self) -> int:
+        """Return the number of clients whose state is kept."""
+        return len(self._clients)
+
+    def enter(self, client: str, now: float) -> bool:
+        """Count a new connection of ``client``; return False, and do not count it, at the limit."""
+        if client not in self._clients:
+            if len(self._clients) >= _MOST_IDLE_CLIENTS:
+                self._forget_idle(now)
+            self._clients[client] = _Client(self._new_bucket(now))
+        state = self._clients[client]
+        limit = self.limits.connections
+        if limit and state.connections >= limit:
+            return False
+        state.connections += 1
+        return True
+
+    def leave(self, client: str) -> None:
+        """Count the end of a connection that has entered."""
+        state = self._clients[client]
+        assert state.connections > 0, "more connections ended than began"
+        state.connections -= 1
+
+    def appended(self, client: str, size: int, now: float) -> float:
+        """Count ``size`` bytes; return for how many seconds the caller must not read the client."""
+        bucket = self._clients[client].bucket
+        if bucket is None:
+            return 0.0
+        bucket.take(size, now)
+        return bucket.wait(now)
+
+    def _new_bucket(self, now: float) -> TokenBucket | None:
+        rate = self.limits.append_bytes_per_second
+        return TokenBucket(rate, rate * BURST_SECONDS, now) if rate else None
+
+    def _forget_idle(self, now: float) -> None:
+        """Forget the clients whose state is that of a client that has never connected."""
+        self._clients = {
+            client: state
+            for client, state in self._clients.items()
+            if state.connections or (state.bucket is not None and not state.bucket.is_full(now))
+        }

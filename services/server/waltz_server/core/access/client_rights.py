@@ -1,0 +1,89 @@
+"""The rights of one client's connection, by the names in its certificate. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from waltz.metadata.core.access_rules import AccessRules, Right
+
+_WORDING = {
+    Right.READ: "read",
+    Right.APPEND: "append to",
+    Right.ADMINISTER: "administer",
+}
+"""The verb of each right, followed by a partition."""
+
+
+class ClientRights:
+    """Decides whether a client may make a request, and says why it may not.
+
+    ``address`` is the address of the client, ``names`` are the names in its verified certificate.
+    Decisions are kept until the rules change: the rules are searched once for each right and
+    partition, not for each append.
+    """
+
+    __slots__ = ("_address", "_decided", "_names", "_reported", "_rules")
+
+    def __init__(self, address: str, names: frozenset[str]) -> None:
+        self._address = address
+        self._names = names
+        self._rules: AccessRules | None = None
+        """The rules for which ``_decided`` and ``_reported`` are valid."""
+        self._decided: dict[tuple[Right, int], bool] = {}
+        self._reported: set[tuple[Right, int]] = set()
+
+    def allows(self, rules: AccessRules, right: Right, partition: int) -> bool:
+        """Return whether ``rules`` give the client ``right`` on ``partition``."""
+        if rules is not self._rules:
+            self._rules = rules
+            self._decided.clear()
+            self._reported.clear()
+        key = (right, partition)
+        allowed = self._decided.get(key)
+        if allowed is None:
+            allowed = self._decided[key] = rules.allows(self._names, right, partition)
+        return allowed
+
+    def must_report(self, right: Right, partition: int) -> bool:
+        """Return whether a denial must be logged: the first one of each kind under these rules.
+
+        A client that repeats a denied request would otherwise fill the log.
+        """
+        key = (right, partition)
+        if key in self._reported:
+            return False
+        self._reported.add(key)
+        return True
+
+    def denial(self, right: Right, partition: int) -> str:
+        """Return which right is missing, by which names the client is known, and what to do."""
+        missing = f"has no right to {_WORDING[right]} partition {partition}"
+        if not self._names:
+            return (
+                f"client {self._address} {missing}, because the server knows no name of the "
+                "client: connect with TLS and a certificate that the server verifies"
+            )
+        known = ", ".join(sorted(self._names))
+        name = min(self._names)
+        return (
+            f"client {self._address} (certificate of {known}) {missing}: grant the right with "
+            f"waltz access grant {name} {right.value} {partition}"
+        )
+
+
+def lost_partition(
+    before: AccessRules | None,
+    after: AccessRules | None,
+    names: frozenset[str],
+    partitions: Iterable[int],
+) -> int | None:
+    """Return a partition that a client with ``names`` could read before and cannot read after.
+
+    Rules that are None give every right. Returns None if there is no such partition.
+    """
+    for partition in partitions:
+        had = before is None or before.allows(names, Right.READ, partition)
+        has = after is None or after.allows(names, Right.READ, partition)
+        if had and not has:
+            return partition
+    return None

@@ -1,0 +1,55 @@
+"""Answer requests that a client has no right to make, as its protocol version allows. Pure.
+
+From `DENIALS_SINCE` on, RequestDenied answers every request. Older versions have no refusal of most
+requests. If the server dropped such a request, the client would send it again without end and
+without a reason. The server therefore closes the connection (ProtocolViolation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from waltz.protocol import ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol.client_numbers import DENIALS_SINCE
+from waltz.protocol.frames import ProtocolViolation
+from waltz.protocol.records import wrapped
+
+ReadingRequest = (
+    cs.MountRequest
+    | cs.FeedRequest
+    | cs.FlushRequest
+    | cs.HighWaterMarkRequest
+    | cs.TransactionDataRequest
+    | cs.RecordsRequest
+    | cs.HeadersRequest
+)
+"""The requests that need the right to read their partition."""
+
+
+def denied_request(request: ReadingRequest, denial: str, version: int) -> cs.Message:
+    """Return the answer to ``request``, for a client of ``version``. Raises ProtocolViolation."""
+    if version >= DENIALS_SINCE:
+        return cs.RequestDenied(request.req_id, denial)
+    match request:
+        case cs.MountRequest(req_id):
+            return cs.MountResponse(req_id, cs.MountState.NOT_READY)
+        case cs.TransactionDataRequest(req_id, transaction_id):
+            return cs.TransactionDataResponse(req_id, transaction_id, None, error=denial)
+        case _:
+            raise ProtocolViolation(denial)
+
+
+def denied_appends(req_ids: Iterable[ReqId], denial: str, version: int) -> list[cs.RequestDenied]:
+    """Return the answers to appends, none of which is ever in the log. Raises ProtocolViolation."""
+    if version < DENIALS_SINCE:
+        raise ProtocolViolation(denial)
+    return [cs.RequestDenied(req_id, denial) for req_id in req_ids]
+
+
+def batch_req_ids(first: ReqId, count: int) -> list[ReqId]:
+    """Return the request ids of the appends of a batch, whose own request id is ``first``."""
+    return [
+        ReqId(first.client_id, first.generation, first.partition, wrapped(first.seq + position))
+        for position in range(count)
+    ]

@@ -1,0 +1,145 @@
+"""The access rules and quotas that the connections of a server share. Touches the log and a clock.
+
+The server replaces the rules when they change in ZooKeeper. Each connection checks its requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from waltz.metadata.core.access_rules import AccessRules, Right
+from waltz.net.core.allowed_names import certificate_names
+from waltz_server.core.access.client_quotas import ClientQuotas, QuotaLimits
+from waltz_server.core.access.client_rights import ClientRights
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+_NO_LIMITS = QuotaLimits()
+
+
+class AccessControl:
+    """The rules of the cluster, and the quotas of the clients.
+
+    With ``required``, a cluster without access rules is treated as if its rules had no grants.
+    ``clock`` returns the time in seconds, which never goes back.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        required: bool = False,
+        limits: QuotaLimits = _NO_LIMITS,
+    ) -> None:
+        self.clock = clock
+        self._required = required
+        self.rules: AccessRules | None = AccessRules() if required else None
+        """The newest rules; None: every client may do everything."""
+        self._known = False
+        """Whether the rules were read from ZooKeeper before."""
+        self.quotas = ClientQuotas(limits) if limits.are_set else None
+        """The quotas of all clients; None: no limits."""
+        self.checks_appends = self.rules is not None or self.quotas is not None
+        """Whether the connections must check or count the appends of clients."""
+
+    def replace(self, rules: AccessRules | None) -> bool:
+        """Use ``rules``, which were read from ZooKeeper; return whether they are new."""
+        if rules is None and self._required:
+            rules = AccessRules()
+        known, self._known = self._known, True
+        if rules == self.rules:
+            return False
+        before, self.rules = self.rules, rules
+        self.checks_appends = rules is not None or self.quotas is not None
+        if rules is None:
+            log.info("access rules: the cluster has none; every client may do everything")
+        else:
+            log.info("access rules: %d grants; checking every request", len(rules.grants))
+        if known:
+            _log_changes(before, rules)
+        return True
+
+
+class ConnectionAccess:
+    """What one client's connection may do: its rights, and its share of the client's quotas.
+
+    ``address`` is the address of the client, ``certificate`` its verified certificate in the form
+    of `ssl.SSLSocket.getpeercert`, or None.
+    """
+
+    __slots__ = ("_client", "_control", "_entered", "_rights")
+
+    def __init__(
+        self, control: AccessControl, address: str, certificate: Mapping[str, Any] | None
+    ) -> None:
+        self._control = control
+        names = certificate_names(certificate or {})
+        self._rights = ClientRights(address, names)
+        # A client without a certificate is known by its host: its ports differ.
+        self._client = ", ".join(sorted(names)) or address.rpartition(":")[0]
+        self._entered = False
+
+    def denial(self, right: Right, partition: int) -> str | None:
+        """Return why the client may not do this; None if it may. Log the first denial of a kind."""
+        rules, rights = self._control.rules, self._rights
+        if rules is None or rights.allows(rules, right, partition):
+            return None
+        why = rights.denial(right, partition)
+        if rights.must_report(right, partition):
+            log.warning("refused a request: %s", why)
+        return why
+
+    def has(self, right: Right, partition: int) -> bool:
+        """Return whether the client has ``right`` on ``partition``, without a log line."""
+        rules = self._control.rules
+        return rules is None or self._rights.allows(rules, right, partition)
+
+    def enter(self) -> str | None:
+        """Count the connection; return why the server must close it, None if it stays open."""
+        quotas = self._control.quotas
+        if quotas is None:
+            return None
+        self._entered = quotas.enter(self._client, self._control.clock())
+        if self._entered:
+            return None
+        return (
+            f"client {self._client} has {quotas.limits.connections} open connections, the most "
+            "that server.quota.connections allows: close some, or raise the setting"
+        )
+
+    def leave(self) -> None:
+        """Count the end of the connection, if it was counted by `enter`."""
+        if self._entered and self._control.quotas is not None:
+            self._control.quotas.leave(self._client)
+            self._entered = False
+
+    def appended(self, size: int) -> float:
+        """Count ``size`` bytes of appends; return until when the connection must not be read."""
+        quotas = self._control.quotas
+        if quotas is None or not self._entered:
+            return 0.0
+        now = self._control.clock()
+        seconds = quotas.appended(self._client, size, now)
+        return now + seconds if seconds else 0.0
+
+
+def _log_changes(before: AccessRules | None, after: AccessRules | None) -> None:
+    """Log each grant that is new or gone, so that the log shows when a right began and ended.
+
+    The rules with which a server starts are not logged: their grants may be old.
+    """
+    old = frozenset(before.grants if before is not None else ())
+    new = frozenset(after.grants if after is not None else ())
+    for change, grants in (("granted", new - old), ("revoked", old - new)):
+        for each in sorted(grants):
+            log.info(
+                "access rules: %s %s on partitions %d to %d for %s",
+                change,
+                each.right.value,
+                each.first,
+                each.last,
+                each.name,
+            )

@@ -1,0 +1,1 @@
+"""The noun ``access`` of the command ``waltz``."""

@@ -1,0 +1,250 @@
+"""``waltz access``: which client may read, append to and administer what. Touches ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from waltz.cli.access import rows as access_rows
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import AnyPartitions, DryRun, Yes, confirm, examples, partitions_of
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.running import Failed, opened, run
+from waltz.client.core.ranges import format_partitions
+from waltz.metadata.access import change_access_rules, delete_access_rules, read_access_rules
+from waltz.metadata.core.access_rules import AccessRules, Grant, Right
+
+app = typer.Typer(
+    no_args_is_help=True, help="Grant, revoke and list what each client may do with partitions."
+)
+
+Client = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A name in the client's certificate: the common name, a DNS name or a URI.",
+    ),
+]
+Rights = Annotated[
+    str,
+    typer.Argument(
+        metavar="RIGHTS",
+        help="read, append or administer, or several of them separated by commas.",
+    ),
+]
+
+
+@app.command(
+    "grant",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz access grant orders.example read,append 0-3",
+        "waltz access grant reports.example read",
+        "waltz access grant reports.example read 4 --dry-run",
+    ),
+)
+def grant_command(
+    context: typer.Context,
+    client: Client,
+    rights: Rights,
+    partitions: AnyPartitions = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let a client read, append to or administer partitions.
+
+    read lets it mount partitions and read transactions. append lets it append; it needs read, too.
+    administer lets it change which partitions a server prefers. A right includes no other right.
+
+    The first grant switches the access rules on: from then on, servers refuse what is not granted.
+    A client that runs already fails until its own grant is made, so prepare one script with the
+    grants of all clients. Servers need a CA (server.tls.ca) to know the names of clients.
+    """
+    where, wanted = target(context), _rights(rights)
+
+    async def grant() -> AccessRules:
+        async with opened(where) as cluster:
+            params = await cluster.params()
+            grants = _grants(client, wanted, partitions, params.num_partitions)
+            read = await read_access_rules(cluster)
+            if read is None:
+                say(
+                    "the cluster has no access rules: this first grant "
+                    f"{'would switch' if dry_run else 'switches'} them on, and servers refuse "
+                    "every request that no grant allows"
+                )
+            if dry_run:
+                return _with(AccessRules() if read is None else read.value, grants)
+            return await change_access_rules(cluster, lambda rules: _with(rules, grants))
+
+    rules = run(grant())
+    _report("granted", client, wanted, partitions, dry_run=dry_run)
+    show(output, access_rows.grants(rules, client))
+
+
+@app.command(
+    "revoke",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz access revoke orders.example append 3",
+        "waltz access revoke reports.example read,append,administer --dry-run",
+    ),
+)
+def revoke_command(
+    context: typer.Context,
+    client: Client,
+    rights: Rights,
+    partitions: AnyPartitions = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Take rights on partitions from a client.
+
+    Servers close the connections of a client that loses the right read. Appends that a server has
+    accepted before stay in the log. The access rules stay on, also without any grant; switch them
+    off with waltz access disable.
+    """
+    where, wanted = target(context), _rights(rights)
+
+    async def revoke() -> AccessRules:
+        async with opened(where) as cluster:
+            params = await cluster.params()
+            grants = _grants(client, wanted, partitions, params.num_partitions)
+            read = await read_access_rules(cluster)
+            if read is None:
+                raise Failed(
+                    "the cluster has no access rules, so every client may do everything; the "
+                    "first waltz access grant switches them on"
+                )
+            if dry_run:
+                return _without(read.value, grants)
+            return await change_access_rules(cluster, lambda rules: _without(rules, grants))
+
+    rules = run(revoke())
+    _report("revoked", client, wanted, partitions, dry_run=dry_run)
+    show(output, access_rows.grants(rules, client))
+
+
+@app.command(
+    "list",
+    cls=ClusterCommand,
+    epilog=examples("waltz access list", "waltz access list -o json"),
+)
+def list_command(
+    context: typer.Context,
+    client: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Show only this client. Default: all clients."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show the grants: which client may do what with which partitions."""
+    where = target(context)
+
+    async def read() -> AccessRules | None:
+        async with opened(where) as cluster:
+            await cluster.params()
+            found = await read_access_rules(cluster)
+            return None if found is None else found.value
+
+    rules = run(read())
+    if rules is None:
+        say("the cluster has no access rules: every client may do everything")
+    show(output, access_rows.grants(rules, client))
+
+
+@app.command(
+    "disable",
+    cls=ClusterCommand,
+    epilog=examples("waltz access disable --dry-run", "waltz access disable --yes"),
+)
+def disable_command(context: typer.Context, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Delete all grants and switch the access rules off: every client may do everything.
+
+    A server with the setting server.access.required refuses every request of clients instead.
+    """
+    where = target(context)
+
+    async def disable() -> bool:
+        async with opened(where) as cluster:
+            await cluster.params()
+            if dry_run:
+                return await read_access_rules(cluster) is not None
+            return await delete_access_rules(cluster)
+
+    if not dry_run:
+        confirm(f"all grants of the cluster at {where.root} will be deleted", yes=yes)
+    if not run(disable()):
+        raise Failed("the cluster has no access rules; nothing was changed")
+    say(f"the access rules {'would be' if dry_run else 'are'} switched off")
+
+
+def _rights(text: str) -> tuple[Right, ...]:
+    """Return the rights in ``text``; an unknown right is a usage error."""
+    try:
+        return tuple(dict.fromkeys(Right(each.strip()) for each in text.split(",")))
+    except ValueError:
+        known = ", ".join(right.value for right in Right)
+        raise typer.BadParameter(
+            f"{text!r} is not a list of rights; the rights are {known}, separated by commas"
+        ) from None
+
+
+def _grants(
+    client: str, rights: Iterable[Right], partitions: str | None, num_partitions: int
+) -> list[Grant]:
+    """Return one grant for each right and each range of consecutive partitions.
+
+    Raises Failed if the cluster has no such partition, or the name is empty.
+    """
+    if not client.strip():
+        raise Failed("the name of the client is empty; use a name in its certificate")
+    ids = partitions_of(partitions)
+    wanted = tuple(range(num_partitions)) if ids is None else tuple(sorted(set(ids)))
+    if wanted[-1] >= num_partitions:
+        raise Failed(
+            f"there is no partition {wanted[-1]}: the cluster has 0 to {num_partitions - 1}"
+        )
+    return [
+        Grant(client, right, first, last) for right in rights for first, last in _ranges(wanted)
+    ]
+
+
+def _ranges(partitions: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the first and the last partition of each run of consecutive partitions."""
+    ranges: list[tuple[int, int]] = []
+    for partition in partitions:
+        if ranges and ranges[-1][1] == partition - 1:
+            ranges[-1] = (ranges[-1][0], partition)
+        else:
+            ranges.append((partition, partition))
+    return ranges
+
+
+def _with(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
+    for grant in grants:
+        rules = rules.with_grant(grant)
+    return rules
+
+
+def _without(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
+    for grant in grants:
+        rules = rules.without_grant(grant)
+    return rules
+
+
+def _report(
+    change: str,
+    client: str,
+    rights: tuple[Right, ...],
+    partitions: str | None,
+    *,
+    dry_run: bool,
+) -> None:
+    """Print what was changed, or would be changed."""
+    ids = partitions_of(partitions)
+    shown = "all partitions" if ids is None else f"partitions {format_partitions(ids)}"
+    what = f"{', '.join(right.value for right in rights)} on {shown}"
+    say(f"{'would be ' if dry_run else ''}{change}: {what} for {client}")

@@ -1,0 +1,33 @@
+"""How the results of ``waltz access`` are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from waltz.cli.rows import Rendering, column, listing
+from waltz.metadata.core.access_rules import AccessRules, Right
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """One grant: the client, what it may do, and the partitions from ``first`` to ``last``."""
+
+    client: str
+    right: Right
+    first: Annotated[int, column("first partition")]
+    last: Annotated[int, column("last partition")]
+
+
+def grants(rules: AccessRules | None, client: str | None = None) -> Rendering:
+    """Return the grants of ``client``, None for all clients.
+
+    ``rules`` are None if the cluster has no access rules.
+    """
+    found = () if rules is None else rules.grants
+    rows = [
+        GrantRow(each.name, each.right, each.first, each.last)
+        for each in found
+        if client is None or each.name == client
+    ]
+    return listing("Grants", GrantRow, rows)

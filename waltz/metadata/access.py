@@ -1,0 +1,123 @@
+"""Read, follow and change the access rules of a cluster. Touches ZooKeeper.
+
+The znode `R/access` exists only while the cluster has access rules (spec/zookeeper.md section 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from waltz.metadata.cluster import Cluster, Versioned
+from waltz.metadata.core.access_rules import AccessRules
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.retry import compare_and_set, until_answered
+from waltz.metadata.store import NodeExists, NodeMissing, OnChange, VersionConflict
+
+log = logging.getLogger(__name__)
+
+
+async def read_access_rules(
+    cluster: Cluster, on_change: OnChange | None = None
+) -> Versioned[AccessRules] | None:
+    """Read the access rules; None if the cluster has none. Raises MalformedMetadata.
+
+    ``on_change`` is called once after a change, also if the znode is created or deleted.
+    """
+    path = cluster.paths.access
+    node = await until_answered(cluster.store, lambda: cluster.store.get(path, on_change))
+    if node is None:
+        return None
+    try:
+        return Versioned(AccessRules.decode(node.data or b""), node.version)
+    except MalformedMetadata as problem:
+        raise MalformedMetadata(
+            f"{problem.kind} at {path} in ZooKeeper", problem.reason
+        ) from problem
+
+
+async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | None]:
+    """Yield the present access rules (None: the cluster has none), and the rules after a change.
+
+    If several changes follow quickly, only the last is yielded. Rules that cannot be decoded are
+    logged and left out: the caller keeps the rules before them, so that damaged data neither opens
+    nor closes the cluster.
+    """
+    changed = asyncio.Event()
+    while True:
+        changed.clear()
+        try:
+            read = await read_access_rules(cluster, changed.set)
+        except MalformedMetadata as problem:
+            log.error(
+                "access rules: %s; keeping those before the change, correct the znode", problem
+            )
+        else:
+            yield None if read is None else read.value
+        await changed.wait()
+
+
+async def change_access_rules(
+    cluster: Cluster, change: Callable[[AccessRules], AccessRules]
+) -> AccessRules:
+    """Write what ``change`` returns for the present rules; return the new rules.
+
+    A cluster without rules is changed as if its rules had no grants. Nothing is written if the
+    rules stay equal. Raises MalformedMetadata, or VersionConflict if the admin lock was lost and
+    another process wrote.
+    """
+    async with cluster.admin_lock:
+        read = await read_access_rules(cluster)
+        before = AccessRules() if read is None else read.value
+        after = change(before)
+        if after == before:
+            return after
+        path, data = cluster.paths.access, after.encode()
+        if read is None:
+            await until_answered(cluster.store, lambda: _create(cluster, data))
+        else:
+            await compare_and_set(cluster.store, path, data, read.version)
+        return after
+
+
+async def create_access_rules(cluster: Cluster, rules: AccessRules) -> None:
+    """Write the first access rules of a cluster, also rules without grants.
+
+    Raises VersionConflict if the cluster has other rules.
+    """
+    async with cluster.admin_lock:
+        await until_answered(cluster.store, lambda: _create(cluster, rules.encode()))
+
+
+async def delete_access_rules(cluster: Cluster) -> bool:
+    """Delete the access rules, so that every client may do everything; return if there were any."""
+    path = cluster.paths.access
+    async with cluster.admin_lock:
+        found = await until_answered(cluster.store, lambda: cluster.store.get(path))
+        if found is not None:
+            await until_answered(cluster.store, lambda: _delete(cluster, path))
+        return found is not None
+
+
+async def _create(cluster: Cluster, data: bytes) -> None:
+    """Create the znode with ``data``. Raises VersionConflict if it exists with other data.
+
+    The first creation may have been executed although its answer was lost. Then the repeated
+    creation finds the node with the same data, and succeeds.
+    """
+    path = cluster.paths.access
+    try:
+        await cluster.store.create(path, data)
+    except NodeExists:
+        node = await cluster.store.get(path)
+        if node is None or node.data != data:
+            raise VersionConflict(path, 0) from None
+
+
+async def _delete(cluster: Cluster, path: str) -> None:
+    """Delete the znode. A node that is missing was deleted by a call whose answer was lost."""
+    try:
+        await cluster.store.delete(path)
+    except NodeMissing:
+        return

@@ -1,0 +1,102 @@
+"""The rules that say which client may do what with which partitions. Pure.
+
+The znode `R/access` has the rules as JSON. Without the znode every client may do everything, as in
+Waltz 0.13.2. A client is known by the names in its verified certificate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.metadata.core.codec import MalformedMetadata
+
+_FORMAT = 1
+
+
+class Right(StrEnum):
+    """What a client may do. A right includes no other right."""
+
+    READ = "read"
+    APPEND = "append"
+    ADMINISTER = "administer"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Grant:
+    """``name`` may do ``right`` with the partitions from ``first`` to ``last``, both included."""
+
+    name: str
+    right: Right
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if not self.name or not 0 <= self.first <= self.last:
+            raise ValueError("a grant needs a name and a range of partitions in ascending order")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """The grants of a cluster, sorted and without duplicates."""
+
+    grants: tuple[Grant, ...] = ()
+
+    def with_grant(self, grant: Grant) -> AccessRules:
+        """Return these rules and ``grant``."""
+        return _rules((*self.grants, grant))
+
+    def without_grant(self, grant: Grant) -> AccessRules:
+        """Return these rules without ``grant``.
+
+        Partitions of ``grant`` are cut out of the ranges of the same name and right.
+        """
+        kept: list[Grant] = []
+        for each in self.grants:
+            if (each.name, each.right) != (grant.name, grant.right):
+                kept.append(each)
+                continue
+            if each.first < grant.first:
+                last = min(each.last, grant.first - 1)
+                kept.append(Grant(each.name, each.right, each.first, last))
+            if each.last > grant.last:
+                first = max(each.first, grant.last + 1)
+                kept.append(Grant(each.name, each.right, first, each.last))
+        return _rules(kept)
+
+    def allows(self, names: Collection[str], right: Right, partition: int) -> bool:
+        """Return whether a client with ``names`` has ``right`` on ``partition``."""
+        return any(
+            each.right is right and each.first <= partition <= each.last and each.name in names
+            for each in self.grants
+        )
+
+    def encode(self) -> bytes:
+        """Return the data of the znode."""
+        grants = [
+            {"name": each.name, "right": each.right.value, "first": each.first, "last": each.last}
+            for each in self.grants
+        ]
+        return json.dumps({"format": _FORMAT, "grants": grants}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> AccessRules:
+        """Read what `encode` returned. Raises MalformedMetadata."""
+        try:
+            fields = json.loads(data)
+            if fields["format"] != _FORMAT:
+                raise ValueError(f"format {fields['format']} is not {_FORMAT}")
+            return _rules(
+                Grant(
+                    str(each["name"]), Right(each["right"]), int(each["first"]), int(each["last"])
+                )
+                for each in fields["grants"]
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as problem:
+            raise MalformedMetadata("AccessRules", str(problem)) from problem
+
+
+def _rules(grants: Iterable[Grant]) -> AccessRules:
+    return AccessRules(tuple(sorted(set(grants))))
