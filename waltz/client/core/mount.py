@@ -169,7 +169,7 @@ class Mount:
 
         The partition is mounted again after a backoff: the right may have been granted.
         """
-        if response.req_id != self.session:
+        if response.req_id != self.request_id:
             return False
         self.denial = response.error or "no reason given"
         self._enter(Phase.BACKOFF)
