@@ -36,8 +36,8 @@ ACCESS_BUGS = (
     Planted(
         "a revoked client keeps its feed",
         Package.SERVER,
-        "if self.control.replace(rules):\n    self._close_without_right(before)\n",
-        "self.control.replace(rules)\n",
+        "close_without_right(connections, before, self.control.rules, self._hosted)\n",
+        "pass\n",
         "A client without the right receives new transactions.",
         nodes(_SERVER + "test_client_that_loses_a_right_is_disconnected"),
     ),

@@ -1,18 +1,20 @@
 """The access rules and quotas that the connections of a server share. Touches the log and a clock.
 
 The server replaces the rules when they change in ZooKeeper. Each connection checks its requests.
+After a change, `close_without_right` closes the connections whose clients have lost a right.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from waltz.metadata.core.access_rules import AccessRules, Right
+from waltz.net import FrameConnection
 from waltz.net.core.allowed_names import certificate_names
 from waltz_server.core.access.client_quotas import ClientQuotas, QuotaLimits
-from waltz_server.core.access.client_rights import ClientRights
+from waltz_server.core.access.client_rights import ClientRights, lost_partition
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +126,29 @@ class ConnectionAccess:
         now = self._control.clock()
         seconds = quotas.appended(self._client, size, now)
         return now + seconds if seconds else 0.0
+
+
+def close_without_right(
+    connections: Iterable[FrameConnection],
+    before: AccessRules | None,
+    after: AccessRules | None,
+    partitions: Collection[int],
+) -> None:
+    """Close the connections of clients that have lost the right to read one of ``partitions``.
+
+    ``before`` and ``after`` are the rules before and after a change. The feeds and the waiting
+    reads of these clients end. The clients connect again, and get an answer that says which right
+    is missing.
+    """
+    lost: dict[frozenset[str], int | None] = {}
+    for connection in connections:
+        names = certificate_names(connection.peer_certificate or {})
+        if names not in lost:
+            lost[names] = lost_partition(before, after, names, partitions)
+        if lost[names] is not None:
+            reason = f"the right to read partition {lost[names]} was revoked"
+            log.info("closing the connection of client %s: %s", connection.peer, reason)
+            connection.close(reason)
 
 
 def _log_changes(before: AccessRules | None, after: AccessRules | None) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from waltz.metadata.access import follow_access_rules, read_access_rules
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.policy import Shuffle
 from waltz.metadata.kazoo_store import KazooStore
@@ -21,13 +20,11 @@ from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore
 from waltz.metadata.zookeeper_access import OpenStore
 from waltz.net import TCP, AcceptedConnections, FrameConnection, Network
-from waltz.net.core.allowed_names import certificate_names
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
-from waltz_server.core.access.client_rights import lost_partition
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
-from waltz_server.shell.access_control import AccessControl
+from waltz_server.shell.access_control import AccessControl, close_without_right
 from waltz_server.shell.client_connection import ClientConnection
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
@@ -337,23 +334,8 @@ class ServerNode:
         async for rules in follow_access_rules(self._cluster):
             before = self.control.rules
             if self.control.replace(rules):
-                self._close_without_right(before)
-
-    def _close_without_right(self, before: AccessRules | None) -> None:
-        """Close the connections of clients that have lost the right to read a partition.
-
-        ``before`` are the rules until now. The feeds and the waiting reads of these clients end.
-        The clients connect again, and get an answer that says which right is missing.
-        """
-        lost: dict[frozenset[str], int | None] = {}
-        for connection in list(self._connections.values()):
-            names = certificate_names(connection.peer_certificate or {})
-            if names not in lost:
-                lost[names] = lost_partition(before, self.control.rules, names, self._hosted)
-            if lost[names] is not None:
-                reason = f"the right to read partition {lost[names]} was revoked"
-                log.info("closing the connection of client %s: %s", connection.peer, reason)
-                connection.close(reason)
+                connections = list(self._connections.values())
+                close_without_right(connections, before, self.control.rules, self._hosted)
 
     async def _finish_appends(self) -> None:
         """Wait until open appends are resolved, so that their clients get the outcomes.
