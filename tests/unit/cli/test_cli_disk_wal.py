@@ -17,7 +17,7 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
 from waltz_storage.shell.posix_disk import PosixDisk
-from waltz_storage.shell.wal_engine import WalEngine
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 KEY = uuid.UUID(int=99)
 
@@ -27,7 +27,7 @@ def crashed(tmp_path: Path) -> Path:
     """A copy of the directory of a running storage with the engine ``wal``."""
     running = tmp_path / "running"
     running.mkdir()
-    wal = WalEngine(16 * BLOCK_BYTES, in_background=False)
+    wal = WalEngine(WalOptions(16 * BLOCK_BYTES, lambda: 0.0))
     options = LogOptions(lambda: 1, allocate_bytes=0)
     directory = StorageDirectory(PosixDisk(running), KEY, 1, options, segment_log=wal)
     directory.assign(0)

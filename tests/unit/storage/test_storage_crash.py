@@ -22,12 +22,14 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import HEADER_BYTES, decode_entries
 from waltz_storage.core.partitions.fencing import begin_session
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.wal_engine import WalEngine
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
 FRESH = PartitionInfo()
 WAL_BYTES = 12 << 12
 """A log that wraps within a history."""
+DIRECT_BYTES = 300
+"""Some appends of a history are written directly, and some are copied to the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class History:
         self._recreate()
 
     def open(self, disk: MemoryDisk) -> StorageDirectory:
-        wal = WalEngine(WAL_BYTES, in_background=False) if self.engine == "wal" else None
+        options = WalOptions(WAL_BYTES, lambda: 0.0, direct_bytes=DIRECT_BYTES)
+        wal = WalEngine(options) if self.engine == "wal" else None
         return StorageDirectory(disk, KEY, 2, self.options, segment_log=wal)
 
     def run(self, step: Step) -> None:

@@ -469,6 +469,27 @@ async def test_control_file_is_in_configured_meta_directory(tmp_path: Path) -> N
     assert [each.name for each in data.iterdir()] == ["waltz-storage.data"]
 
 
+async def test_log_is_in_configured_directory(tmp_path: Path) -> None:
+    data, home = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    config = settings(data, "wal").model_copy(update={"wal_directory": home})
+    node = StorageNode(config)
+    with pytest.raises(DirectoryRefused, match=f"{home} does not exist"):
+        await node.start(CLUSTER)
+    home.symlink_to(data)
+    with pytest.raises(DirectoryRefused, match="storage.wal.directory is storage.directory"):
+        await node.start(CLUSTER)
+    home.unlink()
+    home.mkdir()
+    await node.start(CLUSTER)
+    assert (home / "waltz-storage.wal").exists()
+    assert not (data / "waltz-storage.wal").exists()
+    await node.stop()
+    other = StorageNode(settings(tmp_path / "data", "files"))
+    await other.start(CLUSTER)
+    await other.stop()
+
+
 GOOD = """
 zookeeper: {connectString: "localhost:1", sessionTimeout: 6000}
 cluster.root: /waltz

@@ -5,70 +5,32 @@ from __future__ import annotations
 import threading
 import uuid
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.support.inline_engine import InlineEngine
+from tests.support.logged_node import (
+    KEY,
+    PARTITIONS,
+    SEGMENT,
+    LoggedNode,
+    lengths,
+    plain,
+    used,
+)
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import open_control
 from waltz_storage.core.control.control_format import inverted
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
-from waltz_storage.core.log.log_segments import LogOptions
-from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.partitions.storage_directory import LogFigures
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
-from waltz_storage.shell.wal_commits import WalCommits
-from waltz_storage.shell.wal_engine import WalEngine
-
-KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
-PARTITIONS = 5
-OPTIONS = LogOptions(lambda: 1, 40_000, allocate_bytes=4096)
-SEGMENT = "0/0000000000000000000.seg"
-
-
-class Node:
-    """A storage directory with the engine ``wal``; all partitions are assigned."""
-
-    def __init__(self, disk: MemoryDisk, blocks: int = 32, *, in_background: bool = False) -> None:
-        self.disk = disk
-        wal = WalEngine(blocks * BLOCK_BYTES, in_background=in_background)
-        self.directory = StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, segment_log=wal)
-        for partition in range(PARTITIONS):
-            self.directory.assign(partition)
-        self.engine = InlineEngine(self.directory)
-        self.commits: WalCommits = wal.commits
-
-    def append(self, partition: int, size: int = 200) -> Any:
-        return self.engine.ask(self.request(partition, size))
-
-    def request(self, partition: int, size: int = 200) -> storage.AppendRequest:
-        number = self.directory.partition(partition).log.next_id
-        record = Record(number, ReqId(1, 2, partition, number), 0, bytes(size), 7)
-        return storage.AppendRequest(-1, number, partition, RecordBatch.of([record]))
-
-    def lengths(self) -> list[int]:
-        return lengths(self.directory)
-
-
-def lengths(directory: StorageDirectory) -> list[int]:
-    """Return how many records of each log can be read."""
-    return [
-        directory.partition(partition).log.read_batch(0, 1 << 30, 1 << 30).count
-        for partition in range(PARTITIONS)
-    ]
-
-
-def plain(disk: MemoryDisk) -> StorageDirectory:
-    """Open a directory with the engine ``files``."""
-    return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS)
 
 
 def test_round_of_all_partitions_is_one_transaction_and_one_flush() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     before, transactions = node.disk.flushes, node.commits.transactions
     node.engine.ask_together([node.request(partition) for partition in range(PARTITIONS)])
     assert node.lengths() == [1] * PARTITIONS
@@ -77,7 +39,7 @@ def test_round_of_all_partitions_is_one_transaction_and_one_flush() -> None:
 
 
 def test_records_reach_their_files_after_their_transaction() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     node.commits.checkpoint()
     before = node.disk.content(SEGMENT)
     log = node.directory.partition(0).log
@@ -91,7 +53,7 @@ def test_records_reach_their_files_after_their_transaction() -> None:
 
 
 def test_directory_after_clean_stop_opens_with_the_engine_files() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     for number in range(300):
         node.append(number % PARTITIONS)
     node.directory.close()
@@ -100,20 +62,20 @@ def test_directory_after_clean_stop_opens_with_the_engine_files() -> None:
     assert directory.unmarked == []
     directory.partition(0).log.append(RecordBatch.of([Record(60, ReqId(1, 2, 0, 60), 0, b"", 7)]))
     directory.close()
-    assert Node(node.disk).lengths() == [61, 60, 60, 60, 60]
+    assert LoggedNode(node.disk).lengths() == [61, 60, 60, 60, 60]
 
 
 def test_directory_after_crash_is_refused_by_the_engine_files() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     node.append(0)
     disk = node.disk.crashed(Random(1))
     with pytest.raises(DirectoryRefused, match=r"needs its write-ahead log.*storage.engine: wal"):
         plain(disk)
-    assert Node(disk).lengths() == [1, 0, 0, 0, 0]
+    assert LoggedNode(disk).lengths() == [1, 0, 0, 0, 0]
 
 
 def test_crashed_directory_has_a_key_that_waltz_0_13_2_refuses() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     disk = node.disk.restarted()
     with pytest.raises(DirectoryRefused, match="cluster key does not match"):
         open_control(disk, uuid.UUID(int=1), PARTITIONS, 1)
@@ -125,25 +87,25 @@ def test_crashed_directory_has_a_key_that_waltz_0_13_2_refuses() -> None:
 
 @pytest.mark.parametrize("lost", [WAL_FILE, CATALOGUE_FILE])
 def test_directory_without_a_file_that_its_replay_needs_is_refused(lost: str) -> None:
-    disk = Node(MemoryDisk()).disk.restarted()
+    disk = LoggedNode(MemoryDisk()).disk.restarted()
     disk.remove(lost)
     with pytest.raises(DirectoryRefused, match=f"the file {lost} is missing"):
-        Node(disk)
+        LoggedNode(disk)
 
 
 def test_log_that_is_not_empty_beside_a_plain_directory_is_refused() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     control = node.disk.content("waltz-storage.ctl")
     header = control[:12] + KEY.bytes + control[28:]
     node.append(0)
     disk = node.disk.restarted()
     disk.damage("waltz-storage.ctl", 0, header)
     with pytest.raises(DirectoryRefused, match="is not empty"):
-        Node(disk)
+        LoggedNode(disk)
 
 
 def test_damage_in_the_log_refuses_the_directory_and_changes_no_segment() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     block = node.commits.logged.writer.following.block
     node.append(0)
     node.append(1)
@@ -151,34 +113,34 @@ def test_damage_in_the_log_refuses_the_directory_and_changes_no_segment() -> Non
     disk.damage(WAL_FILE, block * BLOCK_BYTES + 30, b"?")
     before = disk.content(SEGMENT)
     with pytest.raises(DirectoryRefused, match="cannot be replayed"):
-        Node(disk)
+        LoggedNode(disk)
     assert disk.content(SEGMENT) == before
 
 
 @pytest.mark.parametrize("size", [10, 3000, 30_000])
 def test_full_log_delays_appends_and_fails_none(size: int) -> None:
     """The log has 15 blocks: it is filled many times, and one group is larger than the log."""
-    node = Node(MemoryDisk(), blocks=17)
+    node = LoggedNode(MemoryDisk(), blocks=17)
     for _ in range(40):
         requests = [node.request(partition, size) for partition in range(PARTITIONS)]
         answers = node.engine.ask_together(requests)
         assert all(isinstance(answer, storage.SuccessResponse) for answer in answers)
     assert node.lengths() == [40] * PARTITIONS
     assert node.commits.logged.writer.following.sequence > 3
-    assert Node(node.disk.crashed(Random(3)), blocks=17).lengths() == [40] * PARTITIONS
+    assert LoggedNode(node.disk.crashed(Random(3)), blocks=17).lengths() == [40] * PARTITIONS
 
 
 def test_size_of_the_log_changes_with_the_start_after_a_clean_stop() -> None:
-    node = Node(MemoryDisk(), blocks=20)
+    node = LoggedNode(MemoryDisk(), blocks=20)
     node.append(0)
     node.directory.close()
-    node = Node(node.disk, blocks=40)
+    node = LoggedNode(node.disk, blocks=40)
     assert len(node.disk.content(WAL_FILE)) == 40 * BLOCK_BYTES
     assert node.lengths() == [1, 0, 0, 0, 0]
 
 
 def test_full_disk_refuses_an_append_and_leaves_an_open_log() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     node.append(0)
     node.disk.space = used(node.disk)
     refused = node.append(0, 20_000)
@@ -186,20 +148,11 @@ def test_full_disk_refuses_an_append_and_leaves_an_open_log() -> None:
     assert "no space left" in str(refused.failure.message)
     node.disk.space = 1 << 60
     assert isinstance(node.append(0, 20_000), storage.SuccessResponse)
-    assert Node(node.disk.crashed(Random(2))).lengths() == [2, 0, 0, 0, 0]
-
-
-def used(disk: MemoryDisk) -> int:
-    """Return how many bytes all files have."""
-    size = 0
-    for directory in ("", *map(str, range(PARTITIONS))):
-        paths = [f"{directory}/{name}".lstrip("/") for name in disk.names(directory)]
-        size += sum(len(disk.content(path)) for path in paths if path not in disk.directories)
-    return size
+    assert LoggedNode(node.disk.crashed(Random(2))).lengths() == [2, 0, 0, 0, 0]
 
 
 def test_failed_flush_of_the_log_fails_every_later_commit() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     log = node.directory.partition(0).log
     node.disk.failing_flush = 1
     with pytest.raises(DiskFailed):
@@ -209,7 +162,7 @@ def test_failed_flush_of_the_log_fails_every_later_commit() -> None:
 
 
 def test_failed_flush_of_a_checkpoint_fails_every_later_commit() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     node.append(0)
     node.disk.failing_flush = 2
     with pytest.raises(DiskFailed):
@@ -220,7 +173,7 @@ def test_failed_flush_of_a_checkpoint_fails_every_later_commit() -> None:
 
 def test_commits_of_many_threads_share_transactions() -> None:
     """Checkpoints of another thread run beside the commits, and the log wraps."""
-    node = Node(MemoryDisk(), blocks=20, in_background=True)
+    node = LoggedNode(MemoryDisk(), blocks=20, in_background=True)
     before = node.commits.transactions
     failures: list[BaseException] = []
 
@@ -241,12 +194,12 @@ def test_commits_of_many_threads_share_transactions() -> None:
     assert node.lengths() == [60] * PARTITIONS
     crashed = node.disk.crashed(Random(4))
     node.directory.close()
-    assert Node(crashed, blocks=20).lengths() == [60] * PARTITIONS
+    assert LoggedNode(crashed, blocks=20).lengths() == [60] * PARTITIONS
     assert lengths(plain(node.disk)) == [60] * PARTITIONS
 
 
 def test_write_that_a_full_disk_refuses_leaves_the_file_unchanged() -> None:
-    node = Node(MemoryDisk())
+    node = LoggedNode(MemoryDisk())
     node.commits.checkpoint()
     size = len(node.disk.content(SEGMENT))
     node.disk.space = used(node.disk) + 10
@@ -255,3 +208,34 @@ def test_write_that_a_full_disk_refuses_leaves_the_file_unchanged() -> None:
     log.write(staged)
     assert isinstance(staged.outcomes[0], NoSpace)
     assert len(node.disk.content(SEGMENT)) == size
+
+
+def test_failed_checkpoint_on_the_thread_ends_the_process_without_another_append() -> None:
+    node = LoggedNode(MemoryDisk())
+    node.append(0)
+    node.disk.failing_flush = 1
+    node.commits.start(node.failures.put)
+    error = node.failures.get(timeout=20)
+    node.commits.end_thread()
+    assert isinstance(error, DiskFailed)
+    assert "flush of a file failed" in str(error)
+
+
+def test_figures_show_the_fill_of_the_log_and_the_age_of_its_oldest_transaction() -> None:
+    node = LoggedNode(MemoryDisk(), blocks=32)
+    node.commits.checkpoint()
+    assert node.directory.log_figures.checkpoint_lag == 0.0
+    node.now = 10.0
+    node.append(0)
+    node.now = 12.5
+    node.append(1)
+    figures = node.directory.log_figures
+    assert figures.checkpoint_lag == 2.5
+    # Two transactions of one block each. One block of the ring of 30 stays unused.
+    assert figures.fill == 2 / 29
+    node.commits.checkpoint()
+    assert node.directory.log_figures.checkpoint_lag == 0.0
+
+
+def test_figures_of_a_directory_without_a_log_are_zero() -> None:
+    assert plain(MemoryDisk()).log_figures == LogFigures()

@@ -91,6 +91,12 @@ class StorageConfig(ClusterSettings):
         "together in one write-ahead log",
         EngineKind.FILES.value,
     )
+    wal_directory: OptionalFile = setting(
+        "storage.wal.directory",
+        "existing directory for the write-ahead log of the engine wal; changed only after a clean "
+        "stop; not set: with the data",
+        None,
+    )
     wal_bytes: Positive = setting(
         "storage.wal.size",
         "bytes of the write-ahead log of the engine wal; applied at a start after a clean stop",

@@ -27,7 +27,7 @@ from waltz_storage.core.wal.logged_nodes import (
     path_of,
 )
 from waltz_storage.core.wal.operations import Address, WriteData
-from waltz_storage.shell.wal_commits import WalCommits
+from waltz_storage.shell.wal_commits import Applied, WalCommits
 
 _WRITE_BYTES = 1 << 20
 """Larger data become several operations, so that a transaction has space for each of them."""
@@ -77,7 +77,7 @@ class LoggedDisk:
                 node.size = node.real_size = file.size()
                 node.loaded = True
                 file.close()
-            return LoggedFile(self.commits, node)
+            return LoggedFile(self.commits, node, self._disk)
         if file_of(path) is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self._disk.open(path)
@@ -90,24 +90,42 @@ class LoggedDisk:
         with self.commits.locked():
             node = self._nodes.get(path)
             if node is None:
-                node = self._nodes[path] = LoggedNode()
+                node = LoggedNode()
                 if file is not None:
                     self._queue_creation(file, node)
-            return LoggedFile(self.commits, node)
+                self._nodes[path] = node
+            return LoggedFile(self.commits, node, self._disk)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk`.
 
-        A new data file gets its name and its content by one transaction.
+        A new data file gets its name and its content by one transaction. The space of the content
+        is taken before the transaction is queued, by a file with the old name: a durable
+        transaction whose file has no space could never leave the log, and the process would end.
+        The file with the old name is removed when the transaction is durable, at the same moment as
+        the content is written to the new file. After a crash the file may be left, without a
+        record; the opening of the partition removes it.
         """
         file = file_of(new)
         if file is None:
             self._disk.rename(old, new)
             return
         with self.commits.locked():
-            node = self._nodes.pop(old)
-            self._nodes[new] = node
-            self._queue_creation(file, node)
+            node = self._nodes[old]
+            size = len(node.content)
+            self._take_space(old, size)
+
+            def applied() -> None:
+                assert node.region is not None, "the file has its final name"
+                self._disk.remove(old)
+                self.commits.logged.files.write_pending(node.region, 0, size)
+
+            try:
+                self._queue_creation(file, node, applied)
+            except NoSpace:
+                self._disk.remove(old)
+                raise
+            self._nodes[new] = self._nodes.pop(old)
 
     def remove(self, path: str) -> None:
         """See `Disk`."""
@@ -124,25 +142,55 @@ class LoggedDisk:
         if not path:
             self._disk.flush_directory(path)
 
-    def _queue_creation(self, file: FileName, node: LoggedNode) -> None:
-        """Queue the creation of a file with the content of ``node``; the lock is held."""
+    def _take_space(self, path: str, size: int) -> None:
+        """Create a file of ``size`` zeros; raises NoSpace after it has removed the file."""
+        file = self._disk.create(path)
+        try:
+            file.truncate(0)
+            file.allocate(0, size)
+        except NoSpace:
+            self._disk.remove(path)
+            raise
+        finally:
+            file.close()
+
+    def _queue_creation(
+        self, file: FileName, node: LoggedNode, applied: Applied | None = None
+    ) -> None:
+        """Queue the creation of a file with the content of ``node``; the lock is held.
+
+        Raises NoSpace before anything is queued, if the catalogue has no space for the row.
+        """
         commits = self.commits
-        region = commits.logged.files.catalogue.new_region()
+        files = commits.logged.files
+        region = files.catalogue.new_region()
+        try:
+            files.reserve_row(region)
+        except NoSpace:
+            files.catalogue.return_region(region)
+            raise
         content = bytes(node.content)
         operations = [write_row(region, present(file)), WriteData(Address(region, 0), content)]
         node.region, node.file = region, file
         node.exists_after = commits.next_number
         node.content.clear()
         node.changes.append(QueuedChange(commits.next_number, 0, content))
-        commits.queue(operations, node)
+        commits.queue(operations, node, applied)
 
 
 class LoggedFile:
-    """Implements `DiskFile` for a segment file."""
+    """Implements `DiskFile` for a segment file.
 
-    def __init__(self, commits: WalCommits, node: LoggedNode) -> None:
+    Only one thread at a time uses the files of a partition. The thread that commits for all
+    partitions applies changes to them meanwhile.
+    """
+
+    def __init__(self, commits: WalCommits, node: LoggedNode, disk: Disk) -> None:
         self._commits = commits
         self._node = node
+        self._disk = disk
+        self._handle: DiskFile | None = None
+        """The file on the disk for reads without the lock; None before the first such read."""
         self._closed = False
 
     def size(self) -> int:
@@ -150,12 +198,25 @@ class LoggedFile:
         return self._node.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `DiskFile`."""
+        """See `DiskFile`.
+
+        The lock is not held while the file is read: a slow read would delay the commits of all
+        partitions. That is correct because nothing changes these bytes meanwhile. No queued change
+        overlaps them. A new change comes only from the partition, which waits for this read. The
+        changes that other threads apply meanwhile are of other bytes. The read uses a handle of its
+        own, because a checkpoint may close the files of the log.
+        """
         assert not self._closed, "a closed file is not used"
+        node = self._node
         with self._commits.locked():
-            region = self._node.region
-            read = partial(self._read_file, region or 0)
-            return self._node.read(offset, length, read)
+            length = min(length, node.size - offset)
+            if length <= 0:
+                return b""
+            if node.region is None or node.is_changed(offset, length):
+                return node.read(offset, length, partial(self._read_file, node.region or 0))
+            # Bytes that were applied may not be in the file yet.
+            self._commits.logged.files.write_pending(node.region, offset, length)
+        return self._opened().read(offset, length).ljust(length, b"\0")
 
     def write(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
@@ -219,6 +280,16 @@ class LoggedFile:
         """See `DiskFile`."""
         assert not self._closed, "a file is closed once"
         self._closed = True
+        if self._handle is not None:
+            self._handle.close()
+
+    def _opened(self) -> DiskFile:
+        """Return the handle for reads; raises OSError."""
+        if self._handle is None:
+            file = self._node.file
+            assert file is not None, "a file with a region has its final name"
+            self._handle = self._disk.open(path_of(file))
+        return self._handle
 
     def _read_file(self, region: int, offset: int, length: int) -> bytes:
         return self._commits.logged.files.read(Address(region, offset), length)

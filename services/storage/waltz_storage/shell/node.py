@@ -45,7 +45,8 @@ from waltz_storage.shell.metrics import (
 )
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.scrubbing import Scrubbing
-from waltz_storage.shell.wal_engine import WalEngine
+from waltz_storage.shell.wal_commits import DIRECT_BYTES
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,10 @@ class StorageEnvironment:
     ``fail`` must end the node at once. ``disk_space`` returns the free and the total bytes of the
     disk of a directory. ``clock`` returns seconds from any beginning, ``now_ms`` milliseconds since
     1970. ``allocate_bytes`` is how many bytes at most a data file is allocated ahead.
+
+    The engine ``wal`` makes checkpoints on a thread if ``checkpoint_thread`` is set, otherwise only
+    when its log is full. It writes data of at least ``direct_bytes`` to their file and not to its
+    log.
     """
 
     network: Network = TCP
@@ -112,6 +117,8 @@ class StorageEnvironment:
     clock: Callable[[], float] = time.monotonic
     now_ms: Callable[[], int] = _now_ms
     allocate_bytes: int = 2 << 20
+    checkpoint_thread: bool = True
+    direct_bytes: int = DIRECT_BYTES
 
 
 PROCESS = StorageEnvironment()
@@ -280,18 +287,32 @@ def _open(
     open_disk = environment.open_disk
     disk, meta = open_disk(config.directory), None
     if config.meta_directory is not None:
-        meta = _meta_disk(config.meta_directory, config, open_disk)
+        meta = _other_disk(config.meta_directory, "storage.metaDirectory", config, open_disk)
     wal = None
     if config.engine == EngineKind.WAL:
-        wal = WalEngine(config.wal_bytes, in_background=True)
+        home = None
+        if config.wal_directory is not None:
+            home = _other_disk(config.wal_directory, "storage.wal.directory", config, open_disk)
+        wal = WalEngine(
+            WalOptions(
+                config.wal_bytes,
+                environment.clock,
+                environment.fail if environment.checkpoint_thread else None,
+                environment.direct_bytes,
+                home,
+            )
+        )
     return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta, wal)
 
 
-def _meta_disk(path: Path, config: StorageConfig, open_disk: Callable[[Path], Disk]) -> Disk:
+def _other_disk(
+    path: Path, setting: str, config: StorageConfig, open_disk: Callable[[Path], Disk]
+) -> Disk:
+    """Open the directory of ``setting``; raises DirectoryRefused if it is the storage directory."""
     disk = open_disk(path)
     if path.samefile(config.directory):
         raise DirectoryRefused(
-            f"storage.metaDirectory is storage.directory ({path}): set it to another directory, or "
+            f"{setting} is storage.directory ({path}): set it to another directory, or "
             "remove the setting to keep everything in one directory"
         )
     return disk

@@ -11,32 +11,42 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from waltz_storage.core.errors import DiskFailed
+from waltz_storage.core.wal.checkpoint_lag import CheckpointLag
 from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.logged_nodes import LoggedNode
 from waltz_storage.core.wal.operations import Operation, encoded_bytes
+
+DIRECT_BYTES = 256 << 10
+"""A record of at least this size is written to its file once, and its checksum to the log. Smaller
+records are written twice, which costs less than a flush of one more file."""
 
 _CHECKPOINT_SECONDS = 1.0
 """The oldest change waits at most this long for a checkpoint, and so a replay is short."""
 _CHECKPOINT_SHARE = 4
 """A checkpoint begins at the latest when this fraction (one fourth) of the log is used."""
 
+Fail = Callable[[BaseException], None]
+Applied = Callable[[], None]
+
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
     """Operations of one transaction, and the file that they change. Units are committed in order.
 
-    After a crash, either all operations of a unit were applied or none.
+    After a crash, either all operations of a unit were applied or none. ``applied`` is called when
+    the unit is durable and applied, before the lock is released.
     """
 
     number: int
     operations: Sequence[Operation]
     node: LoggedNode
     size: int
+    applied: Applied | None
 
 
 class WalCommits:
@@ -46,10 +56,16 @@ class WalCommits:
     a failure each call raises DiskFailed: the content of the disk is unknown.
     """
 
-    def __init__(self, logged: LoggedFiles) -> None:
+    def __init__(
+        self, logged: LoggedFiles, clock: Callable[[], float], direct_bytes: int = DIRECT_BYTES
+    ) -> None:
+        """``clock`` returns seconds. Data of ``direct_bytes`` or more are not copied to the log."""
+        assert direct_bytes > 0, "data without bytes have no checksum"
         self.logged = logged
         self.transactions = 0
         """How many transactions were flushed."""
+        self._direct_bytes = direct_bytes
+        self._lag = CheckpointLag(clock)
         self._changed = threading.Condition(threading.RLock())
         self._queue: deque[_Unit] = deque()
         self._queued = 0
@@ -69,16 +85,35 @@ class WalCommits:
             yield
 
     @property
+    def fill(self) -> float:
+        """The part of the log that a replay would need, from 0 to 1. Thread-safe."""
+        writer = self.logged.writer
+        return writer.used_blocks / writer.ring_blocks
+
+    @property
+    def checkpoint_lag(self) -> float:
+        """The age in seconds of the oldest transaction that no checkpoint has passed. Thread-safe.
+
+        0 if there is none.
+        """
+        return self._lag.seconds
+
+    @property
     def next_number(self) -> int:
         """The number of the next unit; call with the lock."""
         return self._queued + 1
 
-    def queue(self, operations: Sequence[Operation], node: LoggedNode) -> None:
-        """Queue a unit with the number `next_number`; call with the lock."""
+    def queue(
+        self, operations: Sequence[Operation], node: LoggedNode, applied: Applied | None = None
+    ) -> None:
+        """Queue a unit with the number `next_number`; call with the lock.
+
+        ``applied`` is called with the lock when the unit is durable and applied.
+        """
         size = sum(map(encoded_bytes, operations))
         assert size <= self.logged.writer.most_bytes, "a unit has space in one transaction"
         self._queued += 1
-        self._queue.append(_Unit(self._queued, operations, node, size))
+        self._queue.append(_Unit(self._queued, operations, node, size, applied))
 
     def commit(self, number: int) -> None:
         """Return when the units up to ``number`` are durable and applied; raises DiskFailed."""
@@ -107,9 +142,15 @@ class WalCommits:
             with self._failing():
                 self._checkpoint()
 
-    def start(self) -> None:
-        """Make checkpoints on a thread from now on."""
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+    def start(self, fail: Fail) -> None:
+        """Make checkpoints on a thread from now on.
+
+        If a checkpoint fails, ``fail`` is called on that thread. It must end the process at once:
+        the next start replays the log, which still has all changes since the last checkpoint.
+        """
+        self._thread = threading.Thread(
+            target=self._run, args=(fail,), name="checkpoints", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -131,7 +172,7 @@ class WalCommits:
             self._thread.join()
             self._thread = None
 
-    def _run(self) -> None:
+    def _run(self, fail: Fail) -> None:
         while True:
             self._wake.wait(_CHECKPOINT_SECONDS)
             if self._closed:
@@ -142,12 +183,19 @@ class WalCommits:
                     empty = self.logged.writer.following == self.logged.writer.checkpoint
                 if not empty:
                     self.checkpoint()
-            except DiskFailed:
-                # `_failed` makes every later commit fail, which ends the process.
+            except DiskFailed as error:
+                # Without appends, no later commit would notice the failure. The process would go
+                # on although the content of its files is unknown.
+                fail(error)
                 return
 
     def _write_transaction(self) -> None:
-        """Write and flush one transaction; the lock is held, but not during the flush."""
+        """Write and flush one transaction; the lock is held, but not during the flush.
+
+        The order is fixed. The direct data are written before the transaction that has their
+        checksums. Both are flushed before the transaction is complete. Only then its changes reach
+        the files, its units count as durable, and `commit` returns to those that wait for them.
+        """
         self._writing = True
         try:
             units = self._take()
@@ -155,6 +203,7 @@ class WalCommits:
             while not self.logged.allows(operations):
                 self._checkpoint()
                 self._flush_header()
+            operations = self.logged.write_large_directly(operations, self._direct_bytes)
             self.logged.write(operations)
             flushes = self.logged.flushes()
             with self._unlocked():
@@ -162,11 +211,14 @@ class WalCommits:
                     flush()
             self.transactions += 1
             self.logged.complete()
+            self._lag.transaction_complete()
             self._durable = units[-1].number
             for unit in units:
                 unit.node.settle(self._durable)
+                if unit.applied is not None:
+                    unit.applied()
             writer = self.logged.writer
-            if writer.used_blocks * _CHECKPOINT_SHARE > writer.used_blocks + writer.free_blocks:
+            if writer.used_blocks * _CHECKPOINT_SHARE > writer.ring_blocks:
                 self._wake.set()
         finally:
             self._writing = False
@@ -196,10 +248,12 @@ class WalCommits:
         try:
             self._flush_header()
             flushes = self.logged.begin_checkpoint()
+            self._lag.checkpoint_begun()
             with self._unlocked():
                 for flush in flushes:
                     flush()
             self.logged.end_checkpoint()
+            self._lag.checkpoint_ended()
         finally:
             self._checkpointing = False
             self._changed.notify_all()

@@ -7,30 +7,53 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from waltz_storage.core.control.control_file import ControlFile
-from waltz_storage.core.disk import Disk
+from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.engine.rounds import RoundPart
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.partitions.storage_directory import LogFigures
+from waltz_storage.core.wal.log_directory import check_no_log_directory, lock_log_directory
+from waltz_storage.core.wal.logged_nodes import path_of
 from waltz_storage.core.wal.ring import BLOCK_BYTES
-from waltz_storage.core.wal.wal_replay import Progress
+from waltz_storage.core.wal.wal_replay import Progress, Replayed
 from waltz_storage.core.wal.wal_start import prepare_log, start_log
 from waltz_storage.shell.logged_disk import LoggedDisk
-from waltz_storage.shell.wal_commits import WalCommits
+from waltz_storage.shell.wal_commits import DIRECT_BYTES, Fail, WalCommits
 
 log = logging.getLogger(__name__)
 
 
-class WalEngine:
-    """Implements `SegmentLog`: the engine of one storage directory.
+@dataclass(frozen=True, slots=True)
+class WalOptions:
+    """How the engine ``wal`` uses its log.
 
-    Without ``in_background`` a checkpoint is made only when the log is full, and at the end.
+    The log has ``wal_bytes``. Data of at least ``direct_bytes`` are written to their file and not
+    to the log. ``clock`` returns seconds from any beginning. ``fail`` must end the process at once;
+    with it, checkpoints are made on a thread. Without it, a checkpoint is made only when the log is
+    full, and at the end. ``directory`` is the directory of the log, None if that is the storage
+    directory.
     """
 
-    def __init__(self, wal_bytes: int, *, in_background: bool) -> None:
-        self._wal_bytes = wal_bytes
-        self._in_background = in_background
+    wal_bytes: int
+    clock: Callable[[], float]
+    fail: Fail | None = None
+    direct_bytes: int = DIRECT_BYTES
+    directory: Disk | None = None
+
+
+class WalEngine:
+    """Implements `SegmentLog`: the engine of one storage directory."""
+
+    def __init__(self, options: WalOptions) -> None:
+        self._options = options
         self._commits: WalCommits | None = None
+        self._lock: DiskFile | None = None
+        """The locked file in the directory of the log, if the log has a directory of its own."""
+        self._replay_seconds = 0.0
+        self._damaged: dict[int, PartitionDamaged] = {}
 
     @property
     def commits(self) -> WalCommits:
@@ -39,21 +62,44 @@ class WalEngine:
         return self._commits
 
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
-        """See `SegmentLog`."""
+        """See `SegmentLog`.
+
+        The order of the steps of a plain directory: tie the directory of the log, make the log and
+        the catalogue durable, invert the key. A crash before the last step leaves a plain
+        directory, and the next start repeats all steps.
+        """
+        options = self._options
+        home = disk if options.directory is None else options.directory
+        if options.directory is None:
+            check_no_log_directory(disk, logged=control.is_logged)
+        else:
+            self._lock = lock_log_directory(disk, home, logged=control.is_logged)
+        try:
+            return self._open(disk, home, key, control)
+        except BaseException:
+            self.release()
+            raise
+
+    def _open(self, disk: Disk, home: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
+        options = self._options
         if not control.is_logged:
-            prepare_log(disk, key, self._wal_bytes)
+            prepare_log(disk, home, key, options.wal_bytes)
             control.mark_logged()
-        logged, replayed = start_log(disk, _report)
+        begun = options.clock()
+        logged, replayed = start_log(disk, home, _report)
+        self._replay_seconds = options.clock() - begun
         if replayed.transactions:
             log.info(
-                "replayed the write-ahead log: %d transactions in %d KiB%s",
+                "replayed the write-ahead log: %d transactions in %d KiB, %.1f s%s",
                 replayed.transactions,
                 replayed.blocks * BLOCK_BYTES >> 10,
+                self._replay_seconds,
                 "; an interrupted transaction at its end was dropped" if replayed.torn else "",
             )
-        commits = self._commits = WalCommits(logged)
-        if self._in_background:
-            commits.start()
+        commits = self._commits = WalCommits(logged, options.clock, options.direct_bytes)
+        self._damaged = _damaged_partitions(commits, replayed)
+        if options.fail is not None:
+            commits.start(options.fail)
         return LoggedDisk(disk, commits)
 
     @property
@@ -61,9 +107,48 @@ class WalEngine:
         """See `SegmentLog`."""
         return LoggedRounds(self.commits)
 
-    def close(self) -> None:
+    @property
+    def damaged(self) -> Mapping[int, PartitionDamaged]:
         """See `SegmentLog`."""
+        return self._damaged
+
+    @property
+    def figures(self) -> LogFigures:
+        """See `SegmentLog`."""
+        commits = self.commits
+        return LogFigures(commits.fill, commits.checkpoint_lag, self._replay_seconds)
+
+    def close(self) -> None:
+        """See `SegmentLog`.
+
+        The lock of the directory of the log is released by `release`, after the control file has
+        its plain key: until then the directory needs this log.
+        """
         self.commits.close()
+
+    def release(self) -> None:
+        """See `SegmentLog`."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+
+def _damaged_partitions(commits: WalCommits, replayed: Replayed) -> dict[int, PartitionDamaged]:
+    """Return the partitions whose records were durable and fail the checksum in the log."""
+    rows = commits.logged.files.catalogue.rows
+    damaged: dict[int, PartitionDamaged] = {}
+    for check in replayed.damaged:
+        file = rows[check.address.region].file
+        damaged.setdefault(
+            file.partition,
+            PartitionDamaged(
+                file.partition,
+                path_of(file),
+                check.address.offset,
+                f"{check.length} bytes of records fail their checksum in the write-ahead log",
+            ),
+        )
+    return damaged
 
 
 def _report(progress: Progress) -> None:

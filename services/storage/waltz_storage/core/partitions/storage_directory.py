@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from waltz.protocol.admin import PartitionState, Switch
@@ -30,6 +30,20 @@ from waltz_storage.core.partitions.known_log import known_log
 from waltz_storage.core.partitions.partition import StoragePartition
 
 
+@dataclass(frozen=True, slots=True)
+class LogFigures:
+    """The state of a write-ahead log, for the metrics; all values are 0 without a log.
+
+    ``fill`` is the part of the log that a replay would need, from 0 to 1. ``checkpoint_lag`` is the
+    age in seconds of the oldest transaction that no checkpoint has passed. ``replay_seconds`` is
+    how long the replay at the start has taken.
+    """
+
+    fill: float = 0.0
+    checkpoint_lag: float = 0.0
+    replay_seconds: float = 0.0
+
+
 class SegmentLog(Protocol):
     """The write-ahead log of the segment files of a directory."""
 
@@ -44,8 +58,19 @@ class SegmentLog(Protocol):
     def rounds(self) -> RoundWriter:
         """The writer of rounds of appends, after `open`."""
 
+    @property
+    def damaged(self) -> Mapping[int, PartitionDamaged]:
+        """The partitions whose durable records the replay found damaged, after `open`."""
+
+    @property
+    def figures(self) -> LogFigures:
+        """The state of the log, after `open`. Thread-safe."""
+
     def close(self) -> None:
         """Make the segment files complete without the log; raises DiskFailed."""
+
+    def release(self) -> None:
+        """Release the directory of the log, after the control file has its plain key."""
 
 
 class StorageDirectory:
@@ -88,6 +113,10 @@ class StorageDirectory:
                 self._disk = segment_log.open(disk, key, self._control)
             self._options = replace(options, divided_writes=True)
         self._refused.update(self._control.damaged)
+        if segment_log is not None:
+            for partition, damaged in segment_log.damaged.items():
+                if partition not in self._refused and self._control.info(partition).assigned:
+                    self._refused[partition] = damaged
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:
                 if not self._control.marks.load(partition, self._control.checksum(partition)):
@@ -102,6 +131,11 @@ class StorageDirectory:
     def rounds(self) -> RoundWriter | None:
         """The writer of rounds of the write-ahead log, None without such a log."""
         return self._segment_log.rounds if self._segment_log is not None else None
+
+    @property
+    def log_figures(self) -> LogFigures:
+        """The state of the write-ahead log. Thread-safe."""
+        return self._segment_log.figures if self._segment_log is not None else LogFigures()
 
     @property
     def partitions(self) -> Mapping[int, StoragePartition]:
@@ -257,6 +291,7 @@ class StorageDirectory:
         if self._segment_log is not None:
             self._segment_log.close()
             self._control.mark_plain()
+            self._segment_log.release()
         self._control.close()
 
     def _undamaged(self) -> list[int]:

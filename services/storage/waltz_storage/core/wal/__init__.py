@@ -19,12 +19,13 @@ The use of the log:
 
 * `wal_file`: create the file of the log, read its header and its blocks
 * `wal_writer`: append transactions, give up the space of old ones
-* `transaction_division`: divide what is too large for a transaction
 * `logged_changes`: find the operations that a replay could apply wrongly, before they are written
 * `logged_files`: commit transactions and make checkpoints
 * `wal_replay`: open the log, and bring the files up to date
 * `logged_nodes`: the files that readers see while changes are queued
+* `log_directory`: tie a separate directory of the log to the storage directory
 * `wal_start`: start the log of a storage directory, plain or not
+* `checkpoint_lag`: how long the oldest transaction waits for a checkpoint
 
 `shell.wal_commits` groups the commits of all threads, `shell.logged_disk` is the disk that the
 partitions use, and `shell.wal_engine` connects both with a storage directory.

@@ -216,6 +216,16 @@ class Catalogue:
         self._next += 1
         return self._next - 1
 
+    def return_region(self, region: int) -> None:
+        """Take back a region from `new_region` whose row was not written after that call.
+
+        No operation in the log names it, so `new_region` may return it again (invariant 5).
+        """
+        row = self._rows.get(region)
+        assert row is None or row.state is State.REMOVED, "a file that exists keeps its row"
+        assert region not in self._reusable, "a region is given to one file at a time"
+        self._reusable.append(region)
+
     def take_removed(self) -> tuple[int, ...]:
         """Return the regions whose files were removed since the last call, for `allow_reuse`."""
         taken = tuple(sorted(self._removed))

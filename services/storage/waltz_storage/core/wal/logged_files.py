@@ -1,16 +1,16 @@
 """Pure. Files behind a write-ahead log: commit transactions, apply them, and make checkpoints.
 
-This class keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four steps,
-so that the engine can do the flushes on other threads: `write_directly` for large data, `write`,
-the flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes,
-and `end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one thread.
+`LoggedFiles` keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four
+steps, so that the engine can do the flushes on other threads: `write_large_directly`, `write`, the
+flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes, and
+`end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, State
+from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, Kind, State
 from waltz_storage.core.wal.checksums import Checksum
 from waltz_storage.core.wal.logged_changes import (
     LoggedChanges,
@@ -78,6 +78,37 @@ class LoggedFiles:
         self._direct.append((check, flush))
         return check
 
+    def write_large_directly(
+        self, operations: Sequence[Operation], least_bytes: int
+    ) -> list[Operation]:
+        """Write the large records of the next transaction to their files.
+
+        Return the operations to write: a Check instead of each Copy that is in its file now. A Copy
+        stays if it is shorter than ``least_bytes``, if it is not for a data file, if the log has a
+        change of its bytes (invariant 3), or if another operation of this transaction changes them.
+        In the last case a replay would apply that operation again, over or under the direct data.
+
+        The direct data of a transaction that a crash prevents are bytes after the last record. A
+        crash without the log may leave them, too, and the opening of the partition decides. An
+        index or another file is changed in its middle, so its bytes are never written directly.
+
+        Raises NoSpace, DiskFailed: then the process must end.
+        """
+        changed: dict[int, list[Range]] = {}
+        for operation in operations:
+            found = changed_range(operation)
+            changed.setdefault(found.region, []).append(found)
+        resolved: list[Operation] = []
+        for operation in operations:
+            check = None
+            if isinstance(operation, Copy) and len(operation.data) >= least_bytes:
+                written = changed_range(operation)
+                alone = sum(written.overlaps(each) for each in changed[written.region]) == 1
+                if alone and self._is_data(operation.address.region):
+                    check = self.write_directly(operation.address, operation.data)
+            resolved.append(operation if check is None else check)
+        return resolved
+
     def write(self, operations: Sequence[Operation]) -> None:
         """Write a transaction to the log, not durably; raises NoSpace, DiskFailed."""
         assert self._pending is None, "a transaction is written when the last one is complete"
@@ -92,7 +123,9 @@ class LoggedFiles:
     def flushes(self) -> list[Flush]:
         """Return the flushes that make the written transaction durable, in any order."""
         assert self._pending is not None, "a transaction is written"
-        return [self.writer.flush, *(flush for _, flush in self._direct)]
+        # One flush per file: all direct data of the transaction were written before this call.
+        files = {check.address.region: flush for check, flush in self._direct}
+        return [self.writer.flush, *files.values()]
 
     def complete(self) -> None:
         """Apply the transaction, all of whose flushes have returned: it may be acknowledged.
@@ -165,6 +198,11 @@ class LoggedFiles:
         self._changes.forget(reclaimed)
         while self._removed and self._removed[0][0] <= reclaimed:
             self.files.catalogue.allow_reuse(self._removed.pop(0)[1])
+
+    def _is_data(self, region: int) -> bool:
+        """Return whether a region is the data file of a segment, which exists."""
+        row = self.files.catalogue.rows.get(region)
+        return row is not None and row.state is State.PRESENT and row.file.kind is Kind.DATA
 
     def _check_direct(self, operations: Sequence[Operation]) -> None:
         """Check that the transaction has the Checks of its direct data, and no change of them."""

@@ -100,6 +100,14 @@ class LoggedNode:
         """Whether the file exists and no queued change will cut it."""
         return self.exists_after == 0 and all(each.data is not None for each in self.changes)
 
+    def is_changed(self, offset: int, length: int) -> bool:
+        """Return whether a queued change is of these bytes, or the file does not exist yet."""
+        return self.exists_after != 0 or any(
+            change.offset < offset + length
+            and (change.data is None or offset < change.offset + len(change.data))
+            for change in self.changes
+        )
+
     def read(self, offset: int, length: int, read: Callable[[int, int], bytes]) -> bytes:
         """Return up to ``length`` bytes; ``read`` returns bytes of the file on the disk.
 

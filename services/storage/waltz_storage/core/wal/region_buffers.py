@@ -32,6 +32,9 @@ class Buffer(Protocol):
     def cut(self, length: int) -> None:
         """Give the file exactly ``length`` bytes; raises NoSpace, DiskFailed."""
 
+    def write_pending(self, offset: int, length: int) -> None:
+        """Write the pending changes of these bytes to the file; raises NoSpace, DiskFailed."""
+
     def write_out(self) -> None:
         """Write all pending changes to the file; raises NoSpace, DiskFailed."""
 
@@ -69,6 +72,11 @@ class RunBuffer:
         """See `Buffer`."""
         self.write_out()
         self.file.truncate(length)
+
+    def write_pending(self, offset: int, length: int) -> None:
+        """See `Buffer`."""
+        if offset < self._start + len(self._run) and self._start < offset + length:
+            self.write_out()
 
     def write_out(self) -> None:
         """See `Buffer`."""
@@ -115,6 +123,11 @@ class ImageBuffer:
         self.file.truncate(length)
         del self._content[length:]
         self._content.extend(bytes(length - len(self._content)))
+
+    def write_pending(self, offset: int, length: int) -> None:
+        """See `Buffer`."""
+        if offset < self._high and self._low < offset + length:
+            self.write_out()
 
     def write_out(self) -> None:
         """See `Buffer`."""

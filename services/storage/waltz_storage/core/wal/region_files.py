@@ -39,6 +39,8 @@ CATALOGUE_FILE = "waltz-storage.regions"
 _NEW_FILE = f"{CATALOGUE_FILE}.new"
 _SUFFIXES = {Kind.DATA: DATA_SUFFIX, Kind.INDEX: INDEX_SUFFIX}
 _META_FILES = {Kind.CONTROL: CONTROL_FILE, Kind.FLUSHED_MARKS: FLUSHED_FILE}
+_CATALOGUE_STEP_BYTES = 1024
+"""The catalogue's file grows by this, so that most new files do not change its length."""
 
 Flush = Callable[[], None]
 
@@ -130,6 +132,30 @@ class RegionFiles:
             # Not by `_opened`: a file that cannot be read fails only this read.
             buffer = self._open[address.region] = _buffer_of(row.file, disk.open(path))
         return buffer.read(address.offset, length).ljust(length, b"\0")
+
+    def write_pending(self, region: int, offset: int, length: int) -> None:
+        """Write the pending changes of these bytes to their file, not durably.
+
+        After this call, another handle of the file reads the bytes that were applied. Raises
+        NoSpace, DiskFailed.
+        """
+        buffer = self._open.get(region)
+        if buffer is not None:
+            buffer.write_pending(offset, length)
+
+    def reserve_row(self, region: int) -> None:
+        """Make the catalogue's file long enough for the row of ``region``.
+
+        The row of a durable transaction must have space: otherwise a checkpoint fails, and the
+        process ends. The new bytes are zeros, which are unused rows. A crash may leave other bytes
+        there; such a row is damaged, and nothing needs it until a transaction writes it. Raises
+        NoSpace, DiskFailed.
+        """
+        with changing("growth of the catalogue"):
+            size = self._file.size()
+        end = (region + 1) * ROW_BYTES
+        if end > size:
+            self._file.allocate(size, -(-end // _CATALOGUE_STEP_BYTES) * _CATALOGUE_STEP_BYTES)
 
     def write_directly(self, address: Address, data: bytes) -> Flush:
         """Write to the file at once; return the flush that makes the data durable.

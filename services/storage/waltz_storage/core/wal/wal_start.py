@@ -34,33 +34,35 @@ _REMEDY = (
 )
 
 
-def prepare_log(disk: Disk, key: uuid.UUID, wal_bytes: int) -> None:
-    """Make an empty log and the catalogue of a plain directory.
+def prepare_log(disk: Disk, home: Disk, key: uuid.UUID, wal_bytes: int) -> None:
+    """Make an empty log in ``home``, and the catalogue of the plain directory ``disk``.
 
     An existing log of the right size is used again. The directory stays plain. Raises
     DirectoryRefused if the existing log has transactions after its checkpoint; OSError, NoSpace,
     DiskFailed.
     """
-    position = _existing(disk, key, wal_bytes // BLOCK_BYTES)
+    position = _existing(home, key, wal_bytes // BLOCK_BYTES)
     if position is None:
         header = WalHeader.new(key, wal_bytes // BLOCK_BYTES, DEFAULT)
-        create_wal(disk, header)
+        create_wal(home, header)
         position = header.checkpoint
     create_catalogue(disk, _rows(disk), position)
 
 
-def start_log(disk: Disk, progress: Callable[[Progress], None]) -> tuple[LoggedFiles, Replayed]:
-    """Replay the log of a directory; return the files behind it.
+def start_log(
+    disk: Disk, home: Disk, progress: Callable[[Progress], None]
+) -> tuple[LoggedFiles, Replayed]:
+    """Replay the log in ``home`` of the directory ``disk``; return the files behind the log.
 
     Raises DirectoryRefused, before a segment is changed, if the log is missing or damaged. Raises
     OSError, NoSpace, DiskFailed.
     """
-    for name in (WAL_FILE, CATALOGUE_FILE):
-        if not disk.exists(name):
+    for place, name in ((home, WAL_FILE), (disk, CATALOGUE_FILE)):
+        if not place.exists(name):
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
     try:
         files = RegionFiles(disk, disk)
-        writer, checksum, replayed = open_log(disk.open(WAL_FILE), files, progress)
+        writer, checksum, replayed = open_log(home.open(WAL_FILE), files, progress)
     except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
         raise DirectoryRefused(
             f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"

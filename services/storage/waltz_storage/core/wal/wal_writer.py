@@ -85,6 +85,11 @@ class WalWriter:
         return self._ring.distance(self._durable.checkpoint, self._following)
 
     @property
+    def ring_blocks(self) -> int:
+        """How many blocks all transactions in the log may have together."""
+        return self._ring.count - 1
+
+    @property
     def most_blocks(self) -> int:
         """How many blocks a transaction may have: half of the ring.
 
@@ -94,7 +99,7 @@ class WalWriter:
 
     @property
     def most_bytes(self) -> int:
-        """How many bytes the encoded operations of a transaction may have; `divide` needs it."""
+        """How many bytes the encoded operations of a transaction may have."""
         return self.most_blocks * ROOM_BYTES - _TAIL_ROOM_BYTES
 
     def fits(self, operations: Sequence[Operation]) -> bool:

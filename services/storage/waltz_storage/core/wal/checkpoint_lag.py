@@ -1,0 +1,51 @@
+"""Pure. How long the oldest transaction waits for a checkpoint.
+
+A checkpoint passes the transactions that are complete when it begins. Transactions that become
+complete while it runs wait for the next one. So two times are kept: that of the oldest transaction
+of the checkpoint that runs or comes next, and that of the oldest transaction after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class CheckpointLag:
+    """The age of the oldest transaction that no checkpoint has passed.
+
+    One thread at a time calls the methods. Any thread may read `seconds`.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: float | None = None
+        """When the oldest transaction became complete, None if a checkpoint has passed all."""
+        self._after: float | None = None
+        """When the oldest transaction became complete that the running checkpoint does not pass."""
+        self._running = False
+
+    @property
+    def seconds(self) -> float:
+        """The age in seconds, 0 if a checkpoint has passed all transactions."""
+        since = self._since
+        return 0.0 if since is None else max(0.0, self._clock() - since)
+
+    def transaction_complete(self) -> None:
+        """Note a transaction that is durable and applied."""
+        now = self._clock()
+        if self._running and self._after is None:
+            self._after = now
+        if self._since is None:
+            self._since = now
+
+    def checkpoint_begun(self) -> None:
+        """Note the beginning of a checkpoint, which passes all complete transactions."""
+        assert not self._running, "one checkpoint at a time"
+        self._running = True
+        self._after = None
+
+    def checkpoint_ended(self) -> None:
+        """Note the end of the checkpoint."""
+        assert self._running, "a checkpoint has begun"
+        self._running = False
+        self._since = self._after

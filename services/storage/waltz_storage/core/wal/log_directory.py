@@ -1,0 +1,114 @@
+"""Pure. Tie the directory of the write-ahead log to its storage directory.
+
+The log may have a directory of its own, on another volume (`storage.wal.directory`). The logs of
+all storages of a cluster have the same cluster key. If a storage replayed the log of another one,
+it would change the wrong files. So both directories have a *pair file* with the same UUID, and a
+storage directory that needs its log is used only with the directory that has its UUID.
+
+A plain storage directory needs nothing of its log. So it may get another directory for the log, but
+never one that belongs to another storage: that storage may need its log.
+
+The order of a new pair: first the pair file of the storage directory, durably, then the other one,
+durably. After a crash in between, the directory of the log has no UUID, so it belongs to nobody,
+and the next start makes the pair anew. In the other order it would belong to a storage that does
+not know it, and no storage could use it.
+
+A volume that was restored from an older copy has the right UUID. `wal_replay` notices it by the
+positions in the log and in the catalogue. Files are used only through the `Disk` objects that the
+caller passes.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from waltz_storage.core.disk import Disk, DiskFile
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.wal.wal_file import WAL_FILE
+
+LOG_PAIR_FILE = "waltz-storage.walpair"
+_ID_BYTES = 36
+"""A UUID as text."""
+
+_REMEDY = (
+    "This storage does not start. Mount the volume of its log; if the volume is lost, empty the "
+    "storage directory, and recover its partitions from other replicas: waltz storage recover"
+)
+
+
+def check_no_log_directory(data: Disk, *, logged: bool) -> None:
+    """Check that the log is in the storage directory, or may be made there.
+
+    ``logged`` says whether the directory needs its log. Removes the pair file of a plain directory
+    durably, because the log of its former directory is empty and not used any more. Raises
+    DirectoryRefused, OSError, DiskFailed.
+    """
+    if not data.exists(LOG_PAIR_FILE):
+        return
+    if logged:
+        raise DirectoryRefused(
+            "the storage directory needs its write-ahead log, which is in a directory of its own: "
+            "set storage.wal.directory to that directory. To move the log, stop the storage "
+            "cleanly first"
+        )
+    data.remove(LOG_PAIR_FILE)
+    data.flush_directory("")
+
+
+def lock_log_directory(data: Disk, home: Disk, *, logged: bool) -> DiskFile:
+    """Lock the directory ``home`` of the log of ``data``; make the two a pair if necessary.
+
+    ``logged`` says whether ``data`` needs its log. Return the locked file; closing it releases the
+    directory. Raises DirectoryRefused, OSError, NoSpace, DiskFailed.
+    """
+    if logged and not data.exists(LOG_PAIR_FILE):
+        raise DirectoryRefused(
+            "the storage directory needs its write-ahead log, which is in the storage directory "
+            "itself: remove storage.wal.directory. To move the log, stop the storage cleanly first"
+        )
+    lock = home.create(LOG_PAIR_FILE)
+    try:
+        if not lock.lock(_ID_BYTES):
+            raise DirectoryRefused(
+                "failed to acquire the lock: another process uses this storage.wal.directory"
+            )
+        _pair(data, home, lock, logged)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
+    """Compare the UUIDs, and make both durable; write a new UUID if that is allowed."""
+    file = data.create(LOG_PAIR_FILE)
+    try:
+        expected, found = _read(file), _read(lock)
+        if logged and (found is None or found != expected):
+            raise DirectoryRefused(
+                "storage.wal.directory is not the one that belongs to this storage.directory: "
+                f"the files {LOG_PAIR_FILE} differ. {_REMEDY}"
+            )
+        if found is not None and found != expected:
+            raise DirectoryRefused(
+                f"storage.wal.directory has the write-ahead log {WAL_FILE} of another storage: "
+                "set another directory, or empty this one if no storage uses it any more"
+            )
+        # The same bytes are written again: the process that wrote them may have died before its
+        # flush, or by a failed flush.
+        text = found or str(uuid.uuid4()).encode()
+        for disk, each in ((data, file), (home, lock)):
+            each.write_durably(0, text)
+            disk.flush_directory("")
+    finally:
+        file.close()
+
+
+def _read(file: DiskFile) -> bytes | None:
+    """Return the UUID in a pair file, None if there is none or its creation was interrupted."""
+    raw = file.read(0, _ID_BYTES)
+    try:
+        uuid.UUID(raw.decode("ascii"))
+    except ValueError:
+        return None
+    return raw

@@ -1,0 +1,114 @@
+"""A storage directory with the engine ``wal``, without threads unless a test wants them."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from typing import Any
+
+from tests.support.inline_engine import InlineEngine
+from waltz.protocol import storage
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.wal.operations import Operation
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.transaction_blocks import Transaction
+from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader
+from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, decode_header
+from waltz_storage.core.wal.wal_scan import scan
+from waltz_storage.shell.wal_commits import DIRECT_BYTES, WalCommits
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
+
+KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
+PARTITIONS = 5
+OPTIONS = LogOptions(lambda: 1, 40_000, allocate_bytes=4096)
+SEGMENT = "0/0000000000000000000.seg"
+
+
+class LoggedNode:
+    """A storage directory with the engine ``wal``; all partitions are assigned.
+
+    ``failures`` are the errors that would end the process; with ``in_background``, checkpoints are
+    made on a thread. ``home`` is the disk of the log, None if that is ``disk``.
+    """
+
+    def __init__(
+        self,
+        disk: MemoryDisk,
+        blocks: int = 32,
+        *,
+        in_background: bool = False,
+        direct_bytes: int = DIRECT_BYTES,
+        home: MemoryDisk | None = None,
+    ) -> None:
+        self.disk = disk
+        self.failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self.now = 0.0
+        wal = WalEngine(
+            WalOptions(
+                blocks * BLOCK_BYTES,
+                lambda: self.now,
+                self.failures.put if in_background else None,
+                direct_bytes,
+                home,
+            )
+        )
+        self.directory = StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, segment_log=wal)
+        for partition in range(PARTITIONS):
+            self.directory.assign(partition)
+        self.engine = InlineEngine(self.directory)
+        self.commits: WalCommits = wal.commits
+
+    @staticmethod
+    def opened(disk: MemoryDisk, blocks: int = 32) -> StorageDirectory:
+        """Open a directory that has been used, and assign nothing."""
+        wal = WalEngine(WalOptions(blocks * BLOCK_BYTES, lambda: 0.0))
+        return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, segment_log=wal)
+
+    def append(self, partition: int, size: int = 200) -> Any:
+        return self.engine.ask(self.request(partition, size))
+
+    def request(self, partition: int, size: int = 200) -> storage.AppendRequest:
+        number = self.directory.partition(partition).log.next_id
+        record = Record(number, ReqId(1, 2, partition, number), 0, bytes(size), 7)
+        return storage.AppendRequest(-1, number, partition, RecordBatch.of([record]))
+
+    def lengths(self) -> list[int]:
+        return lengths(self.directory)
+
+
+def lengths(directory: StorageDirectory) -> list[int]:
+    """Return how many records of each log can be read."""
+    return [
+        directory.partition(partition).log.read_batch(0, 1 << 30, 1 << 30).count
+        for partition in range(PARTITIONS)
+    ]
+
+
+def plain(disk: MemoryDisk) -> StorageDirectory:
+    """Open a directory with the engine ``files``."""
+    return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS)
+
+
+def used(disk: MemoryDisk) -> int:
+    """Return how many bytes all files have."""
+    size = 0
+    for directory in ("", *map(str, range(PARTITIONS))):
+        paths = [f"{directory}/{name}".lstrip("/") for name in disk.names(directory)]
+        size += sum(len(disk.content(path)) for path in paths if path not in disk.directories)
+    return size
+
+
+def logged_operations(disk: MemoryDisk) -> list[Operation]:
+    """Return all operations in the log on ``disk`` since its checkpoint."""
+    raw = disk.content(WAL_FILE)[: HEADER_BLOCKS * BLOCK_BYTES]
+    header = decode_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
+    reader = BlockReader(disk.open(WAL_FILE))
+    return [
+        operation
+        for found in scan(header, reader.read_block, header.ring.count)
+        if isinstance(found, Transaction)
+        for operation in found.operations
+    ]

@@ -1,0 +1,65 @@
+"""The age of the oldest transaction that no checkpoint has passed."""
+
+from __future__ import annotations
+
+from waltz_storage.core.wal.checkpoint_lag import CheckpointLag
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_lag_without_a_transaction_is_zero() -> None:
+    assert CheckpointLag(Clock()).seconds == 0.0
+
+
+def test_lag_is_the_age_of_the_oldest_transaction() -> None:
+    clock = Clock()
+    lag = CheckpointLag(clock)
+    lag.transaction_complete()
+    clock.now += 2
+    lag.transaction_complete()
+    clock.now += 1
+    assert lag.seconds == 3.0
+
+
+def test_lag_after_a_checkpoint_of_all_transactions_is_zero() -> None:
+    clock = Clock()
+    lag = CheckpointLag(clock)
+    lag.transaction_complete()
+    lag.checkpoint_begun()
+    clock.now += 1
+    assert lag.seconds == 1.0
+    lag.checkpoint_ended()
+    assert lag.seconds == 0.0
+
+
+def test_lag_after_a_checkpoint_is_the_age_of_the_oldest_transaction_after_its_beginning() -> None:
+    clock = Clock()
+    lag = CheckpointLag(clock)
+    lag.transaction_complete()
+    lag.checkpoint_begun()
+    clock.now += 1
+    lag.transaction_complete()
+    clock.now += 1
+    lag.transaction_complete()
+    lag.checkpoint_ended()
+    clock.now += 5
+    assert lag.seconds == 6.0
+
+
+def test_lag_begins_with_the_first_transaction_if_the_log_was_empty_at_the_checkpoint() -> None:
+    clock = Clock()
+    lag = CheckpointLag(clock)
+    lag.checkpoint_begun()
+    lag.transaction_complete()
+    clock.now += 4
+    assert lag.seconds == 4.0
+    lag.checkpoint_ended()
+    assert lag.seconds == 4.0

@@ -1,0 +1,158 @@
+"""Large records with the engine ``wal``: their bytes go to the file, their checksum to the log."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.support.logged_node import LoggedNode, lengths, logged_operations, plain
+from waltz.protocol import storage
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.wal.operations import Check, Copy
+
+DIRECT_BYTES = 1000
+LARGE = 5000
+SMALL = 100
+
+
+def node_with_files(disk: MemoryDisk | None = None) -> LoggedNode:
+    """Return a node whose files are durable, so that large records may be written directly."""
+    node = LoggedNode(disk or MemoryDisk(), 64, direct_bytes=DIRECT_BYTES)
+    checkpoint(node)
+    return node
+
+
+def checkpoint(node: LoggedNode) -> None:
+    """Make a checkpoint whose header is durable, by an append to partition 4 without effect."""
+    node.commits.checkpoint()
+    assert isinstance(node.append(4, SMALL), storage.SuccessResponse)
+
+
+def large_copies(disk: MemoryDisk) -> list[Copy]:
+    return [
+        each
+        for each in logged_operations(disk)
+        if isinstance(each, Copy) and len(each.data) >= DIRECT_BYTES
+    ]
+
+
+def checks(disk: MemoryDisk) -> list[Check]:
+    return [each for each in logged_operations(disk) if isinstance(each, Check)]
+
+
+def test_large_record_is_logged_as_a_checksum_and_read_back() -> None:
+    node = node_with_files()
+    assert isinstance(node.append(0, LARGE), storage.SuccessResponse)
+    (check,) = checks(node.disk)
+    assert check.length > LARGE
+    assert large_copies(node.disk) == []
+    assert node.lengths()[0] == 1
+
+
+def test_small_record_is_copied_to_the_log() -> None:
+    node = node_with_files()
+    node.append(0, SMALL)
+    assert checks(node.disk) == []
+    assert node.lengths()[0] == 1
+
+
+def test_large_and_small_records_of_a_round_are_one_transaction() -> None:
+    node = node_with_files()
+    before, flushes = node.commits.transactions, node.disk.flushes
+    node.engine.ask_together(
+        [node.request(0, LARGE), node.request(1, SMALL), node.request(2, LARGE)]
+    )
+    assert node.commits.transactions == before + 1
+    # The log and the two files with direct data.
+    assert node.disk.flushes == flushes + 3
+    assert node.lengths() == [1, 1, 1, 0, 1]
+
+
+def test_record_larger_than_a_transaction_flushes_its_file_once_per_transaction() -> None:
+    node = LoggedNode(MemoryDisk(), 16, direct_bytes=DIRECT_BYTES)
+    checkpoint(node)
+    before, flushes = node.commits.transactions, node.disk.flushes
+    node.append(0, 4 * node.commits.logged.writer.most_bytes)
+    assert node.lengths()[0] == 1
+    written = node.commits.transactions - before
+    assert written > 1
+    # A transaction flushes the log, and the file if it has direct data.
+    assert node.disk.flushes - flushes <= 2 * written
+    assert LoggedNode(node.disk.crashed(Random(1)), 16).lengths()[0] == 1
+
+
+def test_acknowledged_large_records_survive_every_crash() -> None:
+    """The direct data are durable before the append is answered."""
+    for seed in range(200):
+        node = node_with_files()
+        node.append(0, LARGE)
+        node.append(0, SMALL)
+        node.append(0, LARGE)
+        disk = node.disk.crashed(Random(seed))
+        assert LoggedNode(disk, 64).lengths() == [3, 0, 0, 0, 1]
+
+
+def test_crash_during_a_large_append_leaves_a_prefix_of_the_log() -> None:
+    crashes: list[MemoryDisk] = []
+    node = node_with_files()
+    node.append(0, LARGE)
+    node.disk.observer = lambda: crashes.extend(node.disk.crashed(Random(n)) for n in range(5))
+    node.append(0, LARGE)
+    node.disk.observer = None
+    assert len(crashes) > 10
+    for disk in crashes:
+        again = LoggedNode(disk, 64, direct_bytes=DIRECT_BYTES)
+        assert again.lengths()[0] in (1, 2)
+        assert isinstance(again.append(0, LARGE), storage.SuccessResponse)
+
+
+def test_large_record_after_a_truncation_is_copied_until_a_checkpoint() -> None:
+    """A replay applies the truncation again, which would remove direct data (invariant 3)."""
+    node = node_with_files()
+    node.append(0, LARGE)
+    node.append(0, LARGE)
+    node.directory.partition(0).log.truncate(0)
+    node.append(0, LARGE)
+    assert len(large_copies(node.disk)) == 1
+    assert LoggedNode(node.disk.crashed(Random(1)), 64).lengths()[0] == 2
+    checkpoint(node)
+    node.append(0, LARGE)
+    assert large_copies(node.disk) == []
+    assert len(checks(node.disk)) == 1
+    assert LoggedNode(node.disk.crashed(Random(2)), 64).lengths()[0] == 3
+
+
+def test_large_record_of_a_new_segment_is_copied() -> None:
+    """The row that creates the file is in the log: a replay would empty the file."""
+    node = node_with_files()
+    for _ in range(8):
+        node.append(0, LARGE)
+    checkpoint(node)
+    # The segment is full: this record begins a new one.
+    node.append(0, LARGE)
+    assert len(large_copies(node.disk)) == 1
+    assert LoggedNode(node.disk.crashed(Random(2)), 64).lengths()[0] == 9
+
+
+def test_large_records_are_in_a_plain_directory_after_a_clean_stop() -> None:
+    node = node_with_files()
+    for _ in range(20):
+        node.append(0, LARGE)
+    node.directory.close()
+    assert lengths(plain(node.disk)) == [20, 0, 0, 0, 1]
+
+
+def test_durable_large_record_that_is_damaged_refuses_its_partition_only() -> None:
+    node = node_with_files()
+    node.append(0, LARGE)
+    (check,) = checks(node.disk)
+    node.append(1, SMALL)
+    disk = node.disk.restarted()
+    path = "0/0000000000000000000.seg"
+    disk.damage(path, check.address.offset + 60, b"?")
+    directory = LoggedNode.opened(disk, 64)
+    refused = directory.refused[0]
+    assert isinstance(refused, PartitionDamaged)
+    assert (refused.file, refused.offset) == (path, check.address.offset)
+    assert "fail their checksum in the write-ahead log" in str(refused)
+    assert directory.partition(1).log.next_id == 1
