@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from waltz.cli.app import app
 from waltz.protocol import Record, RecordBatch, ReqId
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.ring import BLOCK_BYTES
@@ -75,3 +77,64 @@ def test_control_of_segments_that_need_the_log_is_refused(crashed: Path) -> None
     result = CliRunner().invoke(app, ["disk", "control", str(crashed)])
     assert result.exit_code == 1
     assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+
+
+def verb(name: str, directory: Path) -> list[str]:
+    segment = directory / "0" / "0000000000000000000.seg"
+    return ["disk", name, str(segment if name == "dump" else directory)]
+
+
+@pytest.mark.parametrize("name", ["stat", "dump", "export"])
+def test_verbs_that_read_records_refuse_segments_that_need_the_log(
+    crashed: Path, name: str
+) -> None:
+    """Without this check they would show the records of the last checkpoint only."""
+    result = CliRunner().invoke(app, verb(name, crashed))
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["stat", "dump", "export"])
+def test_verbs_that_read_records_refuse_a_copy_without_its_control_file(
+    crashed: Path, name: str
+) -> None:
+    (crashed / CONTROL_FILE).unlink()
+    (crashed / FLUSHED_FILE).unlink()
+    result = CliRunner().invoke(app, verb(name, crashed))
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["control", "stat", "dump", "export"])
+def test_verbs_refuse_segments_whose_log_is_in_another_directory(crashed: Path, name: str) -> None:
+    (crashed / WAL_FILE).unlink()
+    result = CliRunner().invoke(app, verb(name, crashed))
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["control", "stat", "dump", "export"])
+def test_verbs_read_segments_after_a_clean_stop(crashed: Path, name: str) -> None:
+    """The fixture has stopped the storage in this directory cleanly."""
+    stopped = crashed.parent / "running"
+    result = CliRunner().invoke(app, verb(name, stopped))
+    assert result.exit_code == 0, result.output
+    (stopped / WAL_FILE).write_bytes(b"damaged")
+    result = CliRunner().invoke(app, verb(name, stopped))
+    assert result.exit_code == 0, result.output
+
+
+def test_verify_of_segments_that_need_the_log_shows_that_and_fails(crashed: Path) -> None:
+    result = CliRunner().invoke(app, ["disk", "verify", str(crashed), "-o", "json"])
+    assert result.exit_code == 1
+    (start,) = json.loads(result.stdout)["start"]
+    assert "complete only with their write-ahead log" in start["refused"]
+
+
+def test_wal_in_a_directory_of_its_own_is_shown(crashed: Path) -> None:
+    home = crashed.parent / "home"
+    home.mkdir()
+    shutil.move(crashed / WAL_FILE, home / WAL_FILE)
+    result = CliRunner().invoke(app, ["disk", "wal", str(home), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["key"] == str(KEY)

@@ -17,6 +17,7 @@ from waltz.cli.options import examples, parsed, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed
 from waltz.client.core.ranges import parse_ids
+from waltz_storage.inspect.completeness import check_complete
 from waltz_storage.inspect.control_reading import read_control
 from waltz_storage.inspect.places import segments_at
 from waltz_storage.inspect.segment_check import FileRecord
@@ -97,6 +98,7 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
     Damaged records are left out: waltz disk verify shows them.
     """
     with inspecting(path) as place:
+        check_complete(place.root)
         sizes = {
             (partition, first_id): [
                 len(stored.record.data)
@@ -148,6 +150,7 @@ def dump_command(
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
     deserialize = None if serializer is None else parsed(find_deserializer, serializer)
     with inspecting(path) as place:
+        check_complete(place.root)
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions

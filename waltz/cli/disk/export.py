@@ -16,6 +16,7 @@ from waltz.cli.output import say
 from waltz.cli.running import Failed
 from waltz.client import Transaction
 from waltz.client.core.ranges import format_partitions
+from waltz_storage.inspect.completeness import check_complete
 from waltz_storage.inspect.places import Place
 from waltz_storage.inspect.segment_reading import Gap, read_partition
 
@@ -51,6 +52,7 @@ def export_command(
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:
+        check_complete(place.root)
         chosen = [p for p in place.partitions if wanted is None or p in wanted]
         if wanted is not None and (absent := sorted(set(wanted) - set(chosen))):
             raise Failed(f"{path} has no files of partitions {format_partitions(absent)}")

@@ -1,6 +1,7 @@
 """Read the files of a stopped storage, and never change them.
 
 * `places`: finds what a path names, and whether a storage is running there
+* `completeness`: finds out whether segments need a write-ahead log
 * `control_reading`: reads the control file
 * `segment_check`: checks every record of a segment, also after damage
 * `segment_reading`: applies `segment_check` to the files of a storage

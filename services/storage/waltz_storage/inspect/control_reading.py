@@ -16,7 +16,6 @@ from waltz_storage.core.control.control_format import (
     PartitionInfo,
     decode_entry,
     entry_offset,
-    is_partly_inverted,
 )
 from waltz_storage.core.control.directory_pair import (
     DATA_PAIR_FILE,
@@ -27,9 +26,8 @@ from waltz_storage.core.control.directory_pair import (
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE, current_end
 from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.partitions.known_log import known_log
-from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.inspect.completeness import check_marked_complete
 from waltz_storage.inspect.places import CannotInspect
-from waltz_storage.inspect.wal_reading import read_wal
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
         path = path.with_name(CONTROL_FILE)
         raise CannotInspect(f"{path} is cut off: it ends inside its {HEADER_BYTES} byte header")
     header = ControlHeader.decode(raw)
-    _check_complete(root, header)
+    check_marked_complete(root, header)
     entries: dict[int, ControlEntry | str] = {}
     for partition in range(header.num_partitions):
         start = entry_offset(partition)
@@ -97,18 +95,3 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
         except EntryCorrupted as problem:
             entries[partition] = str(problem)
     return ControlContent(header, entries, marks)
-
-
-def _check_complete(root: Path, header: ControlHeader) -> None:
-    """Raise CannotInspect if the last changes of the segments are only in the write-ahead log.
-
-    The control file then has the inverted key of the cluster, and the log has the key.
-    """
-    if not (root / WAL_FILE).exists():
-        return
-    key = read_wal(root, limit=1).header.key
-    if header.key != key and is_partly_inverted(header.key, key):
-        raise CannotInspect(
-            f"the segments of {root} are complete only with their write-ahead log: start the "
-            "storage with storage.engine: wal and stop it; waltz disk wal shows the log"
-        )

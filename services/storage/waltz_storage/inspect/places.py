@@ -11,6 +11,8 @@ from pathlib import Path
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
+from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
+from waltz_storage.core.wal.wal_file import WAL_FILE
 
 
 class CannotInspect(Exception):
@@ -52,7 +54,7 @@ def locate(path: Path) -> Place:
         return Place(directory.parent, (int(directory.name),))
     found = tuple(sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal()))
     if not found and not any(
-        (directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE)
+        (directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE, WAL_FILE)
     ):
         raise CannotInspect(f"{directory} is not a storage directory: it has no {CONTROL_FILE}")
     return Place(directory, found, whole=True)
@@ -61,10 +63,10 @@ def locate(path: Path) -> Place:
 def check_stopped(root: Path) -> None:
     """Raise CannotInspect if a storage is running on ``root``, because it may change the files.
 
-    A running storage holds a lock on the control file or on the pair file in ``root``. Raises
+    A running storage holds a lock on the control file or on a pair file in ``root``. Raises
     OSError if such a file cannot be opened.
     """
-    for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE):
+    for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE, root / LOG_PAIR_FILE):
         if not path.exists():
             continue
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

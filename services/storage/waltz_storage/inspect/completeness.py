@@ -1,0 +1,80 @@
+"""Find out whether segments are complete without a write-ahead log. Reads files, writes none.
+
+While a storage with the engine ``wal`` runs, and after a crash, the last records are only in its
+log. A reader of the segments alone would report fewer records than the storage has, or zeros in
+their place, and would not notice that.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from waltz_storage.core.control.control_format import (
+    CONTROL_FILE,
+    HEADER_BYTES,
+    ControlHeader,
+    is_partly_inverted,
+)
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, Damage, FileHeader
+from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.core.wal.wal_scan import LogEnd
+from waltz_storage.inspect.dry_disk import ReadOnlyFile
+from waltz_storage.inspect.places import CannotInspect
+from waltz_storage.inspect.wal_reading import read_wal
+
+
+def check_complete(root: Path) -> None:
+    """Raise CannotInspect if the segments in ``root`` need a write-ahead log.
+
+    If ``root`` has the control file, its key decides. Otherwise the segments need the log in
+    ``root`` if it has transactions. Without a control file and a log in ``root``, nothing is known,
+    and nothing is refused. Raises OSError.
+    """
+    path = root / CONTROL_FILE
+    if path.exists():
+        with ReadOnlyFile(path) as file:
+            raw = file.read(0, HEADER_BYTES)
+        if len(raw) == HEADER_BYTES:
+            check_marked_complete(root, ControlHeader.decode(raw))
+            return
+    if (root / WAL_FILE).exists():
+        end = read_wal(root, limit=0).end
+        if not isinstance(end, LogEnd):
+            raise CannotInspect(_incomplete(root))
+
+
+def check_marked_complete(root: Path, header: ControlHeader) -> None:
+    """Raise CannotInspect if ``header``, of a control file, says that ``root`` needs its log.
+
+    The control file then has the inverted key of the cluster. Raises OSError.
+    """
+    key = _cluster_key(root)
+    if key is not None and header.key != key and is_partly_inverted(header.key, key):
+        raise CannotInspect(_incomplete(root))
+
+
+def _cluster_key(root: Path) -> uuid.UUID | None:
+    """Return the key in the log or in a segment of ``root``, None if there is none."""
+    if (root / WAL_FILE).exists():
+        with suppress(CannotInspect):
+            # A plain directory needs nothing of its log, which may be damaged.
+            return read_wal(root, limit=0).header.key
+    # The log may be in a directory of its own.
+    for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
+        try:
+            with ReadOnlyFile(path) as file:
+                found = FileHeader.decode(file.read(0, HEADER_BYTES)).key
+        except Damage:
+            continue
+        if found.int:
+            return found
+    return None
+
+
+def _incomplete(root: Path) -> str:
+    return (
+        f"the segments of {root} are complete only with their write-ahead log: start the storage "
+        "with storage.engine: wal and stop it; waltz disk wal shows the log"
+    )
