@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -23,7 +23,8 @@ from waltz.testing.nodes import InProcessStorage, World
 from waltz_storage.core.errors import DiskFailed, RequestRefused
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.config import StorageConfig
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.shell.config import EngineKind, StorageConfig
 from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.node import StorageEnvironment, StorageNode
 
@@ -35,6 +36,26 @@ _MARKS_FLUSHED = 0.2
 """Share of the rounds after which the flushed marks are made durable."""
 
 _ALLOCATED_BYTES = 2048
+_DIRECT_BYTES = 700
+"""With the engine wal, some appends are written directly, and most are copied to the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimEngine:
+    """The storage engine of a run, and the size of its write-ahead log."""
+
+    kind: EngineKind
+    wal_bytes: int
+
+    @classmethod
+    def of_seed(cls, seed: int) -> SimEngine:
+        """Return the engine of a seed: the engine wal for every second one.
+
+        The log is small, so that it is full several times in a run: there is no thread, and a
+        checkpoint is made only when the log is full, and at a clean stop.
+        """
+        kind = EngineKind.WAL if seed % 2 else EngineKind.FILES
+        return cls(kind, (12 + 4 * (seed // 2 % 8)) * BLOCK_BYTES)
 
 
 class PowerLost(BaseException):
@@ -53,9 +74,20 @@ class _Process(InProcessStorage):
     def new_node(self, config: StorageConfig, environment: StorageEnvironment) -> StorageNode:
         storage = self._storage
         return StorageNode(
-            config.model_copy(update={"segment_threshold": storage.segment_bytes}),
+            config.model_copy(
+                update={
+                    "segment_threshold": storage.segment_bytes,
+                    "engine": storage.engine.kind.value,
+                    "wal_bytes": storage.engine.wal_bytes,
+                }
+            ),
             STORAGE.limited_to(*range(storage.version + 1)),
-            environment=replace(environment, now_ms=lambda: 0, allocate_bytes=_ALLOCATED_BYTES),
+            environment=replace(
+                environment,
+                now_ms=lambda: 0,
+                allocate_bytes=_ALLOCATED_BYTES,
+                direct_bytes=_DIRECT_BYTES,
+            ),
         )
 
     @override
@@ -82,6 +114,7 @@ class SimStorage:
         world: World,
         environment: tuple[LoopClock, Random, History, Alarm],
         segment_bytes: int,
+        engine: SimEngine,
         partitions: int,
     ) -> None:
         self.clock, self._random, self.history, self._alarm = environment
@@ -89,6 +122,7 @@ class SimStorage:
         self.name = self._process.address
         self.host = self._process.host
         self.segment_bytes = segment_bytes
+        self.engine = engine
         self.up = False
         self.version = max(STORAGE.versions)
         """The newest protocol version for servers that its program supports."""
@@ -157,6 +191,7 @@ class SimStorage:
         try:
             await self._process.start()
             self.up = True
+            self.history.counters[f"storage: started with the engine {self.engine.kind}"] += 1
             for replica in self.replicas:
                 replica.started()
                 self.history.note(self.name, f"started, {replica.partition}: {replica.state()}")

@@ -85,6 +85,8 @@ COUNTERS_THAT_MUST_OCCUR = (
     "server: session did not open",
     "storage: a log with an index checkpoint",
     "storage: a round of several partitions",
+    "storage: started with the engine files",
+    "storage: started with the engine wal",
 )
 """Counters that the default seeds must raise at least once: every fault, every branch."""
 

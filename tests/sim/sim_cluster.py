@@ -25,7 +25,7 @@ from tests.sim.history import History
 from tests.sim.loop_clock import LoopClock
 from tests.sim.nodes_partition import NodesPartition
 from tests.sim.observed_server import Sight, SimServer, Surveillance, short_log_settings
-from tests.sim.observed_storage import SimStorage
+from tests.sim.observed_storage import SimEngine, SimStorage
 from tests.sim.real_clients import ClientWorld
 from tests.sim.unreliable_store import Trouble, UnreliableStore
 from waltz.metadata.cluster import Cluster
@@ -239,7 +239,12 @@ class SimCluster:
         for number in range(len(shape.groups)):
             environment = (self.clock, self.stream(), self.history, self.alarm)
             storage = SimStorage(
-                number, self.world, environment, shape.segment_bytes, shape.partitions
+                number,
+                self.world,
+                environment,
+                shape.segment_bytes,
+                SimEngine.of_seed(self.seed),
+                shape.partitions,
             )
             self.storages[storage.name] = storage
         self.view = ClusterView(ROOT, shape.partitions, self.history, self.alarm)

@@ -14,7 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from waltz_storage.core.engine.engine import Arrival, Done, Engine
-from waltz_storage.core.engine.rounds import RoundPart
+from waltz_storage.core.engine.rounds import RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
@@ -51,7 +51,7 @@ class EventLoopEngine:
         self._mailbox = mailbox
         self._fail = fail
         self._clock = clock
-        self._flushes = ParallelFlushes(AtOnce())
+        self._flushes: RoundWriter = directory.rounds or ParallelFlushes(AtOnce())
         self._arrivals: list[Arrival] = []
         self._scheduled = False
         self._ended = False

@@ -171,6 +171,8 @@ class InProcessStorage:
             clock=loop.time,
             now_ms=lambda: int(loop.time() * 1000),
             allocate_bytes=_ALLOCATED_BYTES,
+            # A thread would run on the time of the machine, not on that of the event loop.
+            checkpoint_thread=False,
         )
         node = self.new_node(config, environment)
         await node.start(await learn_cluster(config, environment))

@@ -281,13 +281,13 @@ class WalCommits:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Note a failure, and convert it to DiskFailed."""
+        """Note a failure; convert an Exception to DiskFailed, and pass on what ends the process."""
         try:
             yield
         except BaseException as error:
             self._failed = self._failed or error
             self._changed.notify_all()
-            if isinstance(error, DiskFailed):
+            if isinstance(error, DiskFailed) or not isinstance(error, Exception):
                 raise
             raise DiskFailed(f"the write-ahead log cannot be used any more: {error}") from error
 
