@@ -18,9 +18,11 @@ from tests.mutants.planted_sessions import SESSION_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
 from tests.mutants.planted_spark import SPARK_BUGS
 from tests.mutants.planted_storage import STORAGE_BUGS
+from tests.mutants.planted_wal import WAL_BUGS
 
 PLANTED = (
     *STORAGE_BUGS,
+    *WAL_BUGS,
     *SESSION_BUGS,
     *CLIENT_BUGS,
     *BATCH_BUGS,

@@ -1,0 +1,242 @@
+"""Bugs to plant into the write-ahead log of the storage, hunted by its unit tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+_ENGINE = "unit/storage/test_storage_wal_engine.py::"
+_LARGE = "unit/storage/test_storage_wal_large_records.py::"
+_READS = "unit/storage/test_storage_wal_reads.py::"
+_FULL = "unit/storage/test_storage_wal_full_disk.py::"
+_DIRECTORY = "unit/storage/test_storage_wal_directory.py::"
+_HAZARDS = "unit/storage/test_storage_wal_hazards.py::"
+_REPLAY = "unit/storage/test_storage_wal_replay.py::"
+
+WAL_BUGS = (
+    Planted(
+        "append answered before its transaction is flushed",
+        Package.STORAGE,
+        'header, written = self._header, self._written\nself._file.write_durably(0, b"")\n',
+        "header, written = self._header, self._written\n",
+        "A loss of power removes an acknowledged append.",
+        nodes(f"{_LARGE}test_acknowledged_large_records_survive_every_crash"),
+    ),
+    Planted(
+        "append answered before its direct data are flushed",
+        Package.STORAGE,
+        "return [self.writer.flush, *files.values()]\n",
+        "return [self.writer.flush]\n",
+        "A loss of power removes a large record whose append was acknowledged.",
+        nodes(f"{_LARGE}test_acknowledged_large_records_survive_every_crash"),
+    ),
+    Planted(
+        "checkpoint moved before the files are flushed",
+        Package.STORAGE,
+        "flushes.append(_flush_of(buffer.file))\n",
+        "pass\n",
+        "A loss of power removes records whose transactions were given up.",
+        nodes(f"{_ENGINE}test_full_log_delays_appends_and_fails_none"),
+    ),
+    Planted(
+        "space of the log used before the header is durable",
+        Package.STORAGE,
+        "write_header(self._file, header)\nself._header = header\n",
+        "write_header(self._file, header)\nself._header = self._durable = header\n",
+        "A crash leaves an older header, whose transactions are overwritten.",
+        nodes(f"{_HAZARDS}test_space_of_a_checkpoint_is_used_only_when_its_header_is_durable"),
+    ),
+    Planted(
+        "stale block accepted",
+        Package.STORAGE,
+        "if magic != MAGIC or value != transaction_id.value or length > ROOM_BYTES:\n",
+        "if magic != MAGIC or length > ROOM_BYTES:\n",
+        "A replay applies transactions of an earlier round of the ring.",
+        nodes(f"{_REPLAY}test_log_that_wraps_hundreds_of_times_keeps_all_files"),
+    ),
+    Planted(
+        "damage of the log taken for its end",
+        Package.STORAGE,
+        "raise WalDamaged(position, later)\n",
+        "pass\n",
+        "A damaged block drops acknowledged appends of all partitions in silence.",
+        nodes(f"{_ENGINE}test_damage_in_the_log_refuses_the_directory_and_changes_no_segment"),
+    ),
+    Planted(
+        "bytes moved again by a replay",
+        Package.STORAGE,
+        "if any(source.overlaps(changed_range(each)) for each in operations):\n",
+        "if False:\n",
+        "A second replay moves bytes that the first one has changed.",
+        nodes(
+            f"{_HAZARDS}test_move_that_overlaps_its_source_is_replayed_without_moving_again",
+            f"{_HAZARDS}test_move_whose_source_the_same_transaction_changes_is_replayed_without_"
+            "the_change",
+        ),
+    ),
+    Planted(
+        "source of a logged move changed",
+        Package.STORAGE,
+        "return not any(source.overlaps(each) for _, source in self._sources "
+        "for each in changed)\n",
+        "return True\n",
+        "A replay moves newer bytes than the transaction did.",
+        nodes(f"{_HAZARDS}test_change_of_the_source_of_a_logged_move_waits_for_a_checkpoint"),
+    ),
+    Planted(
+        "direct data on bytes that the log changes",
+        Package.STORAGE,
+        "if changes is not None and (changes.row is not None or changes.end > data.start):\n",
+        "if False:\n",
+        "A replay applies a truncation again and removes a large record that came after it.",
+        nodes(
+            f"{_LARGE}test_large_record_after_a_truncation_is_copied_until_a_checkpoint",
+            f"{_LARGE}test_large_record_of_a_new_segment_is_copied",
+        ),
+    ),
+    Planted(
+        "region used again before the checkpoint is durable",
+        Package.STORAGE,
+        "while self._removed and self._removed[0][0] <= reclaimed:\n",
+        "while self._removed:\n",
+        "A replay applies operations of a removed file to a new one.",
+        nodes(
+            f"{_HAZARDS}test_region_of_a_removed_file_is_not_used_before_the_checkpoint_is_durable"
+        ),
+    ),
+    Planted(
+        "older catalogue used",
+        Package.STORAGE,
+        "if position < header.checkpoint:\n",
+        "if False:\n",
+        "A volume of another moment is used, and files that it does not name are lost.",
+        nodes(f"{_REPLAY}test_older_copy_of_the_log_or_the_catalogue_is_refused"),
+    ),
+    Planted(
+        "interrupted transaction left in the log",
+        Package.STORAGE,
+        "written = writer.write([])\nwriter.flush()\nwriter.complete(written)\n",
+        "",
+        "A dropped transaction becomes valid when the same data are written again.",
+        nodes(
+            f"{_REPLAY}test_transaction_without_its_direct_data_is_dropped_and_stays_dropped"
+        ),
+    ),
+    Planted(
+        "last transaction replayed from the cache",
+        Package.STORAGE,
+        "_write_again(file, files, header, last)\n",
+        "pass\n",
+        "A loss of power removes records that the storage reported after a failed flush.",
+        nodes(
+            f"{_HAZARDS}test_transaction_whose_flush_failed_is_replayed_whole_or_not_at_all"
+        ),
+    ),
+    Planted(
+        "damaged large record served",
+        Package.STORAGE,
+        "self._refused[partition] = damaged\n",
+        "pass\n",
+        "A replica votes with a record that the replay found damaged.",
+        nodes(f"{_LARGE}test_durable_large_record_that_is_damaged_refuses_its_partition_only"),
+    ),
+    Planted(
+        "directory in use not marked",
+        Package.STORAGE,
+        "control.mark_logged()\n",
+        "pass\n",
+        "Waltz 0.13.2 uses segments whose last records are only in the log.",
+        nodes(
+            f"{_ENGINE}test_directory_after_crash_is_refused_by_the_engine_files",
+            f"{_ENGINE}test_crashed_directory_has_a_key_that_waltz_0_13_2_refuses",
+        ),
+    ),
+    Planted(
+        "directory marked before its log exists",
+        Package.STORAGE,
+        "prepare_log(disk, home, key, options.wal_bytes)\ncontrol.mark_logged()\n",
+        "control.mark_logged()\nprepare_log(disk, home, key, options.wal_bytes)\n",
+        "A crash during the first start leaves a directory that no storage opens.",
+        nodes(f"{_DIRECTORY}test_interrupted_first_start_is_repeated"),
+    ),
+    Planted(
+        "directory plain before its segments are complete",
+        Package.STORAGE,
+        "self._segment_log.close()\nself._control.mark_plain()\n",
+        "self._control.mark_plain()\nself._segment_log.close()\n",
+        "A crash during a clean stop leaves segments that lack acknowledged records.",
+        nodes(f"{_HAZARDS}test_crash_during_a_clean_stop_leaves_all_records"),
+    ),
+    Planted(
+        "failed checkpoint not reported",
+        Package.STORAGE,
+        "fail(error)\nreturn\n",
+        "return\n",
+        "An idle storage goes on although the content of its files is unknown.",
+        nodes(
+            f"{_ENGINE}test_failed_checkpoint_on_the_thread_ends_the_process_without_another_append"
+        ),
+    ),
+    Planted(
+        "record queued without space in its file",
+        Package.STORAGE,
+        "self._reserve(offset + len(data))\n",
+        "pass\n",
+        "A full disk ends the process at the next checkpoint, and at each start.",
+        nodes(f"{_ENGINE}test_write_that_a_full_disk_refuses_leaves_the_file_unchanged"),
+    ),
+    Planted(
+        "new file without space in the catalogue",
+        Package.STORAGE,
+        "files.reserve_row(region)\n",
+        "pass\n",
+        "A full disk ends the process at the creation of a segment.",
+        nodes(f"{_FULL}test_full_disk_at_a_row_of_the_catalogue_refuses_the_append"),
+    ),
+    Planted(
+        "file read while the lock is held",
+        Package.STORAGE,
+        "    self._commits.logged.files.write_pending(node.region, offset, length)\n"
+        'return self._opened().read(offset, length).ljust(length, b"\\0")\n',
+        "    self._commits.logged.files.write_pending(node.region, offset, length)\n"
+        '    return self._opened().read(offset, length).ljust(length, b"\\0")\n',
+        "One slow read delays the commits of all partitions.",
+        nodes(f"{_READS}test_slow_read_of_a_partition_delays_no_commit_of_another"),
+    ),
+    Planted(
+        "read of bytes that are not in the file yet",
+        Package.STORAGE,
+        "self._commits.logged.files.write_pending(node.region, offset, length)\n",
+        "pass\n",
+        "A read finds zeros instead of an acknowledged record.",
+        nodes(
+            f"{_READS}test_read_finds_bytes_that_were_applied_and_are_not_in_the_file_yet"
+        ),
+    ),
+    Planted(
+        "log of another storage replayed",
+        Package.STORAGE,
+        "if logged and (found is None or found != expected):\n",
+        "if False:\n",
+        "A wrong volume for the log changes the segments of this storage.",
+        nodes(f"{_DIRECTORY}test_directory_that_needs_its_log_is_refused_with_another_one"),
+    ),
+    Planted(
+        "log of another storage overwritten",
+        Package.STORAGE,
+        "if found is not None and found != expected:\n",
+        "if False:\n",
+        "A storage takes the directory of a log that another storage needs.",
+        nodes(f"{_DIRECTORY}test_plain_directory_does_not_take_the_log_of_another_storage"),
+    ),
+    Planted(
+        "segments read without their log",
+        Package.STORAGE,
+        "if key is not None and header.key != key and is_partly_inverted(header.key, key):\n",
+        "if False:\n",
+        "waltz disk export prints a log without its last transactions.",
+        nodes(
+            "unit/cli/test_cli_disk_wal.py::"
+            "test_verbs_that_read_records_refuse_segments_that_need_the_log"
+        ),
+    ),
+)
