@@ -83,7 +83,7 @@ def test_record_larger_than_a_transaction_flushes_its_file_once_per_transaction(
 
 def test_acknowledged_large_records_survive_every_crash() -> None:
     """The direct data are durable before the append is answered."""
-    for seed in range(200):
+    for seed in range(60):
         node = node_with_files()
         node.append(0, LARGE)
         node.append(0, SMALL)
