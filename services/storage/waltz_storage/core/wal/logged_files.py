@@ -88,9 +88,10 @@ class LoggedFiles:
         change of its bytes (invariant 3), or if another operation of this transaction changes them.
         In the last case a replay would apply that operation again, over or under the direct data.
 
-        The direct data of a transaction that a crash prevents are bytes after the last record. A
-        crash without the log may leave them, too, and the opening of the partition decides. An
-        index or another file is changed in its middle, so its bytes are never written directly.
+        If a crash prevents the transaction, its direct data are bytes after the last record, or the
+        bytes that were there before: the opening of a partition writes its newest records again. A
+        crash without the log may leave both, too, and the next opening decides. An index is changed
+        in its middle, so its bytes are never written directly.
 
         Raises NoSpace, DiskFailed: then the process must end.
         """
