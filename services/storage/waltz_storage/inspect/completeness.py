@@ -18,6 +18,7 @@ from waltz_storage.core.control.control_format import (
     is_partly_inverted,
 )
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, Damage, FileHeader
+from waltz_storage.core.log.segment_format import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
 from waltz_storage.core.wal.wal_scan import LogEnd
 from waltz_storage.inspect.dry_disk import ReadOnlyFile
@@ -65,7 +66,7 @@ def _cluster_key(root: Path) -> uuid.UUID | None:
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
         try:
             with ReadOnlyFile(path) as file:
-                found = FileHeader.decode(file.read(0, HEADER_BYTES)).key
+                found = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
         except Damage:
             continue
         if found.int:
