@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from random import Random
 
 from typing_extensions import override
 
-from tests.support.logged_node import SEGMENT, LoggedNode
+from tests.support.logged_node import PARTITIONS, SEGMENT, LoggedNode
 from waltz.protocol import storage
+from waltz.protocol.records import RecordBatch
 from waltz.testing.disk import MemoryDisk, MemoryFile
 
 SECONDS = 20.0
@@ -108,3 +110,35 @@ def test_read_after_a_truncation_that_is_not_applied_returns_the_records_before_
     assert node.lengths()[0] == 2
     node.append(0)
     assert node.lengths()[0] == 3
+
+
+def test_reads_beside_commits_and_checkpoints_return_the_records() -> None:
+    """Each thread has a partition. A commit of one thread applies the changes of the others."""
+    node = LoggedNode(MemoryDisk(), blocks=20, in_background=True, direct_bytes=400)
+    failures: list[BaseException] = []
+
+    def work(partition: int) -> None:
+        random = Random(partition)
+        log = node.directory.partition(partition).log
+        appended: list[RecordBatch] = []
+        try:
+            for _ in range(80):
+                batch = node.request(partition, random.randrange(900)).records
+                log.append(batch)
+                appended.append(batch)
+                number = random.randrange(len(appended))
+                assert log.read_batch(number, 1, 1 << 20) == appended[number]
+                if random.random() < 0.05:
+                    log.truncate(number)
+                    del appended[number + 1 :]
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(PARTITIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    node.commits.end_thread()
+    assert failures == []
+    assert node.failures.empty()
