@@ -117,9 +117,7 @@ WAL_BUGS = (
         "written = writer.write([])\nwriter.flush()\nwriter.complete(written)\n",
         "",
         "A dropped transaction becomes valid when the same data are written again.",
-        nodes(
-            f"{_REPLAY}test_transaction_without_its_direct_data_is_dropped_and_stays_dropped"
-        ),
+        nodes(f"{_REPLAY}test_transaction_without_its_direct_data_is_dropped_and_stays_dropped"),
     ),
     Planted(
         "last transaction replayed from the cache",
@@ -127,9 +125,7 @@ WAL_BUGS = (
         "_write_again(file, files, header, last)\n",
         "pass\n",
         "A loss of power removes records that the storage reported after a failed flush.",
-        nodes(
-            f"{_HAZARDS}test_transaction_whose_flush_failed_is_replayed_whole_or_not_at_all"
-        ),
+        nodes(f"{_HAZARDS}test_transaction_whose_flush_failed_is_replayed_whole_or_not_at_all"),
     ),
     Planted(
         "damaged large record served",
@@ -208,9 +204,7 @@ WAL_BUGS = (
         "self._commits.logged.files.write_pending(node.region, offset, length)\n",
         "pass\n",
         "A read finds zeros instead of an acknowledged record.",
-        nodes(
-            f"{_READS}test_read_finds_bytes_that_were_applied_and_are_not_in_the_file_yet"
-        ),
+        nodes(f"{_READS}test_read_finds_bytes_that_were_applied_and_are_not_in_the_file_yet"),
     ),
     Planted(
         "log of another storage replayed",

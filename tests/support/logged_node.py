@@ -108,7 +108,7 @@ def logged_operations(disk: MemoryDisk) -> list[Operation]:
     reader = BlockReader(disk.open(WAL_FILE))
     return [
         operation
-        for found in scan(header, reader.read_block, header.ring.count)
+        for found in scan(header, reader.read_block)
         if isinstance(found, Transaction)
         for operation in found.operations
     ]

@@ -477,7 +477,7 @@ async def test_log_is_in_configured_directory(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match=f"{home} does not exist"):
         await node.start(CLUSTER)
     home.symlink_to(data)
-    with pytest.raises(DirectoryRefused, match="storage.wal.directory is storage.directory"):
+    with pytest.raises(DirectoryRefused, match=r"storage\.wal\.directory is storage.directory"):
         await node.start(CLUSTER)
     home.unlink()
     home.mkdir()

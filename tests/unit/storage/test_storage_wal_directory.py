@@ -67,10 +67,10 @@ def test_directory_that_needs_its_log_is_refused_with_another_one() -> None:
 
 def test_directory_that_needs_its_log_is_refused_without_the_setting_and_with_a_new_one() -> None:
     node, _ = used_node()
-    with pytest.raises(DirectoryRefused, match="set storage.wal.directory to that directory"):
+    with pytest.raises(DirectoryRefused, match=r"set storage\.wal\.directory to that directory"):
         LoggedNode(node.disk.restarted())
     alone = LoggedNode(MemoryDisk())
-    with pytest.raises(DirectoryRefused, match="remove storage.wal.directory"):
+    with pytest.raises(DirectoryRefused, match=r"remove storage\.wal\.directory"):
         LoggedNode(alone.disk.restarted(), home=MemoryDisk())
 
 
@@ -89,7 +89,9 @@ def test_plain_directory_does_not_take_the_log_of_another_storage() -> None:
 
 def test_directory_of_the_log_in_use_is_refused() -> None:
     _, home = used_node()
-    with pytest.raises(DirectoryRefused, match="another process uses this storage.wal.directory"):
+    with pytest.raises(
+        DirectoryRefused, match=r"another process uses this storage\.wal\.directory"
+    ):
         LoggedNode(MemoryDisk(), home=home)
 
 

@@ -14,7 +14,7 @@ from tests.support.logged_world import LoggedWorld, state_on
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed
 from waltz_storage.core.wal.catalogue import FileName, Kind, present, removed, write_row
-from waltz_storage.core.wal.operations import Address, Copy, Move
+from waltz_storage.core.wal.operations import Address, Move, WriteData
 
 A, B = FileName(Kind.DATA, 0, 0), FileName(Kind.DATA, 1, 0)
 
@@ -28,8 +28,8 @@ def with_files() -> tuple[LoggedWorld, int, int]:
         [
             write_row(a, present(A)),
             write_row(b, present(B)),
-            Copy(Address(a, 0), b"abcdef"),
-            Copy(Address(b, 0), b"uvwxyz"),
+            WriteData(Address(a, 0), b"abcdef"),
+            WriteData(Address(b, 0), b"uvwxyz"),
         ]
     )
     world.logged.checkpoint()
@@ -52,7 +52,7 @@ def test_move_that_overlaps_its_source_is_replayed_without_moving_again() -> Non
 
 def test_move_whose_source_the_same_transaction_changes_is_replayed_without_the_change() -> None:
     world, a, b = with_files()
-    world.logged.commit([Move(Address(b, 0), Address(a, 0), 3), Copy(Address(a, 0), b"NEW")])
+    world.logged.commit([Move(Address(b, 0), Address(a, 0), 3), WriteData(Address(a, 0), b"NEW")])
     flush_files(world)
     state = LoggedWorld(world.disk.restarted(), Random(2)).state
     assert (state[A], state[B]) == (b"NEWdef", b"abcxyz")
@@ -61,7 +61,7 @@ def test_move_whose_source_the_same_transaction_changes_is_replayed_without_the_
 def test_change_of_the_source_of_a_logged_move_waits_for_a_checkpoint() -> None:
     world, a, b = with_files()
     world.logged.commit([Move(Address(b, 0), Address(a, 0), 3)])
-    change = [Copy(Address(a, 0), b"NEW")]
+    change = [WriteData(Address(a, 0), b"NEW")]
     assert not world.logged.allows(change)
     world.logged.checkpoint()
     assert world.logged.allows(change)
@@ -77,7 +77,7 @@ def test_region_of_a_removed_file_is_not_used_before_the_checkpoint_is_durable()
     catalogue = world.logged.files.catalogue
     world.logged.commit([write_row(a, removed(A))])
     flushes = world.logged.begin_checkpoint()
-    world.logged.commit([Copy(Address(b, 0), b"1")])
+    world.logged.commit([WriteData(Address(b, 0), b"1")])
     other = catalogue.new_region()
     assert other != a
     catalogue.return_region(other)
@@ -91,7 +91,7 @@ def test_region_of_a_removed_file_is_not_used_before_the_checkpoint_is_durable()
 def test_space_of_a_checkpoint_is_used_only_when_its_header_is_durable() -> None:
     """A crash may leave the older header, whose transactions must still be there."""
     world, a, _ = with_files()
-    world.logged.commit([Copy(Address(a, 0), b"1")])
+    world.logged.commit([WriteData(Address(a, 0), b"1")])
     free = world.logged.writer.free_blocks
     flush_files(world)
     world.logged.end_checkpoint()
@@ -127,7 +127,7 @@ def test_crash_during_a_clean_stop_leaves_all_records() -> None:
 def test_transaction_whose_flush_failed_is_replayed_whole_or_not_at_all() -> None:
     """After a failed flush its pages are only in the cache, and no later flush writes them."""
     world, a, b = with_files()
-    world.logged.write([Copy(Address(a, 0), b"1"), Copy(Address(b, 0), b"1")])
+    world.logged.write([WriteData(Address(a, 0), b"1"), WriteData(Address(b, 0), b"1")])
     world.disk.failing_flush = 1
     with pytest.raises(DiskFailed):
         world.logged.writer.flush()

@@ -8,7 +8,7 @@ from tests.support.logged_node import LoggedNode, lengths, logged_operations, pl
 from waltz.protocol import storage
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.errors import PartitionDamaged
-from waltz_storage.core.wal.operations import Check, Copy
+from waltz_storage.core.wal.operations import Check, WriteData
 
 DIRECT_BYTES = 1000
 LARGE = 5000
@@ -28,11 +28,11 @@ def checkpoint(node: LoggedNode) -> None:
     assert isinstance(node.append(4, SMALL), storage.SuccessResponse)
 
 
-def large_copies(disk: MemoryDisk) -> list[Copy]:
+def large_writes(disk: MemoryDisk) -> list[WriteData]:
     return [
         each
         for each in logged_operations(disk)
-        if isinstance(each, Copy) and len(each.data) >= DIRECT_BYTES
+        if isinstance(each, WriteData) and len(each.data) >= DIRECT_BYTES
     ]
 
 
@@ -45,7 +45,7 @@ def test_large_record_is_logged_as_a_checksum_and_read_back() -> None:
     assert isinstance(node.append(0, LARGE), storage.SuccessResponse)
     (check,) = checks(node.disk)
     assert check.length > LARGE
-    assert large_copies(node.disk) == []
+    assert large_writes(node.disk) == []
     assert node.lengths()[0] == 1
 
 
@@ -113,11 +113,11 @@ def test_large_record_after_a_truncation_is_copied_until_a_checkpoint() -> None:
     node.append(0, LARGE)
     node.directory.partition(0).log.truncate(0)
     node.append(0, LARGE)
-    assert len(large_copies(node.disk)) == 1
+    assert len(large_writes(node.disk)) == 1
     assert LoggedNode(node.disk.crashed(Random(1)), 64).lengths()[0] == 2
     checkpoint(node)
     node.append(0, LARGE)
-    assert large_copies(node.disk) == []
+    assert large_writes(node.disk) == []
     assert len(checks(node.disk)) == 1
     assert LoggedNode(node.disk.crashed(Random(2)), 64).lengths()[0] == 3
 
@@ -130,7 +130,7 @@ def test_large_record_of_a_new_segment_is_copied() -> None:
     checkpoint(node)
     # The segment is full: this record begins a new one.
     node.append(0, LARGE)
-    assert len(large_copies(node.disk)) == 1
+    assert len(large_writes(node.disk)) == 1
     assert LoggedNode(node.disk.crashed(Random(2)), 64).lengths()[0] == 9
 
 

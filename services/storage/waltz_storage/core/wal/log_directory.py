@@ -9,9 +9,9 @@ A plain storage directory needs nothing of its log. So it may get another direct
 never one that belongs to another storage: that storage may need its log.
 
 The order of a new pair: first the pair file of the storage directory, durably, then the other one,
-durably. After a crash in between, the directory of the log has no UUID, so it belongs to nobody,
-and the next start makes the pair anew. In the other order it would belong to a storage that does
-not know it, and no storage could use it.
+durably. After a crash in between, the directory of the log has no UUID, so it belongs to no
+storage, and the next start makes the pair anew. In the other order the directory of the log would
+belong to a storage that does not know its UUID, and no storage could use that directory.
 
 A volume that was restored from an older copy has the right UUID. `wal_replay` notices it by the
 positions in the log and in the catalogue. Files are used only through the `Disk` objects that the

@@ -83,10 +83,11 @@ class LoggedFiles:
     ) -> list[Operation]:
         """Write the large records of the next transaction to their files.
 
-        Return the operations to write: a Check instead of each Copy that is in its file now. A Copy
-        stays if it is shorter than ``least_bytes``, if it is not for a data file, if the log has a
-        change of its bytes (invariant 3), or if another operation of this transaction changes them.
-        In the last case a replay would apply that operation again, over or under the direct data.
+        Return the operations to write: a Check instead of each WriteData that is in its file now. A
+        WriteData stays if it is shorter than ``least_bytes``, if it is not for a data file, if the
+        log has a change of its bytes (invariant 3), or if another operation of this transaction
+        changes them. In the last case a replay would apply that operation again, over or under the
+        direct data.
 
         If a crash prevents the transaction, its direct data are bytes after the last record, or the
         bytes that were there before: the opening of a partition writes its newest records again. A
@@ -102,7 +103,7 @@ class LoggedFiles:
         resolved: list[Operation] = []
         for operation in operations:
             check = None
-            if isinstance(operation, Copy) and len(operation.data) >= least_bytes:
+            if isinstance(operation, WriteData) and len(operation.data) >= least_bytes:
                 written = changed_range(operation)
                 alone = sum(written.overlaps(each) for each in changed[written.region]) == 1
                 if alone and self._is_data(operation.address.region):
