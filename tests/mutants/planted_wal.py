@@ -207,6 +207,17 @@ WAL_BUGS = (
         nodes(f"{_READS}test_read_finds_bytes_that_were_applied_and_are_not_in_the_file_yet"),
     ),
     Planted(
+        "bytes of an interrupted direct write taken for durable",
+        Package.STORAGE,
+        "self._opened().flush()\n",
+        "pass\n",
+        "A loss of power damages a record again that a repair has reported as repaired.",
+        nodes(
+            "unit/storage/test_storage_repair.py::"
+            "test_repair_makes_a_direct_write_durable_that_was_interrupted_before_its_transaction"
+        ),
+    ),
+    Planted(
         "log of another storage replayed",
         Package.STORAGE,
         "if logged and (found is None or found != expected):\n",

@@ -31,7 +31,7 @@ from waltz_storage.core.log.segment_format import (
 )
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.ring import BLOCK_BYTES
-from waltz_storage.shell.wal_engine import WalEngine
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40
@@ -599,7 +599,7 @@ def test_repair_request_is_answered_with_failure_if_a_record_is_still_damaged() 
 
 
 def test_repair_goes_through_the_write_ahead_log() -> None:
-    wal = WalEngine(32 * BLOCK_BYTES, in_background=False)
+    wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0))
     engine = engine_on(disk := MemoryDisk(), wal)
     begin_session(engine, 5)
     wal.commits.checkpoint()
@@ -611,6 +611,30 @@ def test_repair_goes_through_the_write_ahead_log() -> None:
     assert known_damage(engine) == ()
     wal.commits.checkpoint()
     assert {path: disk.content(path) for path in original} == original
+
+
+def test_repair_makes_a_direct_write_durable_that_was_interrupted_before_its_transaction() -> None:
+    """The first process writes the record to its file, and ends before it writes to the log."""
+    disk = MemoryDisk()
+    wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0))
+    engine = engine_on(disk, wal)
+    begin_session(engine, 5)
+    wal.commits.checkpoint()
+    wal.commits.checkpoint()
+    original = disk.content(file(0, ".seg"))
+    damage(disk, 1)
+    disk = disk.restarted()
+    disk.open(file(0, ".seg")).write(0, original)
+    wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0))
+    engine = InlineEngine(
+        StorageDirectory(disk, IDENTITY.key, 4, options(THRESHOLD), segment_log=wal)
+    )
+    before = disk.unflushed
+    assert engine.administer(request(1, 1), 2) == admin.AdminSuccessResponse(8)
+    assert disk.unflushed < before
+    for seed in range(20):
+        crashed = disk.crashed(Random(seed))
+        assert crashed.content(file(0, ".seg")) == original
 
 
 LONG = batch((10, 200_000, 10))
@@ -641,7 +665,7 @@ def test_repair_of_unreadable_blocks_without_a_write_ahead_log_writes_them() -> 
 
 
 def test_repair_of_unreadable_blocks_through_the_write_ahead_log_is_refused() -> None:
-    wal = WalEngine(32 * BLOCK_BYTES, in_background=False)
+    wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0))
     disk, before, answer = repair_of_unreadable_blocks(wal)
     assert "the disk cannot read the block at byte" in answer.failure.message
     wal.commits.checkpoint()

@@ -22,11 +22,13 @@ from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.ring import BLOCK_BYTES
-from waltz_storage.shell.wal_engine import WalEngine
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 KEY = uuid.UUID(int=5)
 PARTITION = 1
 EVERYTHING = 1 << 40
+DIRECT_BYTES = 700
+"""With the engine wal, some repairs are written directly, and most are copied to the log."""
 SIZES = (0, 1, 10, 40, 300, 700, 5000)
 
 
@@ -39,7 +41,8 @@ class Replica:
     with_wal: bool
 
     def __post_init__(self) -> None:
-        self.wal = WalEngine(32 * BLOCK_BYTES, in_background=False) if self.with_wal else None
+        wal = WalOptions(32 * BLOCK_BYTES, lambda: 0.0, direct_bytes=DIRECT_BYTES)
+        self.wal = WalEngine(wal) if self.with_wal else None
         options = LogOptions(lambda: 9, self.threshold, open_segments=2, allocate_bytes=0)
         self.directory = StorageDirectory(self.disk, KEY, 2, options, segment_log=self.wal)
         self.engine = InlineEngine(self.directory)

@@ -45,7 +45,7 @@ class LoggedDisk:
         for region, row in commits.logged.files.catalogue.rows.items():
             path = path_of(row.file)
             if row.state is State.PRESENT and disk.exists(path):
-                self._nodes[path] = LoggedNode(region, row.file, loaded=False)
+                self._nodes[path] = LoggedNode(region, row.file, loaded=False, inherited=True)
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
@@ -268,9 +268,18 @@ class LoggedFile:
                 commits.queue([row], node)
 
     def flush(self) -> None:
-        """See `DiskFile`."""
+        """See `DiskFile`.
+
+        The first flush includes the file on the disk. If the last process ended between a direct
+        write and the flush of its transaction, this process reads bytes that are not durable, and
+        finds nothing to write again. A repair of records would then report them as durable.
+        """
         assert not self._closed, "a closed file is not used"
-        self._commits.commit(self._node.last_change)
+        node = self._node
+        self._commits.commit(node.last_change)
+        if node.inherited:
+            self._opened().flush()
+            node.inherited = False
 
     def lock(self, length: int) -> bool:
         """Segment files are never locked: the lock of the control file covers them."""

@@ -91,8 +91,9 @@ class LoggedFiles:
 
         If a crash prevents the transaction, its direct data are bytes after the last record, or the
         bytes that were there before: the opening of a partition writes its newest records again. A
-        crash without the log may leave both, too, and the next opening decides. An index is changed
-        in its middle, so its bytes are never written directly.
+        crash without the log may leave both, too, and the next opening decides. A repair replaces
+        damaged records: after a crash each is damaged or repaired, and the repair is repeated. An
+        index is changed in its middle, so its bytes are never written directly.
 
         Raises NoSpace, DiskFailed: then the process must end.
         """

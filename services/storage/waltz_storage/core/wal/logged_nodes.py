@@ -62,6 +62,8 @@ class LoggedNode:
     """The length of the file on the disk."""
     loaded: bool = True
     """Whether the lengths are known."""
+    inherited: bool = False
+    """Whether the file may have bytes that an earlier process wrote directly and did not flush."""
     exists_after: int = 0
     """The number of the change that creates the file, 0 if it exists."""
     changes: list[QueuedChange] = field(default_factory=list)
