@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from waltz.runtime.metrics import PARTITION, Family, Kind, MetricDeclarations
+from waltz.runtime.metrics import PARTITION, Kind, MetricDeclarations, MetricFamily
 from waltz_operator.shell.metrics import HELP as OPERATOR
 from waltz_server.shell.metrics import METRICS as SERVER
 from waltz_storage.shell.metrics import METRICS as STORAGE
@@ -69,7 +69,7 @@ def _partition(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
     yield from _rows(declarations.partition)
 
 
-def _rows(families: Iterable[Family[Any]]) -> Iterator[str]:
+def _rows(families: Iterable[MetricFamily[Any]]) -> Iterator[str]:
     for family in families:
         sources = ", ".join(f"`{source.name}`" for source in family.sources)
         more = f"; by label `{family.label_name}`" if family.label_name else ""

@@ -18,7 +18,7 @@ from waltz.cli.cluster_options import named
 from waltz.cli.settings import CliSettings
 from waltz.client.settings import ClientSettings
 from waltz.runtime.configuration import Settings, keys
-from waltz.runtime.core.setting_names import variable
+from waltz.runtime.core.setting_names import environment_variable
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
@@ -88,7 +88,7 @@ def settings_page() -> str:
             lines.append(f"| `{key.name}` | {key.kind} | {default} | {_cell(key.meaning)} |")
         lines += ["", *_without_effect(model)]
     example = keys(ServerConfig)[0].name
-    lines += [f"For instance, `{example}` is `{variable(example)}` in the environment."]
+    lines += [f"For instance, `{example}` is `{environment_variable(example)}` in the environment."]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -14,7 +14,7 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold
 from waltz.client.settings import read_client_settings
 from waltz.local.core.plan import ClusterPlan, PlanError, Shape
-from waltz.runtime.configuration import ConfigError, read
+from waltz.runtime.configuration import ConfigError, read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
@@ -82,8 +82,8 @@ class Settings:
         self._folder = tempfile.TemporaryDirectory(prefix="waltz-fuzz-")
         self._path = Path(self._folder.name) / "settings.yml"
         self._loads: tuple[Callable[[Path], Any], ...] = (
-            lambda path: read(ServerConfig, path),
-            lambda path: read(StorageConfig, path),
+            lambda path: read_settings(ServerConfig, path),
+            lambda path: read_settings(StorageConfig, path),
             read_client_settings,
             lambda path: ClusterPlan.from_json(path.read_text(errors="replace")),
         )

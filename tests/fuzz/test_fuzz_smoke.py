@@ -17,7 +17,7 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.registry import offline_targets
 from tests.fuzz.runner import Campaign
 from tests.fuzz.target import Target, hold
-from waltz.runtime.configuration import ConfigError, read
+from waltz.runtime.configuration import ConfigError, read_settings
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import MetricDeclarations, ProcessMetrics
 from waltz.testing.disk import MemoryDisk
@@ -92,7 +92,7 @@ def test_settings_that_are_almost_yaml_are_refused(tmp_path: Path) -> None:
     ):
         path.write_text(f"storage.port: {value}\n")
         with pytest.raises(ConfigError, match=r"storage\.yml"):
-            read(StorageConfig, path)
+            read_settings(StorageConfig, path)
 
 
 def _directory(disk: MemoryDisk) -> StorageDirectory:

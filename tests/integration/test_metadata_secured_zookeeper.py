@@ -22,7 +22,7 @@ from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, AccessDenied, ZooKeeperAccess
 from waltz.net import TlsConfig, split_address
-from waltz.runtime.configuration import read
+from waltz.runtime.configuration import read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.node import ServerNode
 from waltz_storage.shell.config import StorageConfig
@@ -168,12 +168,12 @@ async def test_server_and_storage_of_a_settings_file_use_the_secured_zookeeper(
     file = tmp_path / "settings.yml"
     own: dict[str, object] = {"storage.port": 0, "storage.admin.port": 0}
     file.write_text(yaml.safe_dump({**common, **own, "storage.directory": str(tmp_path)}))
-    assert (await learn_cluster(read(StorageConfig, file, {}))).num_partitions == 2
+    assert (await learn_cluster(read_settings(StorageConfig, file, {}))).num_partitions == 2
     # The server writes znodes, so it needs the credentials; the storage only reads.
     authentication = {"zookeeper.authentication.file": str(owner.credentials)}
     own = {"server.port": 0, "server.bind.host": "127.0.0.1"}
     file.write_text(yaml.safe_dump({**common, **own, **authentication}))
-    node = ServerNode(read(ServerConfig, file, {}))
+    node = ServerNode(read_settings(ServerConfig, file, {}))
     try:
         await node.start()
         await eventually(lambda: len(node.partitions()) == 2)

@@ -69,9 +69,9 @@ METADATA_BUGS = (
         "a server that leaves during a read is left out",
         Package.METADATA,
         "if node is None:\n    return None\n"
-        'descriptor = _decoded(path, ServerDescriptor.decode, node.data or b"")\n',
+        'descriptor = _decode_znode(path, ServerDescriptor.decode, node.data or b"")\n',
         "if node is None:\n    continue\n"
-        'descriptor = _decoded(path, ServerDescriptor.decode, node.data or b"")\n',
+        'descriptor = _decode_znode(path, ServerDescriptor.decode, node.data or b"")\n',
         "The membership has an older count of changes than its list of servers.",
         nodes(
             "unit/metadata/test_metadata_interleaved.py::test_membership_whose_server_leaves_during_the_read_is_read_again"

@@ -30,7 +30,7 @@ SHELL_BUGS = (
     Planted(
         "a crash of a decoder ends the storage",
         Package.STORAGE,
-        "request = decoded(storage.decode, body, version)\n",
+        "request = decode_received(storage.decode, body, version)\n",
         "request = storage.decode(body, version)\n",
         "One malformed message ends all storages, one after the other.",
         nodes(

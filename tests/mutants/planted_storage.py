@@ -220,7 +220,7 @@ STORAGE_BUGS = (
     Planted(
         "log cut below its mark",
         Package.STORAGE,
-        "if last_id < mark and (version >= storage.CUTS_BELOW_MARKS_SINCE or empties):\n",
+        "if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties):\n",
         "if False:\n",
         "A server with lost metadata removes all transactions.",
         nodes(

@@ -347,7 +347,7 @@ class SimStorage:
                 first_id = request.records.first_id()
                 raise Violation(Guarantee.SAME, f"{self.name} is to append {first_id}: {why}")
             self._refused.add(connection)
-        old = self.version < st.CUTS_BELOW_MARKS_SINCE
+        old = self.version < st.TRUNCATE_BELOW_MARK_SINCE
         cut = isinstance(request, st.TruncateRequest) and "are committed" in why
         if self._healed and old and cut:
             # With an old version the server cannot name the mark, so the storage refuses to empty

@@ -139,7 +139,7 @@ async def plan_rescue(
         reports, checksums = await _compare(
             partition, reports, maps, params, tls, timeout_seconds=timeout_seconds
         )
-        opened = -1 if backup is None else backup.opened(partition)
+        opened = -1 if backup is None else backup.last_opened_session(partition)
         decision = rebuild(reports, present, checksums, opened)
         plans.append(PartitionRescue(partition, reports, decision))
     return plans

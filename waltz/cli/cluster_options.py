@@ -21,7 +21,7 @@ from waltz.cli.settings import TlsFile, read_cli_settings
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
-from waltz.runtime.configuration import ConfigError, read
+from waltz.runtime.configuration import ConfigError, read_settings
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
 LOCAL_DIRECTORY = Path("waltz-local")
@@ -168,6 +168,6 @@ def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
     if option.lower() == "on":
         return TlsConfig()
     try:
-        return read(TlsFile, Path(option), {}).config()
+        return read_settings(TlsFile, Path(option), {}).config()
     except ConfigError as problem:
         raise ClusterNotNamed(f"--tls must be on, off or a file: {problem}") from problem

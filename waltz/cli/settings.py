@@ -17,7 +17,7 @@ from waltz.runtime.configuration import (
     TlsSettings,
     ZooKeeperSettings,
     group,
-    read,
+    read_settings,
     setting,
 )
 from waltz.runtime.configuration.cluster import CLUSTER_ROOT, ZOOKEEPER
@@ -55,4 +55,4 @@ class TlsFile(Settings, TlsSettings):
 
 def read_cli_settings(path: Path, environment: Mapping[str, str] = os.environ) -> CliSettings:
     """Read the settings in the file at ``path`` and the environment; raises ConfigError."""
-    return read(CliSettings, path, environment)
+    return read_settings(CliSettings, path, environment)

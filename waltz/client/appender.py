@@ -41,7 +41,7 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
-class _Partition:
+class _PartitionState:
     """A partition in use. ``link`` is the link to its server, None while it is not connected."""
 
     appends: PartitionAppends
@@ -71,7 +71,7 @@ class Appender:
         self._long_wait_seconds = long_wait_seconds
         self._links = Links(directory, dialer, self)
         self._ticker = Ticker(self._tick)
-        self._partitions: dict[int, _Partition] = {}
+        self._partitions: dict[int, _PartitionState] = {}
         # Each partition has a lock of its own, so that a partition without a server does not delay
         # the others.
         self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -204,7 +204,7 @@ class Appender:
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
-        touched: dict[int, _Partition] = {}
+        touched: dict[int, _PartitionState] = {}
         for item in parse(bodies, link.version):
             number = item.partition if isinstance(item, FeedRun) else item.req_id.partition
             state = self._partitions.get(number)
@@ -267,7 +267,7 @@ class Appender:
         finally:
             state.in_flight.leave(count, size)
 
-    async def _await_outcomes(self, state: _Partition, call: AppendCall) -> None:
+    async def _await_outcomes(self, state: _PartitionState, call: AppendCall) -> None:
         """Wait until the appends of ``call`` have outcomes.
 
         If the wait is cancelled, also by the timeout, withdraw the appends without an outcome.
@@ -280,7 +280,7 @@ class Appender:
                 _settle(state.appends.withdraw(tokens))
             raise
 
-    async def _partition(self, number: int, mark: int | None = None) -> _Partition:
+    async def _partition(self, number: int, mark: int | None = None) -> _PartitionState:
         """Return the state of a partition.
 
         The first call mounts the partition after ``mark`` (None: its high-water mark).
@@ -297,7 +297,7 @@ class Appender:
                 ids = RequestIds(self._client_id, number)
                 appends = PartitionAppends(ids, mark, self._long_wait_seconds)
                 in_flight = InFlightLimit(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
-                self._partitions[number] = _Partition(appends, in_flight)
+                self._partitions[number] = _PartitionState(appends, in_flight)
                 self._links.want(number)
             return self._partitions[number]
 
@@ -353,7 +353,7 @@ class Appender:
         if self._ended is not None:
             raise self._ended()
 
-    def _perform(self, state: _Partition) -> None:
+    def _perform(self, state: _PartitionState) -> None:
         """Send the messages that a partition's appends have produced; record their outcomes."""
         effects = state.appends.effects
         messages = effects.take_messages()

@@ -18,7 +18,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
 
 
-class Bulk(LogBulk):
+class ClientBulk(LogBulk):
     """Implements `LogBulk` for a `Client`."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from waltz.client.appender import Appender
-from waltz.client.bulk import Bulk
+from waltz.client.bulk import ClientBulk
 from waltz.client.core.directory import Directory
 from waltz.client.core.errors import (
     ClusterNotFound,
@@ -18,7 +18,7 @@ from waltz.client.core.errors import (
     TransactionNotFound,
 )
 from waltz.client.core.log_stream import LogStream
-from waltz.client.core.metrics import measured
+from waltz.client.core.metrics import measure_append
 from waltz.client.core.serializers import append_of
 from waltz.client.core.values import DataT, Draft
 from waltz.client.log_client import LogClient
@@ -121,8 +121,10 @@ class Client(LogClient[DataT]):
 
     @property
     @override
-    def bulk(self) -> Bulk:
-        return Bulk(self._options, self._membership_state, self._request_client, self._appender)
+    def bulk(self) -> ClientBulk:
+        return ClientBulk(
+            self._options, self._membership_state, self._request_client, self._appender
+        )
 
     @override
     async def close(self) -> None:
@@ -148,7 +150,7 @@ class Client(LogClient[DataT]):
         append = append_of(draft, self._options.serializer, mark)
         if seconds is None:
             seconds = self._options.append_timeout
-        return await measured(
+        return await measure_append(
             self._metrics.of(partition),
             self._appender.append(partition, append, seconds),
             asyncio.get_running_loop().time,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
 
-class Closable(Protocol):
+class AsyncClosable(Protocol):
     """An object that must be closed, such as a client."""
 
     async def close(self) -> None:
         """Close the object."""
 
 
-T = TypeVar("T", bound=Closable)
+T = TypeVar("T", bound=AsyncClosable)
 
 
 class Opening(Generic[T]):

@@ -44,10 +44,10 @@ class WantedRecords:
     """
 
     partition: int
-    first: int
-    last: int
-    rows: int
-    size: int
+    first_id: int
+    last_id: int
+    max_records: int
+    max_bytes: int
 
 
 class Replicas:
@@ -78,7 +78,7 @@ class Replicas:
         return cls(store, root, tls)
 
     async def records(self, wanted: WantedRecords) -> StoredBatch | None:
-        """Return one or more unchecked records from ``wanted.first`` on.
+        """Return one or more unchecked records from ``wanted.first_id`` on.
 
         Returns None if no replica returned records, or the store session has changed; the caller
         may try again. Cached metadata are used only for the request. Metadata that are read after
@@ -122,10 +122,10 @@ class Replicas:
                         session_id,
                         seq,
                         wanted.partition,
-                        wanted.first,
-                        wanted.last,
-                        wanted.rows,
-                        wanted.size,
+                        wanted.first_id,
+                        wanted.last_id,
+                        wanted.max_records,
+                        wanted.max_bytes,
                     )
                 )
         except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
@@ -150,5 +150,5 @@ def _rotated(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
     distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
-    turn = hash((wanted.partition, wanted.last)) % max(1, len(taking_part))
+    turn = hash((wanted.partition, wanted.last_id)) % max(1, len(taking_part))
     return taking_part[turn:] + taking_part[:turn]

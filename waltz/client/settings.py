@@ -17,7 +17,7 @@ from waltz.runtime.configuration import (
     Positive,
     TlsSettings,
     group,
-    read,
+    read_settings,
     setting,
 )
 
@@ -62,7 +62,7 @@ def read_client_settings(
     Settings come from the file at ``path`` and from environment variables, which take precedence
     (``WALTZ_CLUSTER_ROOT`` is ``cluster.root``). Raises waltz.runtime.configuration.ConfigError.
     """
-    settings = read(ClientSettings, path, environment)
+    settings = read_settings(ClientSettings, path, environment)
     options = ClientOptions(
         tls=settings.tls_settings.config(),
         zookeeper_access=settings.zookeeper_access,

@@ -69,7 +69,7 @@ class StreamSources:
 
 
 @dataclass(slots=True)
-class _Read:
+class _DataRead:
     """A transaction whose data is being read.
 
     When ``done`` is true, ``answer`` is the answer, or None if the client ended before the answer.
@@ -285,7 +285,7 @@ class ServerStream(LogStream[DataT_co]):
     async def _from_feeds_with_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
         ahead = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_TRANSACTIONS)
-        reads: deque[_Read] = deque()
+        reads: deque[_DataRead] = deque()
         while (records := await self._next_records()) is not None:
             unread = deque(records)
             while unread or reads:
@@ -298,9 +298,9 @@ class ServerStream(LogStream[DataT_co]):
                     # data have arrived are yielded before the error.
                     await self._wait()
 
-    def _start_read(self, record: FeedRecord, ahead: ReadAhead) -> _Read:
+    def _start_read(self, record: FeedRecord, ahead: ReadAhead) -> _DataRead:
         """Request the data of a fed transaction."""
-        read = _Read(record)
+        read = _DataRead(record)
 
         def on_answer(answer: Answer | None) -> None:
             read.answer = answer
@@ -313,7 +313,7 @@ class ServerStream(LogStream[DataT_co]):
         self._sources.request_client.send(record[FEED_PARTITION], request, on_answer)
         return read
 
-    def _take_completed(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
+    def _take_completed(self, reads: deque[_DataRead], ahead: ReadAhead) -> list[Transaction[Any]]:
         """Remove completed reads and return their transactions, up to the first missing answer.
 
         Stop before a read that failed. If that is the first one of ``reads``, raise its error.
@@ -321,7 +321,7 @@ class ServerStream(LogStream[DataT_co]):
         batch: list[Transaction[Any]] = []
         while reads and reads[0].done:
             try:
-                transaction = self._completed(reads[0])
+                transaction = self._transaction_of(reads[0])
             except Exception:
                 if not batch:
                     raise
@@ -332,7 +332,7 @@ class ServerStream(LogStream[DataT_co]):
             ahead.taken(len(read.answer.data))
         return batch
 
-    def _completed(self, read: _Read) -> Transaction[Any]:
+    def _transaction_of(self, read: _DataRead) -> Transaction[Any]:
         """Return the transaction of a read that is done, or raise the error of the read."""
         answer = read.answer
         if answer is None:

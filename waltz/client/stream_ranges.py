@@ -57,7 +57,7 @@ class _Range(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Partition:
+class _StreamPartition:
     """The state of one partition of a stream."""
 
     position: int
@@ -94,7 +94,9 @@ class StreamRanges:
         self._wake = wake
         share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
         self._range_bytes = min(max(share, _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
-        self._partitions = {partition: _Partition(begin) for partition, begin in after.items()}
+        self._partitions = {
+            partition: _StreamPartition(begin) for partition, begin in after.items()
+        }
         self._arrived: deque[_Range] = deque()
         self._ended = False
 
@@ -139,7 +141,7 @@ class StreamRanges:
                 self._request_client.cancel(partition, state.open_request)
                 state.open_request = None
 
-    def _request(self, partition: int, state: _Partition) -> None:
+    def _request(self, partition: int, state: _StreamPartition) -> None:
         """Request the next range of a partition, unless that is not possible or not useful now."""
         count = _RANGE_RECORDS
         if partition in self._until:
@@ -166,7 +168,7 @@ class StreamRanges:
         request = ReadRecords(state.position + 1, count, self._range_bytes, wait_ms)
         self._request_client.send(partition, request, on_answer)
 
-    def _take_answer(self, partition: int, state: _Partition, answer: Answer) -> None:
+    def _take_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
         match answer.kind:
             case AnswerKind.RECORDS:
                 assert answer.records is not None

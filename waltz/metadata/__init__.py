@@ -14,7 +14,7 @@ modules beside `core` touch ZooKeeper and the event loop:
 * `membership`: joins a cluster as a server, or follows the servers as a client
 """
 
-from waltz.metadata.cluster import Cluster, NoCluster, Versioned
+from waltz.metadata.cluster import Cluster, NoCluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import (
     NEW_PARTITION,
@@ -51,7 +51,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "VersionConflict",
-    "Versioned",
+    "VersionedValue",
     "ZooKeeperAccess",
     "create_cluster",
     "delete_cluster",

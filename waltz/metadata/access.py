@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from waltz.metadata.cluster import Cluster, Versioned
+from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.retry import compare_and_set, until_answered
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 async def read_access_rules(
     cluster: Cluster, on_change: OnChange | None = None
-) -> Versioned[AccessRules] | None:
+) -> VersionedValue[AccessRules] | None:
     """Read the access rules; None if the cluster has none. Raises MalformedMetadata.
 
     ``on_change`` is called once after a change, also if the znode is created or deleted.
@@ -30,7 +30,7 @@ async def read_access_rules(
     if node is None:
         return None
     try:
-        return Versioned(AccessRules.decode(node.data or b""), node.version)
+        return VersionedValue(AccessRules.decode(node.data or b""), node.version)
     except MalformedMetadata as problem:
         raise MalformedMetadata(
             f"{problem.kind} at {path} in ZooKeeper", problem.reason

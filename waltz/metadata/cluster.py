@@ -46,7 +46,7 @@ class NoCluster(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Versioned(Generic[T]):
+class VersionedValue(Generic[T]):
     """The value of a znode, and the version that the znode had when it was read."""
 
     value: T
@@ -74,17 +74,17 @@ class Cluster:
         """Read the cluster key and the number of partitions."""
         return (await self._read(self.paths.store, StoreParams.decode)).value
 
-    async def groups(self) -> Versioned[GroupDescriptor]:
+    async def groups(self) -> VersionedValue[GroupDescriptor]:
         """Read which storage is in which group."""
         return await self._read(self.paths.group, GroupDescriptor.decode)
 
-    async def connections(self) -> Versioned[ConnectionMetadata]:
+    async def connections(self) -> VersionedValue[ConnectionMetadata]:
         """Read the admin port of each storage."""
         return await self._read(self.paths.connection, ConnectionMetadata.decode)
 
     async def replica_assignments(
         self, on_change: OnChange | None = None
-    ) -> Versioned[ReplicaAssignments]:
+    ) -> VersionedValue[ReplicaAssignments]:
         """Read which storage holds which partitions."""
         return await self._read(self.paths.assignment, ReplicaAssignments.decode, on_change)
 
@@ -113,7 +113,7 @@ class Cluster:
 
     async def usable_replica_assignments(
         self, on_change: OnChange | None = None
-    ) -> Versioned[ReplicaAssignments]:
+    ) -> VersionedValue[ReplicaAssignments]:
         """Read which storage holds which partitions, for a server that connects to the storages.
 
         Raises MalformedMetadata also if the name of a storage is no address.
@@ -141,7 +141,7 @@ class Cluster:
 
         return await until_answered(self.store, read)
 
-    async def partition_assignment(self) -> Versioned[PartitionAssignment]:
+    async def partition_assignment(self) -> VersionedValue[PartitionAssignment]:
         """Read which server owns which partitions."""
         return await self._read(self.paths.server_descriptors, PartitionAssignment.decode)
 
@@ -153,21 +153,21 @@ class Cluster:
         path = self.paths.server_descriptors
         return await compare_and_set(self.store, path, new.encode(), version)
 
-    async def partition_metadata(self, partition: int) -> Versioned[PartitionMetadata]:
+    async def partition_metadata(self, partition: int) -> VersionedValue[PartitionMetadata]:
         """Read a partition's metadata. Create the znode if it does not exist."""
         path = self.paths.partition(partition)
 
-        async def read() -> Versioned[PartitionMetadata]:
+        async def read() -> VersionedValue[PartitionMetadata]:
             node = await self.store.get(path)
             while node is None:
                 with contextlib.suppress(NodeExists):
                     await self.store.create(path, NEW_PARTITION.encode(partition))
                 node = await self.store.get(path)
             if node.data is None:
-                return Versioned(NEW_PARTITION, node.version)
+                return VersionedValue(NEW_PARTITION, node.version)
             decode = PartitionMetadata.decode
-            return Versioned(
-                _decoded(path, lambda raw: decode(raw, partition), node.data), node.version
+            return VersionedValue(
+                _decode_znode(path, lambda raw: decode(raw, partition), node.data), node.version
             )
 
         return await until_answered(self.store, read)
@@ -290,7 +290,7 @@ class Cluster:
         for name, path, node in zip(names, paths, nodes, strict=True):
             if node is None:
                 return None
-            descriptor = _decoded(path, ServerDescriptor.decode, node.data or b"")
+            descriptor = _decode_znode(path, ServerDescriptor.decode, node.data or b"")
             members.append(Member(name, node.owner, descriptor))
         return Membership(assignment.value, assignment.version, children.cversion, tuple(members))
 
@@ -314,12 +314,12 @@ class Cluster:
 
     async def _read(
         self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None = None
-    ) -> Versioned[T]:
+    ) -> VersionedValue[T]:
         return await until_answered(self.store, lambda: self._read_once(path, decode, on_change))
 
     async def _read_once(
         self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None
-    ) -> Versioned[T]:
+    ) -> VersionedValue[T]:
         node = await self.store.get(path, on_change)
         if node is None and await self.store.get(self.paths.root) is None:
             raise NoCluster(
@@ -331,10 +331,10 @@ class Cluster:
                 f"the Waltz cluster at {self.paths.root} is incomplete: {path} is not set in "
                 "ZooKeeper; if its creation was interrupted, delete it and create it again"
             )
-        return Versioned(_decoded(path, decode, node.data), node.version)
+        return VersionedValue(_decode_znode(path, decode, node.data), node.version)
 
 
-def _decoded(path: str, decode: Callable[[bytes], T], data: bytes) -> T:
+def _decode_znode(path: str, decode: Callable[[bytes], T], data: bytes) -> T:
     """Return the decoded data of the znode at ``path``, which an error names."""
     try:
         return decode(data)

@@ -20,7 +20,7 @@ from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.core.allowed_names import EVERYONE, AllowedNames
 from waltz.net.core.backoff import Backoff
-from waltz.net.decoding import decoded
+from waltz.net.decoding import decode_received
 from waltz.net.dialer import DialFailed, dial, split_address
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
@@ -49,7 +49,7 @@ __all__ = [
     "RpcConnection",
     "TlsConfig",
     "TlsConfigError",
-    "decoded",
+    "decode_received",
     "dial",
     "split_address",
 ]

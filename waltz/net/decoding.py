@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 _Decoded = TypeVar("_Decoded")
 
 
-def decoded(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
+def decode_received(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
     """Return the decoded message; raise MalformedMessage for every exception of ``decode``.
 
     An unexpected exception must not end the process: the peer would then send the same message to

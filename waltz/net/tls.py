@@ -40,7 +40,7 @@ class TlsConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedContext:
     """An SSL context, and when its certificate expires (None: it has no certificate)."""
 
     context: ssl.SSLContext
@@ -53,7 +53,7 @@ class _ReloadedContext:
     __slots__ = ("_loaded", "_stamp")
 
     def __init__(self) -> None:
-        self._loaded: _Loaded | None = None
+        self._loaded: _LoadedContext | None = None
         self._stamp: Stamp = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -61,7 +61,9 @@ class _ReloadedContext:
         # so the copy is empty and loads its own context from the files.
         return _ReloadedContext, ()
 
-    def current(self, files: tuple[Path, ...], load: Callable[[], _Loaded]) -> _Loaded:
+    def current(
+        self, files: tuple[Path, ...], load: Callable[[], _LoadedContext]
+    ) -> _LoadedContext:
         """Return the context of ``files``.
 
         Call ``load`` at the first call, and when the files have changed since the last call.
@@ -152,7 +154,7 @@ class TlsConfig:
     def _files(self) -> tuple[Path, ...]:
         return tuple(file for file in (self.certificate, self.key, self.ca) if file is not None)
 
-    def _load_listening(self) -> _Loaded:
+    def _load_listening(self) -> _LoadedContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         expires = self._load(context)
         if expires is None:
@@ -167,9 +169,9 @@ class TlsConfig:
             log.warning("TLS: no CA is set, so peers are not verified: every peer is accepted")
         else:
             context.verify_mode = ssl.CERT_REQUIRED
-        return _Loaded(context, expires)
+        return _LoadedContext(context, expires)
 
-    def _load_dialing(self) -> _Loaded:
+    def _load_dialing(self) -> _LoadedContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.ca is not None and self.verify_server_name
         context.verify_mode = ssl.CERT_NONE if self.ca is None else ssl.CERT_REQUIRED
@@ -179,7 +181,7 @@ class TlsConfig:
                 "process with a certificate of %s can impersonate them",
                 self.ca,
             )
-        return _Loaded(context, self._load(context))
+        return _LoadedContext(context, self._load(context))
 
     def _load(self, context: ssl.SSLContext) -> datetime.datetime | None:
         """Load the files into ``context``; return when the certificate expires.

@@ -47,7 +47,7 @@ COMMITTED_LISTS_SINCE = 1
 STORED_LISTS_SINCE = 2
 """The first version that reads records in their form on disk."""
 
-CUTS_BELOW_MARKS_SINCE = 3
+TRUNCATE_BELOW_MARK_SINCE = 3
 """The first version that distinguishes a truncation below the low-water mark from any other."""
 
 
@@ -306,7 +306,7 @@ _TABLE = MessageTable(
             TruncateBelowMarkRequest,
             23,
             (*_TRANSACTION_ID, Field("low_water_mark", LONG)),
-            since=CUTS_BELOW_MARKS_SINCE,
+            since=TRUNCATE_BELOW_MARK_SINCE,
         ),
     ),
 )

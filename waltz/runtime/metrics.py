@@ -47,10 +47,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Generic[T]):
+class MetricSource(Generic[T]):
     """A value of a metric, read from a ``T``: its name and kind in JSON, and how it is read.
 
-    In Prometheus, ``label`` distinguishes the values of one `Family`.
+    In Prometheus, ``label`` distinguishes the values of one `MetricFamily`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Source(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Family(Generic[T]):
+class MetricFamily(Generic[T]):
     """A metric of Prometheus, with the values that ``sources`` read.
 
     A family with more than one source has a ``label_name``: the label that tells its values apart.
@@ -70,7 +70,7 @@ class Family(Generic[T]):
     name: str
     kind: Kind
     meaning: str
-    sources: tuple[Source[T], ...]
+    sources: tuple[MetricSource[T], ...]
     label_name: str = ""
     number: Callable[[Any], float] = float
 
@@ -88,15 +88,15 @@ class MetricDeclarations(Generic[P, Q]):
 
     group: str
     info: str
-    info_labels: Mapping[str, Source[P]]
-    process: tuple[Family[P], ...]
-    partition: tuple[Family[Q], ...]
-    json_only: Mapping[Source[P], str]
+    info_labels: Mapping[str, MetricSource[P]]
+    process: tuple[MetricFamily[P], ...]
+    partition: tuple[MetricFamily[Q], ...]
+    json_only: Mapping[MetricSource[P], str]
 
 
-def value(name: str, read: Callable[[T], Any], label: str = "") -> Source[T]:
+def gauge_source(name: str, read: Callable[[T], Any], label: str = "") -> MetricSource[T]:
     """Return a source that is a gauge in JSON."""
-    return Source(name, JsonKind.GAUGE, read, label)
+    return MetricSource(name, JsonKind.GAUGE, read, label)
 
 
 def gauge(
@@ -105,13 +105,13 @@ def gauge(
     json: str,
     read: Callable[[T], Any],
     number: Callable[[Any], float] = float,
-) -> Family[T]:
+) -> MetricFamily[T]:
     """Return a metric that may grow and shrink. Prometheus does not get a value None.
 
     ``name`` is the name for Prometheus, ``json`` the name in JSON. ``number`` converts a value in
     JSON to the value for Prometheus.
     """
-    return Family(name, Kind.GAUGE, meaning, (value(json, read),), number=number)
+    return MetricFamily(name, Kind.GAUGE, meaning, (gauge_source(json, read),), number=number)
 
 
 def counter(
@@ -120,9 +120,9 @@ def counter(
     json: str,
     read: Callable[[T], int],
     kind: JsonKind = JsonKind.METER,
-) -> Family[T]:
+) -> MetricFamily[T]:
     """Return a metric that only grows. ``kind`` is its kind in JSON; see `gauge`."""
-    return Family(name, Kind.COUNTER, meaning, (Source(json, kind, read),))
+    return MetricFamily(name, Kind.COUNTER, meaning, (MetricSource(json, kind, read),))
 
 
 def histogram(
@@ -130,12 +130,12 @@ def histogram(
     meaning: str,
     json: str,
     read: Callable[[T], Timer],
-) -> Family[T]:
+) -> MetricFamily[T]:
     """Return a metric of durations; see `gauge`."""
-    return Family(name, Kind.HISTOGRAM, meaning, (Source(json, JsonKind.TIMER, read),))
+    return MetricFamily(name, Kind.HISTOGRAM, meaning, (MetricSource(json, JsonKind.TIMER, read),))
 
 
-def certificate_left(name: str, read: Callable[[T], float | None]) -> Family[T]:
+def certificate_left(name: str, read: Callable[[T], float | None]) -> MetricFamily[T]:
     """Return the metric of the time until the process's certificate expires.
 
     ``read`` returns days; Prometheus gets seconds.
@@ -218,14 +218,14 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         for number in current.keys() - self._partitions.keys():
             self.add_partition(number, current[number])
 
-    def _add(self, group: str, source: Source[T], subject: T) -> None:
+    def _add(self, group: str, source: MetricSource[T], subject: T) -> None:
         self._json.add(group, source.name, source.kind, partial(source.read, subject))
 
     def _group(self, number: int) -> str:
         return f"{self._declarations.group}.partition-{number}"
 
 
-def _sources(families: tuple[Family[T], ...]) -> Iterator[Source[T]]:
+def _sources(families: tuple[MetricFamily[T], ...]) -> Iterator[MetricSource[T]]:
     return (source for family in families for source in family.sources)
 
 
@@ -236,12 +236,12 @@ _METRICS: Mapping[Kind, Any] = {
 }
 
 
-def _metric(family: Family[T], labels: tuple[str, ...]) -> Any:
+def _metric(family: MetricFamily[T], labels: tuple[str, ...]) -> Any:
     names = (*labels, family.label_name) if family.label_name else labels
     return _METRICS[family.kind](family.name, family.meaning, labels=names)
 
 
-def _add_samples(metric: Any, family: Family[T], labels: tuple[str, ...], subject: T) -> None:
+def _add_samples(metric: Any, family: MetricFamily[T], labels: tuple[str, ...], subject: T) -> None:
     for source in family.sources:
         values = (*labels, source.label) if family.label_name else labels
         found = source.read(subject)
@@ -264,11 +264,11 @@ def accepts_exposition(accept: str) -> bool:
 def exposition(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
     """Return ``metrics`` in the Prometheus format that ``accept`` names, and the content type."""
     encode, content_type = choose_encoder(accept)
-    return encode(_Collected(metrics)), content_type
+    return encode(_CollectedMetrics(metrics)), content_type
 
 
 @dataclass(frozen=True)
-class _Collected(Collector):
+class _CollectedMetrics(Collector):
     """Metrics that were collected before, as the encoder of prometheus_client needs them."""
 
     metrics: list[Metric]

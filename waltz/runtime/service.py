@@ -18,8 +18,8 @@ from waltz.metadata.cluster import NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
-from waltz.runtime.configuration import ConfigError, Key, Settings, keys, read
-from waltz.runtime.core.setting_names import variable
+from waltz.runtime.configuration import ConfigError, SettingKey, Settings, keys, read_settings
+from waltz.runtime.core.setting_names import environment_variable
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal
 from waltz.runtime.version import build_version
 
@@ -92,7 +92,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
     ) -> None:
         set_up_logging(verbose=verbose)
         try:
-            run_loop(_serve(service, read(service.settings, file)))
+            run_loop(_serve(service, read_settings(service.settings, file)))
         except expected as error:
             print(f"{service.command}: {error}", file=sys.stderr)  # noqa: T201
             raise typer.Exit(1) from None
@@ -113,7 +113,7 @@ def _epilog(service: Service[Any]) -> str:
     return "\n\n".join(
         (
             f"Example: {service.command} {process}.yml",
-            f"Example: {variable(required[-1].name)}=… {service.command} {process}.yml",
+            f"Example: {environment_variable(required[-1].name)}=… {service.command} {process}.yml",
             "Settings are read from the file and from environment variables, which take "
             "precedence. A variable is WALTZ_ and the setting's name in capitals, with an "
             "underscore for every dot and before every capital letter.",
@@ -129,6 +129,6 @@ def _epilog(service: Service[Any]) -> str:
     )
 
 
-def _described(key: Key) -> str:
+def _described(key: SettingKey) -> str:
     default = "" if key.required or key.default is None else f", {str(key.default).lower()}"
     return f"{key.name} ({key.kind}{default}): {key.meaning}"

@@ -255,7 +255,7 @@ class LogReader:
             )
         found = await self._replicas.records(wanted)
         if found is None:
-            return await self._from_server(wanted.partition, wanted.first, wanted.rows)
+            return await self._from_server(wanted.partition, wanted.first_id, wanted.max_records)
         return found
 
     async def _from_server(self, partition: int, first: int, rows: int) -> RecordBatch:

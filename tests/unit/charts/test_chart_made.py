@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from charts.made import CHART, files
-from waltz.runtime.metrics import Family, Kind
+from waltz.runtime.metrics import Kind, MetricFamily
 from waltz_operator.shell.metrics import HELP as OPERATOR
 from waltz_server.shell.metrics import METRICS as SERVER
 from waltz_storage.shell.metrics import METRICS as STORAGE
@@ -32,13 +32,13 @@ def metric_names() -> Iterator[str]:
     """Yield the names of all time series of the processes."""
     for declared in (SERVER, STORAGE):
         yield declared.info
-        families: tuple[Family[Any], ...] = (*declared.process, *declared.partition)
+        families: tuple[MetricFamily[Any], ...] = (*declared.process, *declared.partition)
         for family in families:
             yield from series(family)
     yield from OPERATOR
 
 
-def series(family: Family[Any]) -> Iterator[str]:
+def series(family: MetricFamily[Any]) -> Iterator[str]:
     if family.kind is Kind.HISTOGRAM:
         yield from (f"{family.name}_{part}" for part in ("bucket", "count", "sum"))
     else:

@@ -20,7 +20,7 @@ from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT = "/test"
 STORAGES = ("a:1", "b:1")
-WANTED = WantedRecords(partition=0, first=5, last=9, rows=10, size=1000)
+WANTED = WantedRecords(partition=0, first_id=5, last_id=9, max_records=10, max_bytes=1000)
 FOUND = StoredBatch(1, b"record")
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from waltz import BytesSerializer, DataclassSerializer, DataTooLarge, JsonSerializer, TextSerializer
 from waltz.client.core import serializers
-from waltz.client.core.serializers import encoded
+from waltz.client.core.serializers import encode_data
 
 json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    # A lone surrogate is no text that could be encoded.
+    # A lone surrogate is no text that could be encode_data.
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
     max_leaves=10,
@@ -93,7 +93,7 @@ def test_dataclass_refuses_other_classes() -> None:
 
 def test_client_without_serializer_refuses_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="data is str, not bytes: encode it"):
-        encoded(None, "text")
+        encode_data(None, "text")
     monkeypatch.setattr(serializers, "MAX_DATA_BYTES", 3)
     with pytest.raises(DataTooLarge, match="4 bytes"):
-        encoded(TextSerializer(), "four")
+        encode_data(TextSerializer(), "four")

@@ -12,7 +12,7 @@ import yaml
 from waltz.local import Layout, PlanError, Shape, wanted_shape
 from waltz.local.core.plan import ClusterPlan, describe, server_settings, storage_settings
 from waltz.local.ports import choose_ports
-from waltz.runtime.configuration import read
+from waltz.runtime.configuration import read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
@@ -52,12 +52,12 @@ def test_shape_without_processes_is_refused(counts: tuple[int, int, int]) -> Non
 def test_planned_settings_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "config.yml"
     file.write_text(yaml.safe_dump(storage_settings(PLAN, LAYOUT, 1, 4000)))
-    storage = read(StorageConfig, file)
+    storage = read_settings(StorageConfig, file)
     assert (storage.port, storage.admin_port) == (PLAN.storages[1].port, PLAN.storages[1].admin)
     assert storage.directory == Path("/somewhere/storage/1")
     assert storage.tls.enabled
     file.write_text(yaml.safe_dump(server_settings(PLAN, LAYOUT, 1, 4000)))
-    server = read(ServerConfig, file)
+    server = read_settings(ServerConfig, file)
     assert (server.port, server.advertised_host) == (PLAN.servers[1].port, "127.0.0.1")
     assert server.session_timeout_ms == 4000
     assert server.tls.enabled

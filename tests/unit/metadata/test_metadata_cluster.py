@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.metadata.cluster import Cluster, NoCluster, Versioned
+from waltz.metadata.cluster import Cluster, NoCluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import (
     NEW_PARTITION,
@@ -151,10 +151,10 @@ async def test_partition_metadata_is_created_at_first_use(zookeeper: MemoryZooKe
     first, second = await asyncio.gather(
         cluster.partition_metadata(1), cluster.partition_metadata(1)
     )
-    assert first == second == Versioned(NEW_PARTITION, 0)
+    assert first == second == VersionedValue(NEW_PARTITION, 0)
     new = PartitionMetadata(1, 0, {"a:1": ReplicaState(0, UNRESOLVED)})
     assert await cluster.write_partition_metadata(1, new, 0) == 1
-    assert await cluster.partition_metadata(1) == Versioned(new, 1)
+    assert await cluster.partition_metadata(1) == VersionedValue(new, 1)
     with pytest.raises(VersionConflict):
         await cluster.write_partition_metadata(1, new, 0)
 
@@ -166,7 +166,7 @@ async def test_write_whose_answer_was_lost_succeeds(zookeeper: MemoryZooKeeper) 
     store.lose_next_answer()
     new = PartitionMetadata(1, 0, {})
     assert await cluster.write_partition_metadata(0, new, version) == version + 1
-    assert await cluster.partition_metadata(0) == Versioned(new, version + 1)
+    assert await cluster.partition_metadata(0) == VersionedValue(new, version + 1)
 
 
 async def test_write_that_never_left_is_repeated(zookeeper: MemoryZooKeeper) -> None:
@@ -291,7 +291,7 @@ async def test_change_under_a_lock_lost_with_the_session_conflicts(
     cluster = await new_cluster(store)
     read = cluster.replica_assignments
 
-    async def read_and_lose_the_session() -> Versioned[ReplicaAssignments]:
+    async def read_and_lose_the_session() -> VersionedValue[ReplicaAssignments]:
         assignments = await read()
         zookeeper.expire(store)
         zookeeper.resume(store)
@@ -311,7 +311,7 @@ async def test_write_of_metadata_without_a_session_is_refused(zookeeper: MemoryZ
         version = (await cluster.partition_metadata(0)).version
         with pytest.raises(AssertionError):
             await cluster.write_partition_metadata(0, wrong, version)
-    assert await cluster.partition_metadata(0) == Versioned(NEW_PARTITION, 0)
+    assert await cluster.partition_metadata(0) == VersionedValue(NEW_PARTITION, 0)
 
 
 async def test_replica_assignments_are_followed_over_a_suspended_session(

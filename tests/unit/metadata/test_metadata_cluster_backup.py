@@ -67,7 +67,7 @@ def test_backup_names_what_an_administrator_looks_for() -> None:
 
 
 def test_last_opened_session_is_the_highest_of_the_replicas() -> None:
-    assert [_BACKUP.opened(partition) for partition in (0, 1)] == [9, -1]
+    assert [_BACKUP.last_opened_session(partition) for partition in (0, 1)] == [9, -1]
 
 
 @pytest.mark.parametrize(

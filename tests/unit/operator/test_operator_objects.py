@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.support.operator_world import cluster_resource, pool_resource
-from waltz.runtime.configuration import DEFAULT, Settings, look_up
+from waltz.runtime.configuration import DEFAULT, Settings, settings_report
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import (
     Manifest,
@@ -164,7 +164,7 @@ def test_manifests_set_only_settings_that_the_process_accepts(
         (container,) = pod_of(workload)["containers"]
         if container["name"] == model.process:
             environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
-            resolved = look_up(model, None, environment)
+            resolved = settings_report(model, None, environment)
             assert resolved.problems == ()
             assert resolved.warnings == ()
             given = [setting for setting in resolved.settings if setting.origin != DEFAULT]
@@ -230,7 +230,7 @@ def test_limits_of_clients_are_settings_of_the_servers() -> None:
     workload = server_deployment(WaltzCluster.model_validate(resource))
     (container,) = pod_of(workload)["containers"]
     environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
-    config = look_up(ServerConfig, None, environment).config
+    config = settings_report(ServerConfig, None, environment).config
     assert config is not None
     assert config.access_required
     assert config.quota_limits.append_bytes_per_second == 1_000_000

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import World, cluster_resource, pool_resource
 from waltz.metadata import ZooKeeperAccess
-from waltz.runtime.configuration import Settings, look_up
+from waltz.runtime.configuration import Settings, settings_report
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import Manifest, ObjectKey, server_deployment, storage_set
 from waltz_operator.core.resources import StoragePool, WaltzCluster
@@ -108,7 +108,7 @@ def test_storage_has_no_identity_and_verifies_the_given_name() -> None:
 
 
 def read_access(workload: Manifest, model: type[Settings]) -> ZooKeeperAccess:
-    resolved: Any = look_up(model, None, environment_of(workload))
+    resolved: Any = settings_report(model, None, environment_of(workload))
     assert resolved.problems == ()
     assert resolved.warnings == ()
     access: ZooKeeperAccess = resolved.config.zookeeper_access

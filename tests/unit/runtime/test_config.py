@@ -17,7 +17,7 @@ from waltz.runtime.configuration import (
     Settings,
     TlsSettings,
     group,
-    read,
+    read_settings,
     setting,
 )
 from waltz.runtime.core.setting_names import flatten
@@ -115,7 +115,7 @@ def write(file: Path, values: Any) -> Path:
 
 
 def test_server_config_accepts_every_key_of_0_13_2(file: Path) -> None:
-    config = read(ServerConfig, write(file, SERVER_KEYS_0_13_2))
+    config = read_settings(ServerConfig, write(file, SERVER_KEYS_0_13_2))
     partition = config.partition
     assert (config.port, config.http_port, config.session_timeout_ms) == (55180, 55181, 6000)
     assert (config.feed_cache_bytes, config.data_cache_bytes) == (1 << 20, 1 << 21)
@@ -127,7 +127,7 @@ def test_server_config_accepts_every_key_of_0_13_2(file: Path) -> None:
 
 
 def test_storage_config_accepts_every_key_of_0_13_2(file: Path) -> None:
-    config = read(StorageConfig, write(file, STORAGE_KEYS_0_13_2))
+    config = read_settings(StorageConfig, write(file, STORAGE_KEYS_0_13_2))
     assert (config.port, config.admin_port, config.http_port) == (55280, 55281, 55282)
     assert (config.segment_threshold, config.open_segments) == (1 << 20, 9)
     assert config.directory == Path("/data")
@@ -137,11 +137,11 @@ def test_storage_config_accepts_every_key_of_0_13_2(file: Path) -> None:
 def test_config_without_a_required_key_is_an_error(file: Path, key: str) -> None:
     values = {k: v for k, v in REQUIRED_BY_SERVER.items() if k != key}
     with pytest.raises(ConfigError, match=rf"{key} must be set"):
-        read(ServerConfig, write(file, values))
+        read_settings(ServerConfig, write(file, values))
 
 
 def test_server_config_has_the_defaults_of_0_13_2(file: Path) -> None:
-    config = read(ServerConfig, write(file, REQUIRED_BY_SERVER))
+    config = read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER))
     partition = config.partition
     assert (config.http_port, config.bind_host, config.advertised_port) == (None, None, None)
     assert config.advertised_host
@@ -162,7 +162,7 @@ def test_key_without_effect_logs_one_warning_with_the_reason(
     }
     with caplog.at_level(logging.WARNING):
         pem_files = {k: "x.pem" for k in SERVER_KEYS_0_13_2 if "server.tls." in k}
-        read(ServerConfig, write(file, REQUIRED_BY_SERVER | meaningless | pem_files))
+        read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | meaningless | pem_files))
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == len(meaningless)
     assert all("has no effect: " in each for each in warned)
@@ -180,13 +180,13 @@ def test_key_without_effect_logs_one_warning_with_the_reason(
 )
 def test_unknown_key_suggests_the_most_similar(file: Path, wrong: str, near: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read(ServerConfig, write(file, REQUIRED_BY_SERVER | {wrong: 1}))
+        read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | {wrong: 1}))
     assert str(caught.value) == f"{file}: unknown setting {wrong}; did you mean {near}?"
 
 
 def test_unknown_key_without_a_similar_one_has_no_suggestion(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown setting qqq$"):
-        read(ServerConfig, write(file, REQUIRED_BY_SERVER | {"qqq": 1}))
+        read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | {"qqq": 1}))
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_bad_value_error_names_file_key_and_expectation(
     file: Path, changes: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(ConfigError, match=what) as caught:
-        read(ServerConfig, write(file, REQUIRED_BY_SERVER | changes))
+        read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | changes))
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
 
 
 def test_ports_of_0_may_be_equal(file: Path) -> None:
     zeros = {"server.port": 0, "server.jetty.port": 0}
-    assert read(ServerConfig, write(file, REQUIRED_BY_SERVER | zeros)).port == 0
+    assert read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | zeros)).port == 0
 
 
 # ---- the file
@@ -228,33 +228,33 @@ def test_ports_of_0_may_be_equal(file: Path) -> None:
 def test_file_that_is_no_map_is_an_error(file: Path, content: str, what: str) -> None:
     file.write_text(content)
     with pytest.raises(ConfigError, match=what) as caught:
-        read(Empty, file, {})
+        read_settings(Empty, file, {})
     assert "\n" not in str(caught.value)
 
 
 def test_unreadable_file_error_names_the_file(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"cannot read {file}: No such file"):
-        read(Empty, file, {})
+        read_settings(Empty, file, {})
     with pytest.raises(ConfigError, match=f"cannot read {tmp_path}: Is a directory"):
-        read(Empty, tmp_path, {})
+        read_settings(Empty, tmp_path, {})
 
 
 def test_file_that_is_no_text_is_an_error(file: Path) -> None:
     for content in (b"\xff\xfe\x00\x00", b"a: \xff"):
         file.write_bytes(content)
         with pytest.raises(ConfigError, match="is not valid YAML"):
-            read(Empty, file, {})
+            read_settings(Empty, file, {})
 
 
 def test_keys_that_are_no_strings_are_unknown_settings(file: Path) -> None:
     file.write_text("1: 2\n? [3]\n: 4\n")
     with pytest.raises(ConfigError):
-        read(Empty, file, {})
+        read_settings(Empty, file, {})
 
 
 def test_empty_file_leaves_the_defaults(file: Path) -> None:
     file.write_text("")
-    assert read(Small, file, {}).a == 7
+    assert read_settings(Small, file, {}).a == 7
 
 
 _SEGMENTS = st.text("abc", min_size=1, max_size=2)
@@ -321,9 +321,9 @@ def test_value_type_converts_good_values_and_rejects_others(
 
 def test_tls_settings_make_a_tls_config(file: Path) -> None:
     given_ = {"x.tls.certificate": "c.pem", "x.tls.key": "k.pem", "x.tls.serverName": "name"}
-    config = read(Small, write(file, given_), {}).tls_settings.config()
+    config = read_settings(Small, write(file, given_), {}).tls_settings.config()
     assert config.enabled
     assert (config.certificate, config.key, config.ca) == (Path("c.pem"), Path("k.pem"), None)
     assert config.server_name == "name"
-    off = read(Small, write(file, {"x.tls.enabled": False}), {})
+    off = read_settings(Small, write(file, {"x.tls.enabled": False}), {})
     assert not off.tls_settings.config().enabled

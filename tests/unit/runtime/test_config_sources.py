@@ -19,11 +19,11 @@ from waltz.runtime.configuration import (
     Settings,
     Text,
     keys,
-    look_up,
-    read,
+    read_settings,
     setting,
+    settings_report,
 )
-from waltz.runtime.core.setting_names import variable
+from waltz.runtime.core.setting_names import environment_variable
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
@@ -52,18 +52,20 @@ def write(tmp_path: Path, values: Any) -> Path:
     ],
 )
 def test_variable_of_setting_is_its_name_in_capitals(name: str, expected: str) -> None:
-    assert variable(name) == expected
+    assert environment_variable(name) == expected
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.process)
 def test_each_setting_has_a_variable_of_its_own_and_a_meaning(model: type[Settings]) -> None:
     known = keys(model)
-    assert len({variable(key.name) for key in known}) == len(known)
+    assert len({environment_variable(key.name) for key in known}) == len(known)
     assert all(key.meaning and "\n" not in key.meaning for key in known)
 
 
 def test_server_config_without_file_is_read_from_the_environment() -> None:
-    config = read(ServerConfig, None, REQUIRED_VARIABLES | {"WALTZ_SERVER_TLS_ENABLED": "false"})
+    config = read_settings(
+        ServerConfig, None, REQUIRED_VARIABLES | {"WALTZ_SERVER_TLS_ENABLED": "false"}
+    )
     assert (config.zookeeper, config.session_timeout_ms) == ("zk:2181", 6000)
     assert (config.cluster_root, config.port) == ("/cluster", 0)
     assert not config.tls.enabled
@@ -71,7 +73,7 @@ def test_server_config_without_file_is_read_from_the_environment() -> None:
 
 def test_environment_counts_more_than_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, {"server": {"port": 1, "minFetchSize": 7}})
-    config = read(ServerConfig, file, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": "2"})
+    config = read_settings(ServerConfig, file, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": "2"})
     assert config.port == 2
     assert config.partition.min_fetch == 7
 
@@ -84,20 +86,22 @@ def test_client_settings_come_from_file_and_environment(tmp_path: Path) -> None:
 
 def test_empty_variable_is_not_set(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.port": 1})
-    assert read(ServerConfig, file, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": ""}).port == 1
+    assert (
+        read_settings(ServerConfig, file, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": ""}).port == 1
+    )
 
 
 def test_bad_variable_error_names_variable_and_setting() -> None:
     with pytest.raises(
         ConfigError, match=r"^\$WALTZ_SERVER_PORT: server.port is 'x': expected a whole"
     ):
-        read(ServerConfig, None, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": "x"})
+        read_settings(ServerConfig, None, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": "x"})
 
 
 def test_missing_settings_without_file_are_named_by_their_variables() -> None:
     given_ = {k: v for k, v in REQUIRED_VARIABLES.items() if "ZOO" not in k}
     with pytest.raises(ConfigError) as caught:
-        read(ServerConfig, None, given_)
+        read_settings(ServerConfig, None, given_)
     assert str(caught.value) == (
         "without a settings file, $WALTZ_ZOOKEEPER_CONNECT_STRING, "
         "$WALTZ_ZOOKEEPER_SESSION_TIMEOUT must be set"
@@ -107,13 +111,13 @@ def test_missing_settings_without_file_are_named_by_their_variables() -> None:
 def test_error_of_several_problems_has_the_first_and_their_number(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.port": "x", "server.prot": 1})
     with pytest.raises(ConfigError, match=r"\(and 2 more: waltz config explain server .*yml shows"):
-        read(ServerConfig, file, {})
+        read_settings(ServerConfig, file, {})
 
 
 def test_setting_given_dotted_and_nested_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.port": 1, "server": {"port": 2}})
     with pytest.raises(ConfigError, match=r"config\.yml: server\.port is set twice$"):
-        read(ServerConfig, file, REQUIRED_VARIABLES)
+        read_settings(ServerConfig, file, REQUIRED_VARIABLES)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +133,13 @@ def test_key_written_twice_is_an_error(tmp_path: Path, content: str, twice: str)
     with pytest.raises(
         ConfigError, match=rf"config\.yml: {twice} is set twice, the second time in"
     ):
-        read(ServerConfig, file, REQUIRED_VARIABLES)
+        read_settings(ServerConfig, file, REQUIRED_VARIABLES)
 
 
 def test_yaml_merge_key_merges_a_map_into_another(tmp_path: Path) -> None:
     file = tmp_path / "config.yml"
     file.write_text("server.bind: &a {host: x}\nserver.advertised: {<<: *a, port: 5}\n")
-    config = read(ServerConfig, file, REQUIRED_VARIABLES)
+    config = read_settings(ServerConfig, file, REQUIRED_VARIABLES)
     assert (config.bind_host, config.advertised_host, config.advertised_port) == ("x", "x", 5)
 
 
@@ -151,7 +155,7 @@ def test_variable_similar_to_a_setting_logs_a_warning(
     name: str, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        read(ServerConfig, None, REQUIRED_VARIABLES | {name: "1"})
+        read_settings(ServerConfig, None, REQUIRED_VARIABLES | {name: "1"})
     assert f"${name} has no effect: " in caplog.text
     assert expected in caplog.text
 
@@ -163,7 +167,7 @@ def test_variables_of_other_programs_are_ignored(caplog: pytest.LogCaptureFixtur
         "WALTZ_SERVER_SERVICE_PORT_CLIENTS": "55180",
         "WALTZ_SERVER_PORT_55180_TCP_ADDR": "10.0.0.1",
     }
-    read(ServerConfig, None, REQUIRED_VARIABLES | others | links)
+    read_settings(ServerConfig, None, REQUIRED_VARIABLES | others | links)
     assert not caplog.records
 
 
@@ -172,13 +176,13 @@ def test_kubernetes_service_address_is_not_read_as_a_port(
 ) -> None:
     file = write(tmp_path, {"server.port": 55180})
     linked = REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": "tcp://10.0.0.1:55180"}
-    assert read(ServerConfig, file, linked).port == 55180
+    assert read_settings(ServerConfig, file, linked).port == 55180
     assert "enableServiceLinks: false" in caplog.text
 
 
 def test_look_up_returns_the_origin_of_each_value(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.minFetchSize": 7, "server.region": "x"})
-    resolved = look_up(ServerConfig, file, REQUIRED_VARIABLES)
+    resolved = settings_report(ServerConfig, file, REQUIRED_VARIABLES)
     origins = {setting.key.name: setting.origin for setting in resolved.settings}
     assert origins["server.minFetchSize"] == str(file)
     assert origins["server.port"] == "$WALTZ_SERVER_PORT"
@@ -207,11 +211,11 @@ _SOME = st.dictionaries(st.sampled_from(_NAMES), st.text("xyz", min_size=1, max_
 def test_environment_counts_before_file_before_default(
     in_file: dict[str, str], in_environment: dict[str, str]
 ) -> None:
-    environment = {variable(name): value for name, value in in_environment.items()}
+    environment = {environment_variable(name): value for name, value in in_environment.items()}
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         file.write(yaml.safe_dump(in_file))
         file.flush()
-        resolved = look_up(Small, Path(file.name), environment)
+        resolved = settings_report(Small, Path(file.name), environment)
     expected = dict.fromkeys(_NAMES, "default") | in_file | in_environment
     assert {each.key.name: each.value for each in resolved.settings} == expected
     config = resolved.config
@@ -224,7 +228,7 @@ def test_environment_counts_before_file_before_default(
 @given(st.dictionaries(st.text("abWALTZ_.", max_size=9), st.text(max_size=5), max_size=5))
 def test_look_up_accepts_any_environment(environment: dict[str, str]) -> None:
     for model in MODELS:
-        look_up(model, None, environment)
+        settings_report(model, None, environment)
 
 
 # ---- TLS, and key stores of 0.13.2
@@ -242,8 +246,8 @@ def test_tls_settings_that_do_not_fit_together_are_named(
     tmp_path: Path, tls: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(ConfigError, match=expected):
-        read(ServerConfig, write(tmp_path, {"server.tls": tls}), REQUIRED_VARIABLES)
-    read(
+        read_settings(ServerConfig, write(tmp_path, {"server.tls": tls}), REQUIRED_VARIABLES)
+    read_settings(
         ServerConfig, write(tmp_path, {"server.tls": tls | {"enabled": False}}), REQUIRED_VARIABLES
     )
 
@@ -253,7 +257,7 @@ def test_key_store_without_pem_file_is_an_error_with_the_conversion_commands(
 ) -> None:
     file = write(tmp_path, {"server.ssl.keyStore.location": "/etc/waltz/my server.jks"})
     with pytest.raises(ConfigError) as caught:
-        read(ServerConfig, file, REQUIRED_VARIABLES)
+        read_settings(ServerConfig, file, REQUIRED_VARIABLES)
     expected = str(caught.value)
     assert "keytool -importkeystore -srckeystore '/etc/waltz/my server.jks'" in expected
     assert "openssl pkcs12 -in '/etc/waltz/my server-converted.p12'" in expected
@@ -264,7 +268,7 @@ def test_pkcs12_trust_store_is_converted_by_openssl_alone(tmp_path: Path) -> Non
     store = {"location": "/trust.p12", "type": "PKCS12", "password": "secret"}
     file = write(tmp_path, {"server.ssl.trustStore": store})
     with pytest.raises(ConfigError) as caught:
-        read(ServerConfig, file, REQUIRED_VARIABLES)
+        read_settings(ServerConfig, file, REQUIRED_VARIABLES)
     expected = str(caught.value)
     assert "keytool" not in expected
     assert "-nokeys -out /trust.pem; then set server.tls.ca" in expected
@@ -275,5 +279,5 @@ def test_key_store_with_tls_off_is_only_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = write(tmp_path, {"server.ssl.keyStore.location": "/x", "server.tls.enabled": False})
-    assert not read(ServerConfig, file, REQUIRED_VARIABLES).tls.enabled
+    assert not read_settings(ServerConfig, file, REQUIRED_VARIABLES).tls.enabled
     assert "server.ssl.keyStore.location has no effect" in caplog.text

@@ -11,7 +11,7 @@ from waltz.cli.settings import CliSettings
 from waltz.client.settings import ClientSettings, read_client_settings
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net.tls import TlsConfig
-from waltz.runtime.configuration import ConfigError, Settings, ZooKeeperSettings, read
+from waltz.runtime.configuration import ConfigError, Settings, ZooKeeperSettings, read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
@@ -53,13 +53,13 @@ def test_zookeeper_settings_of_each_process_make_its_access(
     tls = TlsConfig(
         certificate=Path("/c.pem"), key=Path("/c.key"), ca=Path("/ca.pem"), server_name="zk"
     )
-    access = read(model, write(file, model, values), {}).zookeeper_access
+    access = read_settings(model, write(file, model, values), {}).zookeeper_access
     assert access == ZooKeeperAccess(tls, Path("/user"))
 
 
 @pytest.mark.parametrize("model", [ServerConfig, StorageConfig, ClientSettings, CliSettings])
 def test_access_to_zookeeper_is_open_by_default(file: Path, model: type[ZooKeeperSettings]) -> None:
-    assert read(model, write(file, model, {}), {}).zookeeper_access == OPEN_ACCESS
+    assert read_settings(model, write(file, model, {}), {}).zookeeper_access == OPEN_ACCESS
 
 
 def test_client_options_have_the_access_to_zookeeper(file: Path) -> None:
@@ -108,4 +108,4 @@ def test_zookeeper_settings_that_do_not_fit_together_are_named(
     file: Path, values: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
-        read(ServerConfig, write(file, ServerConfig, values), {})
+        read_settings(ServerConfig, write(file, ServerConfig, values), {})

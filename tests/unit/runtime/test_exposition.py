@@ -12,17 +12,17 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from waltz.runtime.core.json_metrics import JsonKind
 from waltz.runtime.core.timer import BUCKETS_SECONDS, Timer
 from waltz.runtime.metrics import (
-    Family,
     Kind,
     MetricDeclarations,
+    MetricFamily,
+    MetricSource,
     ProcessMetrics,
-    Source,
     accepts_exposition,
     counter,
     exposition,
     gauge,
+    gauge_source,
     histogram,
-    value,
 )
 from waltz_server.shell.metrics import METRICS as SERVER
 from waltz_storage.shell.metrics import METRICS as STORAGE
@@ -47,20 +47,20 @@ class Partition:
     latency: Timer = field(default_factory=Timer)
 
 
-_PROCESS: tuple[Family[Process], ...] = (
+_PROCESS: tuple[MetricFamily[Process], ...] = (
     gauge("waltz_g_open", "whether it is open", "is-closed", lambda p: p.closed, lambda c: not c),
     gauge("waltz_g_left_seconds", "how long", "left", lambda p: p.left),
 )
-_PARTITION: tuple[Family[Partition], ...] = (
+_PARTITION: tuple[MetricFamily[Partition], ...] = (
     counter("waltz_g_appends_total", "appends", "appends", lambda p: p.appends),
     histogram("waltz_g_append_seconds", "how long appends take", "latency", lambda p: p.latency),
-    Family(
+    MetricFamily(
         "waltz_g_requests_total",
         Kind.COUNTER,
         "requests",
         (
-            Source("reads", JsonKind.COUNTER, lambda p: p.reads, "read"),
-            Source("cuts", JsonKind.COUNTER, lambda p: p.cuts, "cut"),
+            MetricSource("reads", JsonKind.COUNTER, lambda p: p.reads, "read"),
+            MetricSource("cuts", JsonKind.COUNTER, lambda p: p.cuts, "cut"),
         ),
         "request",
     ),
@@ -68,10 +68,10 @@ _PARTITION: tuple[Family[Partition], ...] = (
 _DECLARED: MetricDeclarations[Process, Partition] = MetricDeclarations(
     "g",
     "waltz_g_info",
-    {"cluster": value("name", lambda p: p.name)},
+    {"cluster": gauge_source("name", lambda p: p.name)},
     _PROCESS,
     _PARTITION,
-    {value("unheard-of", lambda p: {"a": 1}): "only in JSON"},
+    {gauge_source("unheard-of", lambda p: {"a": 1}): "only in JSON"},
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.metadata.cluster import Cluster, Versioned
+from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata
 from waltz.metadata.store import StoreConnectionLost
@@ -30,9 +30,9 @@ class Metadata:
         self.error: Exception | None = None
         self.calls: list[str] = []
 
-    async def partition_metadata(self, partition: int) -> Versioned[PartitionMetadata]:
+    async def partition_metadata(self, partition: int) -> VersionedValue[PartitionMetadata]:
         await self._answer("read")
-        return Versioned(NEW_PARTITION, 3)
+        return VersionedValue(NEW_PARTITION, 3)
 
     async def write_partition_metadata(
         self, partition: int, new: PartitionMetadata, version: int

@@ -14,7 +14,7 @@ from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT
-from waltz.runtime.configuration import read
+from waltz.runtime.configuration import read_settings
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
@@ -66,7 +66,7 @@ class Node(ServerNode):
     """A server whose partitions only record."""
 
     def __init__(self) -> None:
-        super().__init__(read(ServerConfig, None, SETTINGS))
+        super().__init__(read_settings(ServerConfig, None, SETTINGS))
         self.made: list[RecordingPartition] = []
         self._cluster = Cluster(MemoryZooKeeper().connect(), "/test")
         self._links = StorageLinks(PLAINTEXT, ExpectedCluster(uuid.UUID(int=1), 2))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from waltz.net import FrameConnection
-from waltz.runtime.configuration import read
+from waltz.runtime.configuration import read_settings
 from waltz_server.main import run_node
 from waltz_server.shell import node as node_module
 from waltz_server.shell.config import ServerConfig
@@ -75,7 +75,7 @@ def hosted() -> Hosted:
 
 @pytest.fixture
 def node(hosted: Hosted) -> ServerNode:
-    node = ServerNode(read(ServerConfig, None, SETTINGS))
+    node = ServerNode(read_settings(ServerConfig, None, SETTINGS))
     node._hosted[0] = cast(HostedPartition, hosted)
     return node
 

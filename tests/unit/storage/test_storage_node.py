@@ -26,7 +26,7 @@ from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz.runtime.configuration import ConfigError, ListeningTlsSettings, read
+from waltz.runtime.configuration import ConfigError, ListeningTlsSettings, read_settings
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.segment_format import HEADER_BYTES
@@ -187,9 +187,9 @@ def test_allowed_names_without_verified_certificates_are_an_error(
     file = tmp_path / "storage.yml"
     file.write_text(json.dumps(required | {name: "server, operator"}))
     with pytest.raises(ConfigError, match=f"{name} needs storage.tls.enabled and storage.tls.ca"):
-        read(StorageConfig, file, {})
+        read_settings(StorageConfig, file, {})
     file.write_text(json.dumps(required | {name: "server, operator", "storage.tls.ca": "/ca"}))
-    config = read(StorageConfig, file, {})
+    config = read_settings(StorageConfig, file, {})
     chosen = config.allowed_servers.names, config.allowed_administrators.names
     assert sorted(chosen, key=bool) == [None, ("server", "operator")]
 
@@ -501,7 +501,7 @@ storage: {admin: {port: 4001}, directory: /data, segment.size.threshold: "2000"}
 def test_nested_and_dotted_settings_are_equal(tmp_path: Path) -> None:
     file = tmp_path / "storage.yml"
     file.write_text(GOOD)
-    config = read(StorageConfig, file)
+    config = read_settings(StorageConfig, file)
     assert (config.port, config.admin_port, config.http_port) == (4000, 4001, None)
     assert (config.segment_threshold, config.open_segments) == (2000, 5)
     assert config.tls.enabled
@@ -520,7 +520,7 @@ def test_invalid_settings_are_reported(tmp_path: Path, more: str, message: str) 
     file = tmp_path / "storage.yml"
     file.write_text(GOOD + more)
     with pytest.raises(ConfigError, match=message):
-        read(StorageConfig, file)
+        read_settings(StorageConfig, file)
 
 
 def test_command_with_bad_settings_fails_with_one_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed, failing_clearly
 from waltz.client import settings as client
-from waltz.runtime.configuration import ConfigError, Settings, look_up
+from waltz.runtime.configuration import ConfigError, Settings, settings_report
 
 app = typer.Typer(no_args_is_help=True, help="Show settings and their values.")
 
@@ -62,7 +62,7 @@ def explain_command(
     """
     with failing_clearly():
         try:
-            report = look_up(_model(process), file, os.environ)
+            report = settings_report(_model(process), file, os.environ)
         except ConfigError as problem:
             raise Failed(str(problem)) from problem
     show(output, explained(process.value, file, report))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from waltz.cli.rows import Rendering, Rows, as_value, column, listing
 from waltz.runtime.configuration import DEFAULT, Setting, SettingsReport
-from waltz.runtime.core.setting_names import variable
+from waltz.runtime.core.setting_names import environment_variable
 
 
 def _written(value: Any) -> str:
@@ -68,7 +68,7 @@ def _explained(setting: Setting) -> ExplainedSetting:
         key.required,
         _plain(key.default),
         "must be set" if key.required else _written(key.default),
-        variable(key.name),
+        environment_variable(key.name),
         key.meaning,
     )
 

@@ -36,7 +36,7 @@ from waltz.protocol.client_server import (
 from waltz.protocol.records import ReqId, wrapped
 
 
-class _Waiting(NamedTuple):
+class _WaitingAppends(NamedTuple):
     """One append, or one batch, that waits until the partition is mounted."""
 
     tokens: Sequence[object]
@@ -60,7 +60,7 @@ class PartitionAppends:
         self.mount = Mount(ids, mark, self.effects)
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingAppends] = deque()
         self._sent = SentAppends(self.effects)
         self.denial = ""
         """The reason of the last denied request."""
@@ -104,7 +104,7 @@ class PartitionAppends:
         if self.mount.phase is Phase.MOUNTED:
             self._send(token, append)
         else:
-            self._wait(_Waiting((token,), (append,), is_batch=False))
+            self._wait(_WaitingAppends((token,), (append,), is_batch=False))
 
     def append_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
         """Send appends in one message, now or as soon as the partition is mounted.
@@ -115,7 +115,7 @@ class PartitionAppends:
         if self.mount.phase is Phase.MOUNTED:
             self._send_batch(tokens, appends)
         else:
-            self._wait(_Waiting(tokens, appends, is_batch=True))
+            self._wait(_WaitingAppends(tokens, appends, is_batch=True))
 
     def withdraw(self, tokens: Collection[object]) -> list[AppendResult]:
         """Return the outcomes that are known now, for a caller that does not wait any longer.
@@ -220,7 +220,7 @@ class PartitionAppends:
             else:
                 self._send(each.tokens[0], each.appends[0])
 
-    def _wait(self, waiting: _Waiting) -> None:
+    def _wait(self, waiting: _WaitingAppends) -> None:
         """Keep appends until the partition is mounted, unless the log is known to be too short."""
         self._waiting.append(waiting)
         if self.mount.log_mark_behind is not None:

@@ -100,7 +100,7 @@ class ClientMetrics:
         json.add(group, "append-latency", JsonKind.TIMER, lambda: metrics.appends)
 
 
-async def measured(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
+async def measure_append(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
     """Await ``append``, count its outcome in ``metrics``, and return its result."""
     metrics.sent += 1
     begun = clock()

@@ -103,7 +103,7 @@ class DataclassSerializer(Generic[T]):
             raise ValueError(f"not the fields of {self._kind.__name__}: {error}") from error
 
 
-def encoded(serializer: Any, value: object) -> bytes:
+def encode_data(serializer: Any, value: object) -> bytes:
     """Return the bytes of ``value``. If ``serializer`` is None, ``value`` must be bytes already.
 
     Raises TypeError, DataTooLarge, and the errors of the serializer.
@@ -122,9 +122,9 @@ def encoded(serializer: Any, value: object) -> bytes:
 def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
     """Return the append that the client sends for ``draft``.
 
-    Raises the errors of `encoded`, and ValueError for more than `MAX_LOCKS` locks.
+    Raises the errors of `encode_data`, and ValueError for more than `MAX_LOCKS` locks.
     """
-    data = encoded(serializer, draft.data)
+    data = encode_data(serializer, draft.data)
     append = Append(
         data,
         checksum(data),

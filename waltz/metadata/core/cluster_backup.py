@@ -51,7 +51,7 @@ class ClusterBackup:
     partitions: Mapping[int, PartitionMetadata]
     access: AccessRules | None = None
 
-    def opened(self, partition: int) -> int:
+    def last_opened_session(self, partition: int) -> int:
         """Return the last session of ``partition`` that is known to have opened, -1 if none is."""
         metadata = self.partitions.get(partition)
         states = metadata.replicas.values() if metadata is not None else ()

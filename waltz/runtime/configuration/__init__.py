@@ -9,11 +9,16 @@
 """
 
 from waltz.runtime.configuration.cluster import ClusterSettings
-from waltz.runtime.configuration.reading import DEFAULT, Setting, SettingsReport, look_up, read
+from waltz.runtime.configuration.reading import (
+    DEFAULT,
+    Setting,
+    SettingsReport,
+    read_settings,
+    settings_report,
+)
 from waltz.runtime.configuration.settings import (
     File,
     Group,
-    Key,
     NotNegative,
     OptionalFile,
     OptionalNames,
@@ -21,6 +26,7 @@ from waltz.runtime.configuration.settings import (
     OptionalText,
     Port,
     Positive,
+    SettingKey,
     Settings,
     Switch,
     Text,
@@ -39,7 +45,6 @@ __all__ = [
     "ConfigError",
     "File",
     "Group",
-    "Key",
     "ListeningTlsSettings",
     "NotNegative",
     "OptionalFile",
@@ -49,6 +54,7 @@ __all__ = [
     "Port",
     "Positive",
     "Setting",
+    "SettingKey",
     "Settings",
     "SettingsReport",
     "Switch",
@@ -57,7 +63,7 @@ __all__ = [
     "ZooKeeperSettings",
     "group",
     "keys",
-    "look_up",
-    "read",
+    "read_settings",
     "setting",
+    "settings_report",
 ]

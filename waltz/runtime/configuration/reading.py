@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from waltz.runtime.configuration.settings import Key, Settings, keys
+from waltz.runtime.configuration.settings import SettingKey, Settings, keys
 from waltz.runtime.configuration.sources import RawSetting, RawSettingSource, from_environment
 from waltz.runtime.configuration.yaml_file import ConfigError, read_yaml
-from waltz.runtime.core.setting_names import variable
+from waltz.runtime.core.setting_names import environment_variable
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Setting:
     is set but cannot be converted is None.
     """
 
-    key: Key
+    key: SettingKey
     value: Any
     origin: str
 
@@ -55,7 +55,9 @@ class SettingsReport(Generic[S]):
     warnings: tuple[str, ...]
 
 
-def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -> SettingsReport[S]:
+def settings_report(
+    model: type[S], path: Path | None, environment: Mapping[str, str]
+) -> SettingsReport[S]:
     """Return every setting with its value and origin, and the problems of the settings.
 
     Without ``path``, all values come from the environment or are defaults. Raises ConfigError only
@@ -95,14 +97,16 @@ def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -
     )
 
 
-def read(model: type[S], path: Path | None, environment: Mapping[str, str] = os.environ) -> S:
+def read_settings(
+    model: type[S], path: Path | None, environment: Mapping[str, str] = os.environ
+) -> S:
     """Return the settings of the file at ``path`` and the environment; log the warnings.
 
     Raises ConfigError. Its text has the first problem and, if there are more, the command that
     shows all of them. A model without the name of a process has no such command: the text has all
     problems.
     """
-    report = look_up(model, path, environment)
+    report = settings_report(model, path, environment)
     for warning in report.warnings:
         log.warning("%s", warning)
     if report.config is not None:
@@ -154,11 +158,11 @@ def _wrong_values(
 def _missing(names: Sequence[str], path: Path | None) -> str:
     if path is not None:
         return f"{path}: {', '.join(names)} must be set"
-    variables = ", ".join(f"${variable(name)}" for name in names)
+    variables = ", ".join(f"${environment_variable(name)}" for name in names)
     return f"without a settings file, {variables} must be set"
 
 
-def _setting(key: Key, raw: Mapping[str, RawSetting], wrong: Mapping[str, str]) -> Setting:
+def _setting(key: SettingKey, raw: Mapping[str, RawSetting], wrong: Mapping[str, str]) -> Setting:
     """Return a setting. ``wrong`` has the names of the settings with unusable values."""
     found = raw.get(key.name)
     if found is None:

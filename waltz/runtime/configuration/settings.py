@@ -94,7 +94,7 @@ class Settings(BaseSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SettingKey:
     """One setting: its dotted name, the type of its values, its default, its meaning."""
 
     name: str
@@ -109,10 +109,10 @@ class Key:
         return self.value_type.name
 
 
-def keys(model: type[BaseModel], prefix: str = "") -> tuple[Key, ...]:
+def keys(model: type[BaseModel], prefix: str = "") -> tuple[SettingKey, ...]:
     """Return the settings of ``model``: first its own, then those of its groups."""
-    own: list[Key] = []
-    grouped: list[Key] = []
+    own: list[SettingKey] = []
+    grouped: list[SettingKey] = []
     for field in model.model_fields.values():
         name = f"{prefix}{field.validation_alias}"
         members = group_of(field)
@@ -129,9 +129,9 @@ def group_of(field: FieldInfo) -> type[Group] | None:
     return model if isinstance(model, type) and issubclass(model, Group) else None
 
 
-def _key(name: str, field: FieldInfo) -> Key:
+def _key(name: str, field: FieldInfo) -> SettingKey:
     [converting] = (each for each in field.metadata if isinstance(each, BeforeValidator))
     assert isinstance(converting.func, ValueType), f"{name} has no type of value_types"
     required = field.is_required()
     default = None if required else field.default
-    return Key(name, converting.func, default, required, field.description or "")
+    return SettingKey(name, converting.func, default, required, field.description or "")

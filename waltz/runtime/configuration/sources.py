@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from waltz.runtime.configuration.settings import Settings, group_of, keys
-from waltz.runtime.core.setting_names import VARIABLE_PREFIX, variable
+from waltz.runtime.core.setting_names import VARIABLE_PREFIX, environment_variable
 
 _SIMILAR = 0.85
 """How similar an unknown variable must be to a known one, from 0 to 1, to suggest the known one."""
@@ -80,7 +80,7 @@ def from_environment(
     environment of a pod, for example WALTZ_SERVER_PORT for a service called waltz-server. These
     variables have no effect.
     """
-    names = {variable(key.name): key.name for key in keys(model)}
+    names = {environment_variable(key.name): key.name for key in keys(model)}
     raw: dict[str, RawSetting] = {}
     warnings = []
     for found, value in sorted(environment.items()):

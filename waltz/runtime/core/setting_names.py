@@ -16,7 +16,7 @@ DEFAULT_ROOT = "/waltz"
 """The root znode of a cluster, if the user names no other."""
 
 
-def variable(name: str) -> str:
+def environment_variable(name: str) -> str:
     """Return the environment variable of the setting ``name``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return VARIABLE_PREFIX + words.replace(".", "_").upper()

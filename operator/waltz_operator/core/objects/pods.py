@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from waltz.runtime.core.setting_names import variable
+from waltz.runtime.core.setting_names import environment_variable
 from waltz_operator.core.names import (
     CLUSTER_RESTART_ANNOTATION,
     POOL_LABEL,
@@ -130,7 +130,10 @@ def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str,
 
 def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return settings as the environment variables that the processes read."""
-    return [{"name": variable(name), "value": _text(value)} for name, value in settings.items()]
+    return [
+        {"name": environment_variable(name), "value": _text(value)}
+        for name, value in settings.items()
+    ]
 
 
 def tls_settings(cluster: WaltzCluster, prefix: str, *, dials: bool) -> dict[str, Any]:

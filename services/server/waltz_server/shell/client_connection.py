@@ -10,7 +10,7 @@ from typing import Any, Protocol, assert_never
 from waltz.metadata.core.access_rules import Right
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.core.policy import PolicyError
-from waltz.net import FrameConnection, FrameHandler, decoded
+from waltz.net import FrameConnection, FrameHandler, decode_received
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import (
@@ -123,7 +123,7 @@ class ClientConnection(FrameHandler):
         appends: dict[int, list[Append]] = {}
         for body in bodies:
             if body[0] == APPEND_TYPE:
-                partition, append = decoded(decode_append, body, version)
+                partition, append = decode_received(decode_append, body, version)
                 if self._fits(partition, append):
                     appends.setdefault(partition, []).append(append)
                 continue
@@ -132,7 +132,7 @@ class ClientConnection(FrameHandler):
             if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body, checked)
             else:
-                self._dispatch(decoded(cs.decode, body, version))
+                self._dispatch(decode_received(cs.decode, body, version))
         self._append(appends, checked)
         if checked:
             self._count_appended(bodies)
@@ -197,7 +197,7 @@ class ClientConnection(FrameHandler):
 
     def _append_batch(self, body: bytes, checked: bool) -> None:
         assert self._peer is not None
-        req_id, appends = decoded(decode_batch, body)
+        req_id, appends = decode_received(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None or not all(self._fits(req_id.partition, each) for each in appends):
             self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)

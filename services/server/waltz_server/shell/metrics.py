@@ -10,14 +10,14 @@ from operator import not_
 from typing import Any
 
 from waltz.runtime.metrics import (
-    Family,
     Kind,
     MetricDeclarations,
+    MetricFamily,
     certificate_left,
     counter,
     gauge,
+    gauge_source,
     histogram,
-    value,
 )
 from waltz.runtime.version import build_version
 from waltz_server.core.reads.feed_schedule import FeedKind
@@ -60,7 +60,7 @@ def readiness(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     return healthy and not closed and node.has_joined, report
 
 
-_PROCESS: tuple[Family[ServerNode], ...] = (
+_PROCESS: tuple[MetricFamily[ServerNode], ...] = (
     gauge(
         "waltz_server_healthy",
         "1 while `/health` answers 200",
@@ -103,7 +103,7 @@ _PROCESS: tuple[Family[ServerNode], ...] = (
     ),
 )
 
-_PARTITION: tuple[Family[HostedPartition], ...] = (
+_PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
     gauge(
         "waltz_server_partition_open",
         "1 while the partition has an open store session; in JSON the opposite",
@@ -159,18 +159,18 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
         "response-latency",
         lambda hosted: hosted.latency,
     ),
-    Family(
+    MetricFamily(
         "waltz_server_partition_feeds_added_total",
         Kind.COUNTER,
         "feeds that began at this distance from the log's end, or came to it: near is real-time, "
         "far is catch-up",
         (
-            value(
+            gauge_source(
                 "total-real-time-feed-context-added",
                 lambda hosted: hosted.core.feeds.added[FeedKind.REAL_TIME],
                 "near",
             ),
-            value(
+            gauge_source(
                 "total-catchup-feed-context-added",
                 lambda hosted: hosted.core.feeds.added[FeedKind.CATCH_UP],
                 "far",
@@ -178,18 +178,18 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
         ),
         "distance",
     ),
-    Family(
+    MetricFamily(
         "waltz_server_partition_feeds_removed_total",
         Kind.COUNTER,
         "feeds that ended at this distance from the log's end, or left it: near is real-time, "
         "far is catch-up",
         (
-            value(
+            gauge_source(
                 "total-real-time-feed-context-removed",
                 lambda hosted: hosted.core.feeds.removed[FeedKind.REAL_TIME],
                 "near",
             ),
-            value(
+            gauge_source(
                 "total-catchup-feed-context-removed",
                 lambda hosted: hosted.core.feeds.removed[FeedKind.CATCH_UP],
                 "far",
@@ -203,15 +203,17 @@ METRICS: MetricDeclarations[ServerNode, HostedPartition] = MetricDeclarations(
     "waltz-server",
     "waltz_server_info",
     {
-        "cluster": value("cluster-name", lambda node: node.cluster_name),
-        "server_id": value("server-id", lambda node: node.server_id),
-        "endpoint": value("endpoint", lambda node: "{}:{}".format(*node.endpoint)),
-        "version": value("waltz-version-id", lambda _: build_version()),
+        "cluster": gauge_source("cluster-name", lambda node: node.cluster_name),
+        "server_id": gauge_source("server-id", lambda node: node.server_id),
+        "endpoint": gauge_source("endpoint", lambda node: "{}:{}".format(*node.endpoint)),
+        "version": gauge_source("waltz-version-id", lambda _: build_version()),
     },
     _PROCESS,
     _PARTITION,
     {
-        value("is-closed", lambda _: False): "always false",
-        value("replica-info", lambda node: node.replicas()): "the storages of each partition",
+        gauge_source("is-closed", lambda _: False): "always false",
+        gauge_source(
+            "replica-info", lambda node: node.replicas()
+        ): "the storages of each partition",
     },
 )

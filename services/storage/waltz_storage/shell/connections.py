@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from waltz.net import EVERYONE, AllowedNames, FrameConnection, FrameHandler, decoded
+from waltz.net import EVERYONE, AllowedNames, FrameConnection, FrameHandler, decode_received
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.admin_changes import change_text, outcome_text
@@ -190,7 +190,7 @@ class ServerConnection(FrameHandler):
         arrivals: list[tuple[Arrival, int, bool]] = []
         now = self._clock()
         for body in bodies:
-            request = decoded(storage.decode, body, version)
+            request = decode_received(storage.decode, body, version)
             if self._refusal is not None:
                 self._refuse(request, self._refusal)
                 return
@@ -308,9 +308,9 @@ class AdminConnection(FrameHandler):
         """Begin the requests of one chunk."""
         version = _required(self._intake.connection).version
         if self._refusal is not None:
-            self._refuse(decoded(admin.decode, bodies[0], version), self._refusal)
+            self._refuse(decode_received(admin.decode, bodies[0], version), self._refusal)
             return
-        requests = [decoded(admin.decode, body, version) for body in bodies]
+        requests = [decode_received(admin.decode, body, version) for body in bodies]
         self._intake.add([(request, admin_weight(request), False) for request in requests])
 
     def lost(self, reason: str) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 from waltz.net import AcceptedConnections
 from waltz.runtime.core.json_metrics import Clock, JsonKind
 from waltz.runtime.metrics import (
-    Family,
     Kind,
     MetricDeclarations,
+    MetricFamily,
+    MetricSource,
     ProcessMetrics,
-    Source,
     certificate_left,
     counter,
     gauge,
+    gauge_source,
     histogram,
-    value,
 )
 from waltz.runtime.version import build_version
 from waltz_storage.core.errors import PartitionDamaged
@@ -125,7 +125,7 @@ def _requests(name: str, partition: OpenPartition) -> int:
     return partition.core.requests[name]
 
 
-_PROCESS: tuple[Family[StorageSources], ...] = (
+_PROCESS: tuple[MetricFamily[StorageSources], ...] = (
     gauge(
         "waltz_storage_healthy",
         "1 while `/health` answers 200",
@@ -233,7 +233,7 @@ _PROCESS: tuple[Family[StorageSources], ...] = (
     ),
 )
 
-_PARTITION: tuple[Family[OpenPartition], ...] = (
+_PARTITION: tuple[MetricFamily[OpenPartition], ...] = (
     gauge(
         "waltz_storage_partition_max_transaction_id",
         "id of the last stored transaction",
@@ -289,12 +289,13 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
         "append-latency",
         lambda partition: partition.core.append_latency,
     ),
-    Family(
+    MetricFamily(
         "waltz_storage_partition_requests_total",
         Kind.COUNTER,
         "recovery and read requests received",
         tuple(
-            Source(name, JsonKind.COUNTER, partial(_requests, name), name) for name in COUNTER_NAMES
+            MetricSource(name, JsonKind.COUNTER, partial(_requests, name), name)
+            for name in COUNTER_NAMES
         ),
         "request",
     ),
@@ -303,11 +304,11 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
 METRICS: MetricDeclarations[StorageSources, OpenPartition] = MetricDeclarations(
     "waltz-storage",
     "waltz_storage_info",
-    {"version": value("waltz-version-id", lambda _: build_version())},
+    {"version": gauge_source("waltz-version-id", lambda _: build_version())},
     _PROCESS,
     _PARTITION,
     {
-        value(
+        gauge_source(
             "waltz-storage-partition-ids", lambda storage: sorted(storage.directory.partitions)
         ): "the ids of the partitions that this storage serves"
     },

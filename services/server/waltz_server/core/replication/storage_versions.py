@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz.protocol.storage import BOUNDED_LISTS_SINCE, CUTS_BELOW_MARKS_SINCE
+from waltz.protocol.storage import BOUNDED_LISTS_SINCE, TRUNCATE_BELOW_MARK_SINCE
 
 _FIRST_GUESS_BYTES = 16 << 10
 """Size of a record that is assumed before any record is measured."""
@@ -32,7 +32,7 @@ class RequestConverter:
 
     def convert(self, request: st.Request, version: int) -> st.Request:
         """Return ``request`` in a form that a storage with protocol ``version`` understands."""
-        if isinstance(request, st.TruncateBelowMarkRequest) and version < CUTS_BELOW_MARKS_SINCE:
+        if isinstance(request, st.TruncateBelowMarkRequest) and version < TRUNCATE_BELOW_MARK_SINCE:
             return st.TruncateRequest(
                 request.session_id, request.seq_num, request.partition, request.transaction_id
             )

@@ -146,7 +146,7 @@ def check_truncation(
             )
         return
     empties = last_id < 0 and max_id >= max(0, info.local_low_water_mark)
-    if last_id < mark and (version >= storage.CUTS_BELOW_MARKS_SINCE or empties):
+    if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties):
         raise RequestRefused(
             f"cannot truncate to {last_id}: transactions up to the low-water mark {mark} are "
             "committed; the log is unchanged. If the metadata in ZooKeeper are lost, rebuild them "
