@@ -41,7 +41,7 @@ _EXIT_LEASE_LOST = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorConfig:
     """The operator's settings.
 
     ``namespace`` is the namespace of the operator and of its Lease. The operator manages the
@@ -58,9 +58,9 @@ class Settings:
     lease: str = "waltz-operator"
 
 
-def read_settings(variables: Mapping[str, str]) -> Settings:
+def read_settings(variables: Mapping[str, str]) -> OperatorConfig:
     """Return the settings that environment variables give."""
-    return Settings(
+    return OperatorConfig(
         namespace=variables.get("WALTZ_OPERATOR_NAMESPACE", "default"),
         watched_namespace=variables.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", ""),
         identity=variables.get("WALTZ_OPERATOR_POD")
@@ -80,7 +80,7 @@ def main() -> None:
     run_loop(_run(read_settings(os.environ)))
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: OperatorConfig) -> None:
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
     else:
@@ -90,7 +90,7 @@ async def _run(settings: Settings) -> None:
             await _operate(settings, ApiServer(client), Path(folder))
 
 
-async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
+async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> None:
     election = LeaderElection(
         kube, settings.namespace, settings.lease, settings.identity, clock=time.monotonic
     )
@@ -136,7 +136,7 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
 
 
 async def _run_kopf(
-    settings: Settings, controller: Controller, reconciler: Reconciler, stop: asyncio.Event
+    settings: OperatorConfig, controller: Controller, reconciler: Reconciler, stop: asyncio.Event
 ) -> None:
     # ``standalone`` turns kopf's own leader election off: with that election, two operators of
     # equal priority both pause. The Lease has already elected this operator.

@@ -14,7 +14,12 @@ from tests.support.operator_world import World, cluster_resource
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.local import LocalCluster
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.observed import Absent, Incomplete, Present, Unreachable
+from waltz_operator.core.observed import (
+    ClusterAbsent,
+    ClusterIncomplete,
+    ClusterPresent,
+    ZooKeeperUnreachable,
+)
 from waltz_operator.core.status import has_quorum
 from waltz_operator.core.steps import CreateMetadata, DeleteMetadata, Step
 from waltz_operator.shell.environment import NetworkEnvironment
@@ -56,11 +61,11 @@ async def operator(tmp_path: Path, zookeeper: str, zk_root: str) -> AsyncIterato
 async def test_metadata_steps_create_register_and_delete_znodes(operator: Operator) -> None:
     desired = operator.desired
     create = CreateMetadata(desired.metadata_name, 4, desired.key)
-    assert await operator.metadata() == Absent()
+    assert await operator.metadata() == ClusterAbsent()
     await operator.perform(create)
     await operator.perform(RegisterStorage(_STORAGE, 0, 6001))
     found = await operator.metadata()
-    assert isinstance(found, Present)
+    assert isinstance(found, ClusterPresent)
     assert (found.name, found.num_partitions, found.key) == ("logs/log", 4, desired.key)
     assert found.maps.groups.groups == {_STORAGE: 0}
     assert found.replicas.storage_problem(_STORAGE) is not None
@@ -68,7 +73,7 @@ async def test_metadata_steps_create_register_and_delete_znodes(operator: Operat
         await operator.perform(create)
     await operator.perform(UnregisterStorage(_STORAGE))
     await operator.perform(DeleteMetadata(desired.metadata_name, desired.key, complete=True))
-    assert await operator.metadata() == Absent()
+    assert await operator.metadata() == ClusterAbsent()
 
 
 async def test_interrupted_creation_is_observed_as_incomplete_at_every_point(
@@ -83,15 +88,15 @@ async def test_interrupted_creation_is_observed_as_incomplete_at_every_point(
         await store.delete(f"{root}/{name}")
         found = await operator.metadata()
         key = None if name in made[made.index("store") :] else desired.key
-        assert found == Incomplete(desired.metadata_name, key, used=False), name
+        assert found == ClusterIncomplete(desired.metadata_name, key, used=False), name
     await operator.perform(DeleteMetadata(desired.metadata_name, None, complete=False))
-    assert await operator.metadata() == Absent()
+    assert await operator.metadata() == ClusterAbsent()
 
 
 async def test_zookeeper_that_refuses_connections_is_unreachable(tmp_path: Path) -> None:
     operator = Operator(tmp_path, "127.0.0.1:9", "/waltz")
     found = await operator.metadata()
-    assert isinstance(found, Unreachable)
+    assert isinstance(found, ZooKeeperUnreachable)
     assert "127.0.0.1:9" in found.reason
 
 
@@ -101,7 +106,7 @@ async def test_running_cluster_has_a_quorum_of_every_partition(
     operator = Operator(tmp_path, cluster.plan.zookeeper, "/waltz")
     found = await operator.metadata()
     await operator.environment.close()
-    assert isinstance(found, Present)
+    assert isinstance(found, ClusterPresent)
     assert len(found.servers) == 2
     assert len(found.replicas.partitions) == 3
     assert all(has_quorum(found, view) for view in found.replicas.partitions.values())

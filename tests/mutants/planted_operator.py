@@ -36,8 +36,8 @@ OPERATOR_BUGS = (
     Planted(
         "metadata with another key is taken over",
         Package.OPERATOR,
-        "case Present(name, _, key) if key != desired.key:\n",
-        "case Present(name, _, key) if False:\n",
+        "case ClusterPresent(name, _, key) if key != desired.key:\n",
+        "case ClusterPresent(name, _, key) if False:\n",
         "A new cluster with an old name uses the log of its predecessor.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_metadata_with_another_key_is_not_taken_over"
@@ -84,8 +84,8 @@ OPERATOR_BUGS = (
     Planted(
         "several replicas are added at once",
         Package.OPERATOR,
-        "return _plan_all(present, [(view, frozenset({first}))])\n",
-        "return _plan_all(present, missing)\n",
+        "return _plan_additions(present, [(view, frozenset({first}))])\n",
+        "return _plan_additions(present, missing)\n",
         "The old and the new quorum do not overlap.",
         nodes(
             "unit/operator/test_operator_plan.py::test_replicas_unassigned_by_hand_come_back_one_at_a_time"
@@ -104,8 +104,8 @@ OPERATOR_BUGS = (
     Planted(
         "a partition is opened first without a replica in every pool",
         Package.OPERATOR,
-        "return plan, not unused or (complete and lacking.isdisjoint(unused))\n",
-        "return plan, not unused or complete\n",
+        "servers_may_start = not unused or (pools_are_usable and lacking.isdisjoint(unused))\n",
+        "servers_may_start = not unused or pools_are_usable\n",
         "Its first transactions are in fewer places than the cluster specifies.",
         nodes("unit/operator/test_operator_plan.py::test_first_start_performs_steps_in_order"),
     ),
@@ -184,7 +184,7 @@ OPERATOR_BUGS = (
     Planted(
         "znodes are deleted with foreign znodes below them",
         Package.OPERATOR,
-        "case Present(foreign_znodes=True):\n    return None\n",
+        "case ClusterPresent(foreign_znodes=True):\n    return None\n",
         "",
         "Data that does not belong to the cluster is lost.",
         nodes(
@@ -194,8 +194,8 @@ OPERATOR_BUGS = (
     Planted(
         "znodes of another cluster are deleted",
         Package.OPERATOR,
-        "case Present(name, _, key) if (name, key) == (desired.metadata_name, desired.key):\n",
-        "case Present(name, _, key) if name == desired.metadata_name:\n",
+        "if (name, key) == (desired.metadata_name, desired.key)",
+        "if name == desired.metadata_name",
         "The deletion of a cluster destroys one that has taken its name.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_deletion_keeps_znodes_of_another_cluster_of_the_same_name"
@@ -254,8 +254,8 @@ OPERATOR_BUGS = (
     Planted(
         "a cluster is ready for a generation that is not reconciled",
         Package.OPERATOR,
-        "is_ready = serving and current and not decided.problems\n",
-        "is_ready = serving and not decided.problems\n",
+        "is_ready = serving and current and not plan.problems\n",
+        "is_ready = serving and not plan.problems\n",
         "A tool that waits for a change continues too early.",
         nodes(
             "unit/operator/test_operator_reconcile.py::test_ready_is_false_without_quorum_and_before_a_new_generation_is_reconciled"

@@ -39,12 +39,12 @@ from waltz_operator.core.desired import DesiredCluster, addresses_of, ordinal_of
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.observed import (
-    Absent,
-    Incomplete,
-    Malformed,
+    ClusterAbsent,
+    ClusterIncomplete,
+    ClusterMalformed,
+    ClusterPresent,
     ObservedCluster,
-    Present,
-    Unreachable,
+    ZooKeeperUnreachable,
 )
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.core.steps import (
@@ -96,7 +96,7 @@ class World:
         self.cluster: dict[str, Any] | None = deepcopy(cluster)
         self.pools = {each["metadata"]["name"]: deepcopy(each) for each in pools}
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
-        self.znodes: Znodes | Incomplete | Malformed | None = None
+        self.znodes: Znodes | ClusterIncomplete | ClusterMalformed | None = None
         self.zookeeper_up = True
         self.disks: dict[str, dict[int, HeldPartition]] = {}
         self.down: set[str] = set()
@@ -124,14 +124,18 @@ class World:
             zookeeper_leader=self.zookeeper_leader,
         )
 
-    def _metadata(self) -> Unreachable | Absent | Incomplete | Malformed | Present:
+    def _metadata(
+        self,
+    ) -> (
+        ZooKeeperUnreachable | ClusterAbsent | ClusterIncomplete | ClusterMalformed | ClusterPresent
+    ):
         if not self._zookeeper_serves():
-            return Unreachable("connection refused")
+            return ZooKeeperUnreachable("connection refused")
         match self.znodes:
             case None:
-                return Absent()
+                return ClusterAbsent()
             case Znodes(name, count, key, maps):
-                return Present(name, count, key, maps, self.replicas(), self.servers)
+                return ClusterPresent(name, count, key, maps, self.replicas(), self.servers)
             case other:
                 return other
 

@@ -15,10 +15,10 @@ from waltz.admin.core.replicas import (
     quorum,
     session_opens,
 )
-from waltz_operator.core.observed import Present
+from waltz_operator.core.observed import ClusterPresent
 
 
-def may_be_away(present: Present, storages: Set[str]) -> bool:
+def may_be_away(present: ClusterPresent, storages: Set[str]) -> bool:
     """Whether all ``storages`` may be away now, at the same time.
 
     They may if every replica of every partition is healthy, and if a new session of each partition
@@ -28,7 +28,7 @@ def may_be_away(present: Present, storages: Set[str]) -> bool:
     return absence_obstacle(present, storages) is None
 
 
-def absence_obstacle(present: Present, storages: Set[str]) -> str | None:
+def absence_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
     """Return why ``storages`` must not be away now; None if they may, see `may_be_away`."""
     for _, view in sorted(present.replicas.partitions.items()):
         if reason := first_unhealthy_reason(present.replicas, view, view.replicas):
@@ -38,7 +38,7 @@ def absence_obstacle(present: Present, storages: Set[str]) -> str | None:
     return None
 
 
-def may_be_repaired(present: Present, storages: Set[str]) -> bool:
+def may_be_repaired(present: ClusterPresent, storages: Set[str]) -> bool:
     """Whether ``storages``, whose replicas are unhealthy, may be stopped for a repair.
 
     They may if every replica on the other storages is healthy, and if a new session of each
@@ -60,7 +60,7 @@ def _list(storages: Set[str]) -> str:
     return ", ".join(sorted(storages)) or "any storage"
 
 
-def storages_that_may_be_away(present: Present) -> int:
+def storages_that_may_be_away(present: ClusterPresent) -> int:
     """Return how many storages may be away at the same time, whichever storages they are.
 
     A storage has at most one replica of a partition, so each storage that is away takes at most one

@@ -17,19 +17,19 @@ LiveObject = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
+class ZooKeeperUnreachable:
     """ZooKeeper did not answer, or was not queried."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class ClusterAbsent:
     """The cluster's root znode does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Incomplete:
+class ClusterIncomplete:
     """The root znode exists, but parts of the cluster's metadata do not.
 
     ``name`` and ``key`` are None if they do not exist. ``used`` is true if there is metadata that a
@@ -43,18 +43,19 @@ class Incomplete:
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class ClusterMalformed:
     """A znode cannot be decoded."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
-    """A complete cluster. ``replicas`` covers all partitions and all registered storages.
+class ClusterPresent:
+    """The metadata of the cluster are complete.
 
-    ``servers`` are the addresses of the servers that have joined. ``foreign_znodes`` is true if
-    there are znodes below the root that do not belong to the cluster.
+    ``replicas`` covers all partitions and all registered storages. ``servers`` are the addresses of
+    the servers that have joined. ``foreign_znodes`` is true if there are znodes below the root that
+    do not belong to the cluster.
     """
 
     name: str
@@ -66,7 +67,9 @@ class Present:
     foreign_znodes: bool = False
 
 
-ClusterMetadata = Unreachable | Absent | Incomplete | Malformed | Present
+ClusterMetadata = (
+    ZooKeeperUnreachable | ClusterAbsent | ClusterIncomplete | ClusterMalformed | ClusterPresent
+)
 """The state of the cluster's root in ZooKeeper."""
 
 

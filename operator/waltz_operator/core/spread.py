@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 
 from waltz.admin.core.replicas import quorum
 from waltz_operator.core.names import Component
-from waltz_operator.core.observed import ObservedCluster, Present
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 
 
-def shared_nodes(observed: ObservedCluster, present: Present) -> tuple[str, ...]:
+def shared_nodes(observed: ObservedCluster, present: ClusterPresent) -> tuple[str, ...]:
     """Return a sentence for each node whose loss takes several copies or ZooKeeper's quorum."""
     return (
         *_shared_by_storages(_nodes(observed, Component.STORAGE), present),
@@ -32,7 +32,7 @@ def _nodes(observed: ObservedCluster, component: Component) -> dict[str, str]:
     }
 
 
-def _shared_by_storages(nodes: Mapping[str, str], present: Present) -> Iterable[str]:
+def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> Iterable[str]:
     pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
     partitions_by_node: defaultdict[str, set[int]] = defaultdict(set)
     for view in present.replicas.partitions.values():

@@ -31,8 +31,13 @@ from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import LiveObject, ObservedCluster, Present, Unreachable
-from waltz_operator.core.planning.rolls import Stopped, roll_states
+from waltz_operator.core.observed import (
+    ClusterPresent,
+    LiveObject,
+    ObservedCluster,
+    ZooKeeperUnreachable,
+)
+from waltz_operator.core.planning.rolls import RollStopped, roll_states
 from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
 from waltz_operator.core.pods_of_sets import pod_failure
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
@@ -56,32 +61,34 @@ class _Statement:
 def cluster_status(
     desired: DesiredCluster,
     observed: ObservedCluster,
-    decided: ClusterPlan,
+    plan: ClusterPlan,
     now: str,
     failure: str | None = None,
 ) -> ClusterStatus:
-    """Return the status of a WaltzCluster whose plan is ``decided`` at the time ``now``.
+    """Return the status of a WaltzCluster for which the operator has made ``plan``.
 
-    ``failure`` is the reason for which a step of the plan failed, None if none failed.
+    ``now`` is the present time in UTC, as in a condition. ``failure`` is the reason for which a
+    step of the plan failed, None if none failed.
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation.
-    idle = not decided.steps and not desired.cluster.spec.paused
+    idle = not plan.steps and not desired.cluster.spec.paused
     reconciled = generation if idle else old.observed_generation
-    present = observed.metadata if isinstance(observed.metadata, Present) else None
+    present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
     is_own = present is not None and present.key == desired.key
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
-    message = _message(decided, observed, failure)
+    num_servers = 0 if present is None else len(present.servers)
+    message = _message(plan, observed, failure)
     statements = (
         *_availability(
             desired,
             observed,
-            decided,
+            plan,
             serving=with_quorum == total,
             current=reconciled == generation,
             message=message,
         ),
-        _progress(desired, decided, failure, current=reconciled == generation, message=message),
+        _progress(desired, plan, failure, current=reconciled == generation, message=message),
         _updates(desired, observed),
         _spread(observed, present if is_own else None),
     )
@@ -93,8 +100,7 @@ def cluster_status(
         connect_string=desired.zookeeper,
         partitions=f"{with_quorum}/{total}",
         storages=_storages(desired.own_pools, present),
-        servers=f"{0 if present is None else len(present.servers)}"
-        f"/{desired.cluster.spec.servers.replicas}",
+        servers=f"{num_servers}/{desired.cluster.spec.servers.replicas}",
         updated=_count_updated(observed),
         message=message,
     )
@@ -125,7 +131,7 @@ def pool_status(
 ) -> PoolStatus:
     """Return the status of one of the cluster's pools."""
     generation, old = pool.metadata.generation, pool.status
-    present = observed.metadata if isinstance(observed.metadata, Present) else None
+    present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
     name = pool.metadata.name
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
     ready_pods = 0 if live is None else (live.get("status") or {}).get("readyReplicas", 0)
@@ -143,7 +149,7 @@ def pool_status(
     )
 
 
-def has_quorum(present: Present, view: PartitionView) -> bool:
+def has_quorum(present: ClusterPresent, view: PartitionView) -> bool:
     """Whether a partition has a server and a quorum of healthy replicas in its session."""
     if view.server_problem is not None or not view.replicas:
         return False
@@ -151,13 +157,13 @@ def has_quorum(present: Present, view: PartitionView) -> bool:
     return len(healthy) >= quorum(len(view.replicas))
 
 
-def _count_quorums(present: Present | None) -> int:
+def _count_quorums(present: ClusterPresent | None) -> int:
     if present is None:
         return 0
     return sum(has_quorum(present, view) for view in present.replicas.partitions.values())
 
 
-def _storages(pools: Iterable[StoragePool], present: Present | None) -> str:
+def _storages(pools: Iterable[StoragePool], present: ClusterPresent | None) -> str:
     wanted = [storage for pool in pools for storage in addresses_of(pool)]
     known = {} if present is None else present.replicas.storages
     answering = [s for s in wanted if s in known and known[s].problem is None]
@@ -167,29 +173,33 @@ def _storages(pools: Iterable[StoragePool], present: Present | None) -> str:
 def _availability(
     desired: DesiredCluster,
     observed: ObservedCluster,
-    decided: ClusterPlan,
+    plan: ClusterPlan,
     *,
     serving: bool,
     current: bool,
     message: str,
 ) -> tuple[_Statement, _Statement]:
-    """Return Ready and Healthy; ``current``: whether the present generation is reconciled."""
-    if isinstance(observed.metadata, Unreachable) and not desired.cluster.spec.paused:
+    """Return Ready and Healthy.
+
+    ``serving``: whether every partition has a quorum and a server. ``current``: whether the present
+    generation of the spec is reconciled.
+    """
+    if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
         holds = None if desired.cluster.status.cluster_key else False
         ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
         return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
-    is_ready = serving and current and not decided.problems
-    is_healthy = is_ready and not decided.waits
+    is_ready = serving and current and not plan.problems
+    is_healthy = is_ready and not plan.waits
     if desired.cluster.spec.paused:
         reason = "Paused"
     elif is_metadata_lost(desired, observed):
         reason = "MetadataLost"
-    elif decided.problems:
+    elif plan.problems:
         reason = "NeedsAttention"
     elif is_ready:
         reason = "AllPartitionsServed"
     else:
-        reason = "Reconciling" if serving or decided.steps else "NoQuorum"
+        reason = "Reconciling" if serving or plan.steps else "NoQuorum"
     return (
         _Statement("Ready", is_ready, reason, message),
         _Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
@@ -198,20 +208,20 @@ def _availability(
 
 def _progress(
     desired: DesiredCluster,
-    decided: ClusterPlan,
+    plan: ClusterPlan,
     failure: str | None,
     *,
     current: bool,
     message: str,
 ) -> _Statement:
-    """Return Reconciled; ``current``: whether the present generation is reconciled."""
+    """Return Reconciled; ``current``: whether the present generation of the spec is reconciled."""
     if desired.cluster.spec.paused and not current:
         return _Statement("Reconciled", False, "Paused", message)
     if failure is not None:
         return _Statement("Reconciled", False, "StepFailed", message)
-    if decided.problems:
+    if plan.problems:
         return _Statement("Reconciled", False, "NeedsAttention", message)
-    if decided.steps:
+    if plan.steps:
         return _Statement("Reconciled", False, "Reconciling", message)
     return _Statement("Reconciled", True, "NothingToDo", "")
 
@@ -227,7 +237,9 @@ def _updates(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
     failing = _pod_failures(observed)
     if not outdated and not failing:
         return _Statement("Updated", True, "AllPodsCurrent", "")
-    stopped = [str(each) for each in roll_states(desired, observed) if isinstance(each, Stopped)]
+    stopped = [
+        str(each) for each in roll_states(desired, observed) if isinstance(each, RollStopped)
+    ]
     reasons = (*stopped, *outdated, *failing)
     # A pod of the current version that does not start does not run that version.
     reason = "RollStopped" if stopped else "PodsOutdated" if outdated else "PodsFailing"
@@ -242,12 +254,14 @@ def _count_updated(observed: ObservedCluster) -> str:
 def _updated_pods(live: LiveObject) -> tuple[int, int]:
     """Return how many pods of a workload run its current version, and how many it has."""
     status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)
-    seen = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+    # Until Kubernetes has processed the current version, its counts are those of an earlier one.
+    if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
+        return 0, wanted
     # During a rolling update of a Deployment, more pods than wanted may run.
-    return (min(status.get("updatedReplicas", 0), wanted) if seen else 0), wanted
+    return min(status.get("updatedReplicas", 0), wanted), wanted
 
 
-def _spread(observed: ObservedCluster, present: Present | None) -> _Statement:
+def _spread(observed: ObservedCluster, present: ClusterPresent | None) -> _Statement:
     """Return Spread: whether the loss of one node costs a partition more than one copy."""
     if present is None:
         message = "the replicas of the partitions are not observed"
@@ -263,17 +277,17 @@ def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
         yield from observed.of_kind(kind)
 
 
-def _message(decided: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
+def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
     """Return the problems; if there are none, the failed step, else the waits, else the first step.
 
     Failures of pods follow them, except after a step, because they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
-    reasons = decided.problems or failed or decided.waits
+    reasons = plan.problems or failed or plan.waits
     if reasons:
         parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
     else:
-        parts = [str(step) for step in decided.steps[:1]]
+        parts = [str(step) for step in plan.steps[:1]]
     return "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
 
 
@@ -295,12 +309,12 @@ def _condition(
     since = before.last_transition_time if before and before.status == status else now
     # The message says why a condition is not true, so a true condition has no message. Only Healthy
     # keeps it: while nothing is missing, the message is the step that is being performed.
-    quiet = statement.holds and statement.kind != "Healthy"
+    has_no_message = statement.holds and statement.kind != "Healthy"
     return Condition(
         type=statement.kind,
         status=status,
         observed_generation=generation,
         last_transition_time=since,
         reason=statement.reason,
-        message="" if quiet else statement.message,
+        message="" if has_no_message else statement.message,
     )

@@ -54,11 +54,13 @@ _BACKOFF = Backoff(1.0, 30.0)
 
 @dataclass(slots=True)
 class ReconcileMetrics:
-    """The number of reconciles and of failed reconciles, and the duration of all of them."""
+    """Counts of the reconciles of all clusters, for metrics. A check counts as a reconcile."""
 
     reconciles: int = 0
     failures: int = 0
+    """The number of reconciles that raised an exception."""
     seconds: float = 0.0
+    """The duration of all reconciles together."""
 
 
 @dataclass(slots=True)
@@ -71,18 +73,22 @@ class _Worker:
     """The time at which the running reconcile began, None between two reconciles."""
 
     result: ReconcileResult | None = None
-    unchanged: int = 0
+    num_unchanged: int = 0
     """The number of consecutive reconciles that returned the state of the reconcile before."""
 
-    def finished(self, result: ReconcileResult | None) -> float | None:
-        """Keep the result of a reconcile; return the pause before the next one, None at the end."""
+    def keep_result(self, result: ReconcileResult | None) -> float | None:
+        """Keep the result of a reconcile; return the seconds until the next reconcile.
+
+        ``result`` is None if the cluster no longer exists. Then None is returned: no reconcile
+        follows.
+        """
         before, self.result = self.result, result
         if result is None:
             return None
         same = before is not None and result.state is not None and result.state == before.state
-        self.unchanged = self.unchanged + 1 if same else 0
+        self.num_unchanged = self.num_unchanged + 1 if same else 0
         longest = max(result.requeue_seconds, LONGEST_PAUSE_SECONDS)
-        return Backoff(result.requeue_seconds, longest).delay(self.unchanged)
+        return Backoff(result.requeue_seconds, longest).delay(self.num_unchanged)
 
 
 class Controller:
@@ -112,7 +118,7 @@ class Controller:
         }
 
     def stuck(self, seconds: float) -> tuple[str, str] | None:
-        """Return a cluster whose reconcile has been running for longer, None without one."""
+        """Return a cluster whose reconcile has run for more than ``seconds``, None without one."""
         now = asyncio.get_running_loop().time()
         for cluster, worker in self._workers.items():
             if worker.since is not None and now - worker.since > seconds:
@@ -148,7 +154,7 @@ class Controller:
                 result = None if changed or self._check is None else await self._check(*cluster)
                 if result is None:
                     result = await self._reconcile(*cluster)
-                requeue, failures = worker.finished(result), 0
+                requeue, failures = worker.keep_result(result), 0
             except Exception as problem:
                 # An unexpected exception ends only this reconcile. If it ended the process, the
                 # resource of one cluster could stop the operator for all clusters.

@@ -36,8 +36,22 @@ _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 _SESSION_MS = 10_000
 
-_ZooKeeper = tuple[str, ZooKeeperTls | None, ZooKeeperAuthentication | None]
-"""The address, the TLS and the identity with which a session was opened."""
+
+@dataclass(frozen=True, slots=True)
+class _ZooKeeperTarget:
+    """How a session with a cluster's ZooKeeper is opened: the address, the TLS, the identity."""
+
+    connect_string: str
+    tls: ZooKeeperTls | None
+    authentication: ZooKeeperAuthentication | None
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenSession:
+    """The session with a cluster's ZooKeeper, and how it was opened."""
+
+    target: _ZooKeeperTarget
+    store: KazooStore
 
 
 class SecretUnusable(StoreError):
@@ -82,21 +96,22 @@ class NetworkEnvironment:
     def __init__(self, kube: Kube, folder: Path) -> None:
         self._kube = kube
         self._folder = folder
-        self._stores: dict[tuple[str, str], tuple[_ZooKeeper, KazooStore]] = {}
+        self._sessions: dict[tuple[str, str], _OpenSession] = {}
+        """The sessions by the namespace and the name of the cluster."""
         self._tls_configs: dict[tuple[str, str], TlsConfig] = {}
 
     async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
         """See Environment."""
         cluster = (desired.namespace, desired.name)
         external = desired.cluster.spec.zookeeper.external
-        wanted: _ZooKeeper = (
+        target = _ZooKeeperTarget(
             desired.zookeeper,
             external.tls if external is not None else None,
             external.authentication if external is not None else None,
         )
-        known = self._stores.get(cluster)
-        if known is not None and known[0] == wanted and known[1].health.unhealthy_since is None:
-            return known[1]
+        known = self._sessions.get(cluster)
+        if known and known.target == target and known.store.health.unhealthy_since is None:
+            return known.store
         # A new session reads the secrets again, and resolves the names of ZooKeeper's members
         # again, because restarted pods have new addresses.
         await self.disconnect(desired)
@@ -110,7 +125,7 @@ class NetworkEnvironment:
                 "the certificates in the secret of zookeeper.external.tls cannot be used: "
                 f"{unusable.__cause__ or unusable}; correct the secret"
             ) from unusable
-        self._stores[cluster] = (wanted, store)
+        self._sessions[cluster] = _OpenSession(target, store)
         return store
 
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
@@ -135,15 +150,15 @@ class NetworkEnvironment:
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""
         self.refresh(desired)
-        known = self._stores.pop((desired.namespace, desired.name), None)
+        known = self._sessions.pop((desired.namespace, desired.name), None)
         if known is not None:
-            await known[1].close()
+            await known.store.close()
 
     async def close(self) -> None:
         """Close all connections."""
-        for _, store in self._stores.values():
-            await store.close()
-        self._stores.clear()
+        for session in self._sessions.values():
+            await session.store.close()
+        self._sessions.clear()
 
     async def _read_tls(self, desired: DesiredCluster) -> TlsConfig:
         name = tls_secret_name(desired.cluster)

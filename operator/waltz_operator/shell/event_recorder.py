@@ -79,6 +79,7 @@ class KubeEventRecorder:
 
     def _warn(self, cluster: ObjectMeta, reason: str, message: str) -> None:
         if self._last_failure.get(cluster.uid) != message:
+            # Inserted at the end: beyond the bound, the failure that was posted first is forgotten.
             self._last_failure.pop(cluster.uid, None)
             self._last_failure[cluster.uid] = message
             if len(self._last_failure) > _MAX_LAST_FAILURES:

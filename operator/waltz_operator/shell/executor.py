@@ -150,11 +150,8 @@ class Executor:
         return next(p.metadata for p in self._desired.pools if p.metadata.name == name)
 
     async def _issue(self) -> None:
-        cluster, name, namespace = (
-            self._desired.cluster,
-            self._desired.name,
-            self._desired.namespace,
-        )
+        desired = self._desired
+        cluster, name, namespace = desired.cluster, desired.name, desired.namespace
         secret_name = names.authority_secret(name)
         found = await self._kube.get("Secret", namespace, secret_name)
         if found is None:
@@ -214,7 +211,7 @@ async def _patch(
     finalizers: list[str],
     labels: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Patch finalizers and labels. The observed version makes it a compare-and-set.
+    """Patch finalizers and labels. The observed version makes the patch a compare-and-set.
 
     Without the version, two clusters could claim one pool, and this patch could remove finalizers
     that other controllers have added.

@@ -105,6 +105,8 @@ class LeaderEnvironment:
 
 
 class _LeaderStore:
+    """A `MetadataStore` that refuses writes while ``may_write`` is false."""
+
     def __init__(self, store: MetadataStore, may_write: MayWrite) -> None:
         self._store = store
         self._may_write = may_write
@@ -157,6 +159,8 @@ class _LeaderStore:
 
 
 class _LeaderAccess:
+    """A `ReplicaAccess` that refuses steps while ``may_write`` is false."""
+
     def __init__(self, access: ReplicaAccess, may_write: MayWrite) -> None:
         self._access = access
         self._may_write = may_write

@@ -85,9 +85,13 @@ class LeaderElection:
         self._clock = clock
         self._renew_seconds = renew_seconds
         self._sighting: LeaseSighting | None = None
+        """When this candidate first saw the present version of the Lease; None before any read."""
         self._replaced = False
+        """Whether this candidate, as the leader, has read another holder of the Lease."""
         self._deadline = 0.0
+        """The time, on this candidate's clock, after which it must not act as the leader."""
         self.is_leader = False
+        """Whether this candidate has acquired the Lease, and has not noticed its loss."""
 
     def may_write(self) -> bool:
         """Whether this candidate certainly holds the Lease: its deadline has not passed.

@@ -23,14 +23,14 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
-    Absent,
+    ClusterAbsent,
+    ClusterIncomplete,
+    ClusterMalformed,
     ClusterMetadata,
-    Incomplete,
+    ClusterPresent,
     LiveObject,
-    Malformed,
     ObservedCluster,
-    Present,
-    Unreachable,
+    ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.workloads import needed_keys
@@ -106,8 +106,8 @@ async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveO
 
 def _unready_zookeeper(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
-) -> Unreachable | None:
-    """Return Unreachable if ZooKeeper is managed and has no ready member, otherwise None.
+) -> ZooKeeperUnreachable | None:
+    """Return ZooKeeperUnreachable if ZooKeeper is managed and has no ready member, otherwise None.
 
     The observer then does not try to connect, because each attempt would last until its timeout.
     """
@@ -116,7 +116,7 @@ def _unready_zookeeper(
     live = objects.get(ObjectKey("StatefulSet", names.zookeeper_set(desired.name)), {})
     if (live.get("status") or {}).get("readyReplicas", 0) > 0:
         return None
-    return Unreachable("none of its members is ready")
+    return ZooKeeperUnreachable("none of its members is ready")
 
 
 async def _metadata(desired: DesiredCluster, environment: Environment) -> ClusterMetadata:
@@ -125,7 +125,7 @@ async def _metadata(desired: DesiredCluster, environment: Environment) -> Cluste
             store = await environment.metadata_store(desired)
             return await read_metadata(store, desired, environment)
     except (StoreError, TimeoutError) as problem:
-        return Unreachable(str(problem) or f"no answer within {_ZOOKEEPER_SECONDS:g} s")
+        return ZooKeeperUnreachable(str(problem) or f"no answer within {_ZOOKEEPER_SECONDS:g} s")
 
 
 async def read_metadata(
@@ -135,7 +135,7 @@ async def read_metadata(
     root = desired.root
     node = await store.get(root)
     if node is None:
-        return Absent()
+        return ClusterAbsent()
     cluster = Cluster(store, root)
     try:
         params, store_params = await cluster.params(), await cluster.store_params()
@@ -145,26 +145,26 @@ async def read_metadata(
     except NoCluster:
         return await _read_incomplete(store, cluster, node.data)
     except MalformedMetadata as malformed:
-        return Malformed(str(malformed))
+        return ClusterMalformed(str(malformed))
     servers = frozenset(f"{each.host}:{each.port}" for each in view.servers().values())
     count = params.num_partitions
     known = {*_CLUSTER_ZNODES, _ACCESS_ZNODE}
     foreign = bool({*(await store.children(root)).names} - known)
-    return Present(params.name, count, store_params.key, maps, replicas, servers, foreign)
+    return ClusterPresent(params.name, count, store_params.key, maps, replicas, servers, foreign)
 
 
 async def _read_incomplete(
     store: MetadataStore, cluster: Cluster, data: bytes | None
-) -> Incomplete | Malformed:
+) -> ClusterIncomplete | ClusterMalformed:
     paths = cluster.paths
     node = await store.get(paths.store)
     try:
         name = None if data is None else ClusterParams.decode(data).name
         has_key = node is not None and node.data is not None
         key = (await cluster.store_params()).key if has_key else None
-        return Incomplete(name, key, await _is_used(store, cluster))
+        return ClusterIncomplete(name, key, await _is_used(store, cluster))
     except MalformedMetadata as malformed:
-        return Malformed(str(malformed))
+        return ClusterMalformed(str(malformed))
 
 
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
@@ -189,7 +189,7 @@ async def _zookeeper_leader(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], environment: Environment
 ) -> str | None:
     """Return the pod that leads ZooKeeper; None if no pod of ZooKeeper has to be replaced."""
-    seen = ObservedCluster(objects, Unreachable("not needed"))
+    seen = ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
     if not is_rolling(desired, seen, Component.ZOOKEEPER):
         return None
     return await environment.zookeeper_leader(desired)

@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from waltz_operator.core import planning
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL
 from waltz_operator.core.observed import LiveObject, ObservedCluster
-from waltz_operator.core.planning import plan, plan_orphaned_pool
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
 from waltz_operator.core.status import cluster_status, failed_status, pool_status
 from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step
@@ -123,16 +123,16 @@ class Reconciler:
         desired = await self._desired(found)
         begun = self._clock()
         observed = await observe(desired, self._kube, self._environment, begun)
-        decided = plan(desired, observed)
-        failure = await self._perform(desired, decided)
-        if failure is None and RemoveFinalizer() in decided.steps:
+        plan = planning.plan(desired, observed)
+        failure = await self._perform(desired, plan)
+        if failure is None and RemoveFinalizer() in plan.steps:
             return None
-        ready = await self._write_statuses(desired, observed, decided, failure)
-        requeue = IDLE_REQUEUE_SECONDS if decided.done else BUSY_REQUEUE_SECONDS
-        result = ReconcileResult(requeue, ready, _identify_state(observed, decided, failure))
-        if (decided.done or desired.cluster.spec.paused) and not desired.deleting:
+        ready = await self._write_statuses(desired, observed, plan, failure)
+        requeue = IDLE_REQUEUE_SECONDS if plan.done else BUSY_REQUEUE_SECONDS
+        result = ReconcileResult(requeue, ready, _identify_state(observed, plan, failure))
+        if (plan.done or desired.cluster.spec.paused) and not desired.deleting:
             key = (desired.namespace, desired.name)
-            self._resting[key] = pack(desired, decided, result, observed, begun)
+            self._resting[key] = pack(desired, plan, result, observed, begun)
         return result
 
     async def check(self, namespace: str, name: str) -> ReconcileResult | None:
@@ -148,9 +148,9 @@ class Reconciler:
             return None
         desired = resting.desired
         observed = await observe_metadata(desired, resting.observed(), self._environment)
-        decided = plan(desired, observed)
-        _, changed = self._changed_statuses(desired, observed, decided, failure=None)
-        if changed or decided != resting.decided:
+        plan = planning.plan(desired, observed)
+        _, changed = self._changed_statuses(desired, observed, plan, failure=None)
+        if changed or plan != resting.plan:
             return None
         self._resting[namespace, name] = resting
         return resting.result
@@ -166,7 +166,7 @@ class Reconciler:
         pool = ObjectMeta.model_validate(found["metadata"])
         owner = pool.labels.get(CLUSTER_LABEL)
         cluster = owner and await self._kube.get("WaltzCluster", namespace, owner)
-        for step in plan_orphaned_pool(pool, cluster_exists=bool(cluster)):
+        for step in planning.plan_orphaned_pool(pool, cluster_exists=bool(cluster)):
             await perform_on_pool(self._kube, pool, step)
 
     async def _report_failure(self, found: LiveObject, reason: str, message: str) -> None:
@@ -209,12 +209,12 @@ class Reconciler:
         )
         return frozenset(name for name, live in zip(names, found, strict=True) if live is None)
 
-    async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> str | None:
+    async def _perform(self, desired: DesiredCluster, plan: ClusterPlan) -> str | None:
         """Perform the steps until one fails; return the reason for the failure, None without it."""
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
         try:
-            failure = await self._perform_until_failure(desired, executor, decided, succeeded)
+            failure = await self._perform_until_failure(desired, executor, plan, succeeded)
         finally:
             # Recorded before the failure: a step that succeeds ends the failures before it.
             self._recorder.record_steps(desired.cluster, succeeded)
@@ -226,11 +226,11 @@ class Reconciler:
         self,
         desired: DesiredCluster,
         executor: Executor,
-        decided: ClusterPlan,
+        plan: ClusterPlan,
         succeeded: list[Step],
     ) -> str | None:
         """Perform the steps until one fails, and append those that succeed to ``succeeded``."""
-        for step in decided.steps:
+        for step in plan.steps:
             try:
                 await executor.perform(step)
             except StepFailed as failed:
@@ -249,11 +249,11 @@ class Reconciler:
         self,
         desired: DesiredCluster,
         observed: ObservedCluster,
-        decided: ClusterPlan,
+        plan: ClusterPlan,
         failure: str | None,
     ) -> bool:
         """Write the statuses of the cluster and its pools; return whether the cluster is Ready."""
-        ready, changed = self._changed_statuses(desired, observed, decided, failure)
+        ready, changed = self._changed_statuses(desired, observed, plan, failure)
         for resource, status in changed:
             await self._patch_status(type(resource).__name__, resource.metadata, status)
         return ready
@@ -262,12 +262,12 @@ class Reconciler:
         self,
         desired: DesiredCluster,
         observed: ObservedCluster,
-        decided: ClusterPlan,
+        plan: ClusterPlan,
         failure: str | None,
     ) -> tuple[bool, list[tuple[WaltzCluster | StoragePool, dict[str, Any]]]]:
         """Return whether the cluster is Ready, and the new statuses that differ from the old."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = cluster_status(desired, observed, decided, now, failure)
+        status = cluster_status(desired, observed, plan, now, failure)
         statuses: list[tuple[WaltzCluster | StoragePool, dict[str, Any]]] = [
             (pool, pool_status(desired, observed, pool, now).to_json())
             for pool in desired.own_pools
@@ -313,7 +313,7 @@ def _decode(model: type[_Resource], found: LiveObject) -> _Resource:
         ) from invalid
 
 
-def _identify_state(observed: ObservedCluster, decided: ClusterPlan, failure: str | None) -> int:
+def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:
     """Return a value that changes when the plan, its failure or an object changes.
 
     The positions in the log are not part of it, because they change with every append.
@@ -321,5 +321,5 @@ def _identify_state(observed: ObservedCluster, decided: ClusterPlan, failure: st
     versions = frozenset(
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()
     )
-    steps = tuple(map(str, decided.steps))
-    return hash((steps, decided.waits, decided.problems, failure, versions))
+    steps = tuple(map(str, plan.steps))
+    return hash((steps, plan.waits, plan.problems, failure, versions))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import LiveObject, ObservedCluster, Unreachable
+from waltz_operator.core.observed import LiveObject, ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.steps import ClusterPlan
 from waltz_operator.shell.controller import ReconcileResult
 
@@ -24,31 +24,36 @@ _LONGEST_REST = datetime.timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class RestingCluster:
-    """A cluster as its last reconcile has read it at the time ``since``."""
+    """A cluster as its last reconcile has read it at the time ``since``.
+
+    ``plan`` and ``result`` are those of that reconcile. ``packed_objects`` are the observed objects
+    as compressed JSON. ``certificate_days`` is that of `ObservedCluster`.
+    """
 
     desired: DesiredCluster
-    decided: ClusterPlan
+    plan: ClusterPlan
     result: ReconcileResult
     since: datetime.datetime
     certificate_days: float | None
-    packed: bytes
+    packed_objects: bytes
 
     def is_outdated(self, now: datetime.datetime) -> bool:
         """Whether the cluster must be read again, because of its age or a change of the clock."""
-        return not datetime.timedelta() <= now - self.since < _LONGEST_REST
+        age = now - self.since
+        return age < datetime.timedelta() or age >= _LONGEST_REST
 
     def observed(self) -> ObservedCluster:
-        """Return the objects; the metadata are not part of what is kept."""
-        entries = json.loads(zlib.decompress(self.packed))
+        """Return the objects; the state of ZooKeeper is not kept, and so counts as unreachable."""
+        entries = json.loads(zlib.decompress(self.packed_objects))
         objects: dict[ObjectKey, LiveObject] = {
             ObjectKey(kind, name): live for kind, name, live in entries
         }
-        return ObservedCluster(objects, Unreachable("not observed"), self.certificate_days)
+        return ObservedCluster(objects, ZooKeeperUnreachable("not observed"), self.certificate_days)
 
 
 def pack(
     desired: DesiredCluster,
-    decided: ClusterPlan,
+    plan: ClusterPlan,
     result: ReconcileResult,
     observed: ObservedCluster,
     now: datetime.datetime,
@@ -58,7 +63,7 @@ def pack(
         (key.kind, key.name, _without_managers(live)) for key, live in observed.objects.items()
     ]
     packed = zlib.compress(json.dumps(entries).encode())
-    return RestingCluster(desired, decided, result, now, observed.certificate_days, packed)
+    return RestingCluster(desired, plan, result, now, observed.certificate_days, packed)
 
 
 def _without_managers(live: LiveObject) -> LiveObject:

@@ -25,7 +25,7 @@ from waltz_operator.core.disruption import (
     storages_that_may_be_away,
 )
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Present
+from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import ApplyObject
 
@@ -51,7 +51,7 @@ def healthy_partitions(draw: st.DrawFn) -> list[tuple[frozenset[str], frozenset[
 
 def cluster_of(
     partitions: list[tuple[frozenset[str], frozenset[str]]], damage: str = "none"
-) -> Present:
+) -> ClusterPresent:
     """Return a cluster whose replicas are healthy, apart from a damage to one replica."""
     first = min(partitions[0][0])
     held: dict[str, dict[int, HeldPartition]] = {storage: {} for storage in _STORAGES}
@@ -93,7 +93,7 @@ def cluster_of(
         storages,
         committed=dict.fromkeys(views, 9),
     )
-    return Present("log", len(views), uuid.uuid4(), StorageMaps.empty(), observed)
+    return ClusterPresent("log", len(views), uuid.uuid4(), StorageMaps.empty(), observed)
 
 
 def keeps_majorities(

@@ -22,7 +22,7 @@ from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Incomplete, Malformed, Present
+from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed, ClusterPresent
 from waltz_operator.core.steps import IssueCertificates
 from waltz_operator.shell.environment import Environment, NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
@@ -53,14 +53,14 @@ def test_storages_of_a_cluster_with_an_unusable_tls_secret_are_observed_as_unrea
     desired = world.desired()
     environment = NetworkEnvironment(FaultyKube(world, Faults()), tmp_path)
 
-    async def observe() -> Present:
+    async def observe() -> ClusterPresent:
         store = MemoryZooKeeper().connect()
         await create_cluster(store, desired.root, desired.metadata_name, 1, key=uuid.uuid4())
         cluster = Cluster(store, desired.root)
         await cluster.add_storage_node(_STORAGE, 0, 6102)
         await cluster.assign_partitions(_STORAGE, (0,))
         found = await read_metadata(store, desired, environment)
-        assert isinstance(found, Present)
+        assert isinstance(found, ClusterPresent)
         return found
 
     found = run(observe())
@@ -114,9 +114,9 @@ async def test_malformed_counter_of_an_incomplete_cluster_is_observed_as_malform
     paths = Cluster(store, desired.root).paths
     await store.delete(paths.connection)
     environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
-    assert isinstance(await read_metadata(store, desired, environment), Incomplete)
+    assert isinstance(await read_metadata(store, desired, environment), ClusterIncomplete)
     await store.set(paths.client_id, b"x", -1)
-    assert isinstance(await read_metadata(store, desired, environment), Malformed)
+    assert isinstance(await read_metadata(store, desired, environment), ClusterMalformed)
 
 
 @pytest.mark.parametrize(("last_id", "used"), [(0, False), (1, True)])
@@ -132,7 +132,7 @@ async def test_incomplete_cluster_is_used_after_its_first_assigned_id(
     await store.set(paths.client_id, encode_id(last_id), -1)
     environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
     found = await read_metadata(store, desired, environment)
-    assert isinstance(found, Incomplete)
+    assert isinstance(found, ClusterIncomplete)
     assert found.used is used
 
 
@@ -203,5 +203,5 @@ async def test_access_rules_belong_to_the_cluster() -> None:
     grant = Grant("app", Right.READ, 0, 0)
     await change_access_rules(Cluster(store, desired.root), lambda rules: rules.with_grant(grant))
     found = await read_metadata(store, desired, environment)
-    assert isinstance(found, Present)
+    assert isinstance(found, ClusterPresent)
     assert not found.foreign_znodes

@@ -14,7 +14,7 @@ from waltz.admin.core.replicas import StorageReplicas
 from waltz.metadata.core.storage_maps import add_storage_node
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Incomplete, Present, Unreachable
+from waltz_operator.core.observed import ClusterIncomplete, ClusterPresent, ZooKeeperUnreachable
 from waltz_operator.core.planning import plan
 from waltz_operator.core.status import cluster_status, has_quorum
 from waltz_operator.core.steps import (
@@ -86,7 +86,7 @@ def test_metadata_with_another_key_is_not_taken_over() -> None:
 def test_incomplete_metadata_is_deleted_only_if_it_was_never_used(used: bool) -> None:
     world = new_world(zookeeper=EXTERNAL)
     desired = world.desired()
-    world.znodes = Incomplete(desired.metadata_name, desired.key, used=used)
+    world.znodes = ClusterIncomplete(desired.metadata_name, desired.key, used=used)
     for _ in range(5):
         decided = next_plan(world)
         if decided.problems or any(isinstance(step, DeleteMetadata) for step in decided.steps):
@@ -102,7 +102,7 @@ def test_vanished_metadata_of_an_existing_cluster_is_never_created_again(interru
     """Servers of a new cluster with the same key would cut the logs of the storages."""
     world = started(zookeeper=EXTERNAL)
     desired = world.desired()
-    rest = Incomplete(desired.metadata_name, desired.key, used=False)
+    rest = ClusterIncomplete(desired.metadata_name, desired.key, used=False)
     world.znodes = rest if interrupted else None
     for _ in range(5):
         decided = next_plan(world)
@@ -137,7 +137,7 @@ def test_condition_keeps_the_time_of_its_last_change() -> None:
     world.cluster["status"] = first.to_json()
     later = cluster_status(world.desired(), observed, next_plan(world), "2026-01-01T00:01:00Z")
     assert later == first
-    nothing = replace(observed, metadata=Unreachable("no answer"))
+    nothing = replace(observed, metadata=ZooKeeperUnreachable("no answer"))
     lost = cluster_status(world.desired(), nothing, next_plan(world), "2026-01-01T00:02:00Z")
     (ready,) = (each for each in lost.conditions if each.type == "Ready")
     assert (ready.status, ready.last_transition_time) == ("Unknown", "2026-01-01T00:02:00Z")
@@ -204,7 +204,7 @@ def test_object_that_is_being_deleted_is_awaited() -> None:
 def test_deletion_keeps_znodes_with_foreign_znodes_below_them() -> None:
     world = deleted_with_volumes()
     observed = world.observed()
-    assert isinstance(observed.metadata, Present)
+    assert isinstance(observed.metadata, ClusterPresent)
     foreign = replace(observed, metadata=replace(observed.metadata, foreign_znodes=True))
     steps = plan(world.desired(), foreign).steps
     assert not any(isinstance(step, DeleteMetadata) for step in steps)
@@ -269,7 +269,7 @@ def test_partition_has_a_quorum_while_most_of_its_replicas_are_healthy(
     away: int, expected: bool
 ) -> None:
     present = started().observed().metadata
-    assert isinstance(present, Present)
+    assert isinstance(present, ClusterPresent)
     storages = dict(present.replicas.storages)
     for storage in sorted(storages)[:away]:
         storages[storage] = StorageReplicas(problem="connection refused")

@@ -29,7 +29,7 @@ from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, Rep
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import MANAGER_LABEL, metadata_name
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Incomplete
+from waltz_operator.core.observed import ClusterIncomplete
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import EVENT_REASONS, ClusterPlan
 
@@ -76,7 +76,7 @@ def interrupt_creation(world: World, dice: random.Random) -> None:
         key = world.desired().key
         name = metadata_name("log", NAMESPACE)
         begun = [(None, None), (name, None), (name, key)]
-        world.znodes = Incomplete(*dice.choice(begun), used=False)
+        world.znodes = ClusterIncomplete(*dice.choice(begun), used=False)
 
 
 def half_register(world: World, dice: random.Random) -> None:

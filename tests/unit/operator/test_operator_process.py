@@ -22,7 +22,7 @@ from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.steps import AddFinalizer, ReleasePool
-from waltz_operator.main import Settings, _operate, read_settings
+from waltz_operator.main import OperatorConfig, _operate, read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
 from waltz_operator.shell.event_recorder import KubeEventRecorder
@@ -316,7 +316,7 @@ async def test_operator_whose_election_fails_unexpectedly_ends_without_leading(
     kube = cast(ApiServer, BrokenKube(World(cluster_resource(), []), Faults()))
     with pytest.raises(ValueError, match="unexpected"):
         async with asyncio.timeout(60):
-            await _operate(Settings("ops", "logs", "me", 0), kube, tmp_path)
+            await _operate(OperatorConfig("ops", "logs", "me", 0), kube, tmp_path)
 
 
 @pytest.mark.parametrize("failure", ["None", "ValueError('unexpected')", "OSError('unexpected')"])

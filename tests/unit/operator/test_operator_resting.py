@@ -20,7 +20,7 @@ from tests.support.operator_faults import (
 from tests.support.operator_world import NAMESPACE, World, cluster_resource, pool_resource
 from waltz.testing import run
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import ObservedCluster, Unreachable
+from waltz_operator.core.observed import ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import EMPTY_PLAN
 from waltz_operator.shell.controller import Controller, ReconcileResult
@@ -184,7 +184,7 @@ def test_failed_check_is_followed_by_a_reconcile() -> None:
 def test_objects_of_200_resting_clusters_need_few_megabytes() -> None:
     async def weigh(scene: Scene) -> None:
         (resting,) = scene.reconciler._resting.values()
-        assert 200 * sys.getsizeof(resting.packed) < 8 << 20
+        assert 200 * sys.getsizeof(resting.packed_objects) < 8 << 20
         observed = resting.observed()
         assert observed.objects.keys() == scene.world.objects.keys()
         found = await scene.reconciler.check(NAMESPACE, "log")
@@ -198,7 +198,7 @@ def test_resting_cluster_is_outdated_after_ten_minutes_or_if_the_clock_went_back
     minutes: int,
 ) -> None:
     desired = World(cluster_resource(), []).desired()
-    observed = ObservedCluster({}, Unreachable("not observed"), 12.0)
+    observed = ObservedCluster({}, ZooKeeperUnreachable("not observed"), 12.0)
     result = ReconcileResult(15.0, ready=True)
     resting = pack(desired, EMPTY_PLAN, result, observed, _BEGUN)
     assert resting.observed() == observed
@@ -210,7 +210,7 @@ def test_managed_fields_are_not_kept() -> None:
     world = World(cluster_resource(), [])
     metadata = {"name": "x", "uid": "1", "managedFields": [{"manager": "kubectl"}]}
     objects = {ObjectKey("Service", "x"): {"metadata": metadata, "spec": {"a": [1]}}}
-    observed = ObservedCluster(objects, Unreachable("not observed"))
+    observed = ObservedCluster(objects, ZooKeeperUnreachable("not observed"))
     resting = pack(
         world.desired(),
         plan(world.desired(), observed),

@@ -13,10 +13,10 @@ from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.planning import plan
 from waltz_operator.core.planning.rolls import (
-    Current,
-    Replacing,
-    Stopped,
-    Waiting,
+    AllPodsCurrent,
+    RollInProgress,
+    RollStopped,
+    RollWaiting,
     is_rolling,
     roll_states,
 )
@@ -80,7 +80,7 @@ def next_pod(world: RollingWorld) -> str:
 
 def test_cluster_whose_pods_are_current_has_no_roll() -> None:
     world = started()
-    assert states(world) == (Current(), Current())
+    assert states(world) == (AllPodsCurrent(), AllPodsCurrent())
     assert plan(world.desired(), world.observed()).done
 
 
@@ -98,7 +98,7 @@ def test_no_pod_is_replaced_before_kubernetes_has_processed_the_new_version() ->
     specify_images(world, storage="new")
     assert all(isinstance(each, ApplyObject) for each in step(world).steps)
     reason = "Kubernetes has not processed the current version of StatefulSet a-storage yet"
-    assert states(world)[1] == Waiting(reason)
+    assert states(world)[1] == RollWaiting(reason)
     assert f"the rolling change waits: {reason}" in step(world).waits
 
 
@@ -108,7 +108,7 @@ def test_evictions_are_forbidden_before_the_first_storage_is_replaced() -> None:
     step(world)
     world.settle()
     assert is_rolling(world.desired(), world.observed(), Component.STORAGE)
-    assert states(world)[1] == Waiting("evictions of storages are not forbidden yet")
+    assert states(world)[1] == RollWaiting("evictions of storages are not forbidden yet")
     decided = step(world)
     assert [type(each) for each in decided.steps] == [ApplyObject]
     assert world.objects[_BUDGET]["spec"]["maxUnavailable"] == 0
@@ -121,12 +121,12 @@ def test_next_storage_waits_until_the_one_before_takes_part_again() -> None:
     prepare(world)
     assert step(world).steps != ()
     world.run_servers()
-    assert states(world)[1] == Replacing("a-storage-0")
+    assert states(world)[1] == RollInProgress("a-storage-0")
     world.create_pods()
-    assert states(world)[1] == Replacing("a-storage-0"), "the pod does not run yet"
+    assert states(world)[1] == RollInProgress("a-storage-0"), "the pod does not run yet"
     world.start_pods()
     state = states(world)[1]
-    assert isinstance(state, Waiting)
+    assert isinstance(state, RollWaiting)
     assert "takes no part in session" in state.reason
     world.run_servers()
     assert next_pod(world) == "b-storage-0"
@@ -139,7 +139,7 @@ def test_roll_waits_while_a_storage_of_the_current_version_is_away() -> None:
     assert next_pod(world) == "a-storage-0"
     world.down.add(world.address("c-storage-0"))
     state = states(world)[1]
-    assert isinstance(state, Waiting)
+    assert isinstance(state, RollWaiting)
     assert "storage c-storage-0.c-storage.logs.svc:6000 does not answer" in state.reason
 
 
@@ -152,7 +152,7 @@ def test_storage_that_runs_without_taking_part_is_replaced_first_if_all_others_a
     stay_out_of_sessions(world, "b-storage-0")
     assert next_pod(world) == "b-storage-0"
     stay_out_of_sessions(world, "c-storage-0")
-    assert isinstance(states(world)[1], Waiting), "two copies are unhealthy"
+    assert isinstance(states(world)[1], RollWaiting), "two copies are unhealthy"
 
 
 def stay_out_of_sessions(world: RollingWorld, pod: str) -> None:
@@ -174,7 +174,7 @@ def test_broken_version_stops_at_one_pod_and_the_status_has_the_reason_of_the_ku
     prepare(world)
     step(world)
     world.settle()
-    assert states(world)[1] == Stopped("a-storage-0", "its image broken cannot be pulled")
+    assert states(world)[1] == RollStopped("a-storage-0", "its image broken cannot be pulled")
     decided = step(world)
     assert decided.steps == ()
     status = cluster_status(world.desired(), world.observed(), decided, _NOW)
@@ -234,10 +234,10 @@ def test_storage_waits_until_the_member_that_was_replaced_last_is_ready() -> Non
         prepare(world)
         step(world)
     assert world.replaced[-1] == "log-zookeeper-0"
-    waiting = Waiting("pod log-zookeeper-0 of ZooKeeper is not ready")
-    assert states(world) == (Current(), waiting), "the pod is absent"
+    waiting = RollWaiting("pod log-zookeeper-0 of ZooKeeper is not ready")
+    assert states(world) == (AllPodsCurrent(), waiting), "the pod is absent"
     world.create_pods()
-    assert states(world) == (Current(), waiting), "the pod does not run yet"
+    assert states(world) == (AllPodsCurrent(), waiting), "the pod does not run yet"
     world.start_pods()
     prepare(world)
     assert next_pod(world) == "a-storage-0"
@@ -258,8 +258,8 @@ def test_members_wait_while_their_leader_is_unknown() -> None:
     prepare(world)
     observed = replace(world.observed(), zookeeper_leader=None)
     assert roll_states(world.desired(), observed) == (
-        Waiting("the leader of ZooKeeper is not known"),
-        Current(),
+        RollWaiting("the leader of ZooKeeper is not known"),
+        AllPodsCurrent(),
     )
 
 
@@ -270,7 +270,7 @@ def test_member_that_is_not_ready_stops_the_roll_of_members() -> None:
     step(world)
     world.settle()
     state = states(world)[0]
-    assert state == Stopped("log-zookeeper-1", "its image broken cannot be pulled")
+    assert state == RollStopped("log-zookeeper-1", "its image broken cannot be pulled")
     specify_images(world, zookeeper="corrected")
     prepare(world)
     assert next_pod(world) == "log-zookeeper-1"
@@ -291,7 +291,7 @@ def test_roll_waits_while_the_replicas_belong_to_another_cluster() -> None:
     prepare(world)
     assert isinstance(world.znodes, Znodes)
     world.znodes.key = uuid.UUID(int=7)
-    assert states(world)[1] == Waiting("the replicas of the storages are not observed")
+    assert states(world)[1] == RollWaiting("the replicas of the storages are not observed")
 
 
 def test_new_restart_time_of_the_cluster_replaces_all_pods_and_that_of_a_pool_its_storages() -> (

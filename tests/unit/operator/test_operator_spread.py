@@ -11,7 +11,7 @@ from tests.unit.operator.test_operator_plan_properties import reach
 from waltz_operator.core import names
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey, server_deployment, storage_set, zookeeper_set
-from waltz_operator.core.observed import ObservedCluster, Present
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.spread import shared_nodes
 from waltz_operator.core.status import cluster_status
@@ -26,7 +26,7 @@ def started() -> World:
     return world
 
 
-def placed(world: World, nodes: dict[str, str]) -> tuple[ObservedCluster, Present]:
+def placed(world: World, nodes: dict[str, str]) -> tuple[ObservedCluster, ClusterPresent]:
     """Return what is observed when each pod in ``nodes`` is on its node."""
     for pod, node in nodes.items():
         is_storage = "storage" in pod
@@ -36,7 +36,7 @@ def placed(world: World, nodes: dict[str, str]) -> tuple[ObservedCluster, Presen
             "spec": {"nodeName": node} if node else {},
         }
     observed = world.observed()
-    assert isinstance(observed.metadata, Present)
+    assert isinstance(observed.metadata, ClusterPresent)
     return observed, observed.metadata
 
 

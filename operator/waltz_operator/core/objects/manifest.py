@@ -38,12 +38,14 @@ API_VERSIONS = {
 """The API version of each kind."""
 
 _QUANTITY_FIELDS = ("requests", "limits")
+"""The fields of objects whose values are quantities, such as ``500m``."""
 _SUFFIXES = {
     "": Decimal(1),
     "m": Decimal("0.001"),
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTP", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTP", start=1)},
 }
+"""The factor of each suffix of a quantity: ``m`` is 0.001, ``k`` is 1000, ``Ki`` is 1024."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,8 +130,8 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             key in live and _contains(live[key], each, amounts=amounts or key in _QUANTITY_FIELDS)
-            # The API server may omit an empty field.
             for key, each in wanted.items()
+            # The API server may omit an empty field: then there is nothing to compare.
             if key in live or each not in ({}, [], "")
         )
     if isinstance(wanted, list):

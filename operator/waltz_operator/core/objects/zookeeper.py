@@ -47,10 +47,8 @@ def connect_string(cluster: WaltzCluster) -> str:
 def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
     """Return the Services of a managed ZooKeeper: for its members, and for clients."""
     name = cluster.metadata.name
-    object_labels, pods = (
-        names.labels(name, Component.ZOOKEEPER),
-        names.selector(name, Component.ZOOKEEPER),
-    )
+    object_labels = names.labels(name, Component.ZOOKEEPER)
+    pods = names.selector(name, Component.ZOOKEEPER)
     client = {"name": "client", "port": ZOOKEEPER_CLIENT_PORT}
     members = {
         "clusterIP": "None",

@@ -14,11 +14,11 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import (
-    Incomplete,
+    ClusterIncomplete,
+    ClusterPresent,
     LiveObject,
     ObservedCluster,
-    Present,
-    Unreachable,
+    ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.znodes import is_own_incomplete_metadata
 from waltz_operator.core.resources import Disposal, ObjectMeta
@@ -113,13 +113,13 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
     match observed.metadata:
-        case Present(foreign_znodes=True):
+        case ClusterPresent(foreign_znodes=True):
             return None
-        case Present(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
+        case ClusterPresent(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
             return ClusterPlan((DeleteMetadata(name, key, complete=True),))
-        case Incomplete() as found if is_own_incomplete_metadata(desired, found):
+        case ClusterIncomplete() as found if is_own_incomplete_metadata(desired, found):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, found.key, complete=False),))
-        case Unreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:
+        case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:
             return wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}")
         case _:
             return None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.observed import (
-    Absent,
-    Incomplete,
-    Malformed,
+    ClusterAbsent,
+    ClusterIncomplete,
+    ClusterMalformed,
+    ClusterPresent,
     ObservedCluster,
-    Present,
-    Unreachable,
+    ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.replicas import plan_replicas
@@ -79,18 +79,18 @@ def _plan_metadata(
     """Return the plan for znodes and replicas, and which workloads may start."""
     nothing_starts = StartPermissions(storages=False, servers=False, registered=None)
     match observed.metadata:
-        case Unreachable(reason):
+        case ZooKeeperUnreachable(reason):
             return (
                 wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}"),
                 nothing_starts,
             )
-        case Absent() | Incomplete() | Malformed():
+        case ClusterAbsent() | ClusterIncomplete() | ClusterMalformed():
             lost = is_metadata_lost(desired, observed)
             return plan_metadata(desired, observed.metadata, lost=lost), nothing_starts
-        case Present() as present:
-            foreign = plan_metadata(desired, present, lost=False)
-            if foreign.problems:
-                return foreign, nothing_starts
+        case ClusterPresent() as present:
+            root_plan = plan_metadata(desired, present, lost=False)
+            if root_plan.problems:
+                return root_plan, nothing_starts
             # Every step below changes the metadata of this cluster, and of no other cluster.
             assert (present.name, present.key) == (desired.metadata_name, desired.key)
             storages = plan_storages(desired, present)

@@ -20,7 +20,7 @@ from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
 from waltz_operator.core.desired import DesiredCluster, addresses_of
-from waltz_operator.core.observed import Present
+from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
 
@@ -28,7 +28,7 @@ _MAX_UNHEALTHY_REASONS = 5
 """The largest number of unhealthy reasons in a plan."""
 
 
-def plan_replicas(desired: DesiredCluster, present: Present) -> tuple[ClusterPlan, bool]:
+def plan_replicas(desired: DesiredCluster, present: ClusterPresent) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
     A partition is opened for the first time only with a replica in every pool. A partition that was
@@ -38,13 +38,14 @@ def plan_replicas(desired: DesiredCluster, present: Present) -> tuple[ClusterPla
     placement = _Placement(desired, present)
     missing = [(view, new) for view in _views(present) if (new := placement.replicas_for(view))]
     all_pools = len(desired.own_pools) == len(desired.cluster.spec.pools)
-    complete = all_pools and not placement.lacks_storages
+    pools_are_usable = all_pools and not placement.lacks_storages
     plan = _plan_switches(present) + _plan_missing(present, missing)
-    if plan.done and complete:
+    if plan.done and pools_are_usable:
         plan += _await_health(present)
     lacking = {view.partition for view, _ in missing}
     unused = [view.partition for view in _views(present) if is_unused(view)]
-    return plan, not unused or (complete and lacking.isdisjoint(unused))
+    servers_may_start = not unused or (pools_are_usable and lacking.isdisjoint(unused))
+    return plan, servers_may_start
 
 
 def is_unused(view: PartitionView) -> bool:
@@ -60,10 +61,11 @@ class _Placement:
     `replicas_for` has found a pool without a registered storage for a replica.
     """
 
-    def __init__(self, desired: DesiredCluster, present: Present) -> None:
+    def __init__(self, desired: DesiredCluster, present: ClusterPresent) -> None:
         self._maps = maps = present.maps
         groups = groups_of(desired, maps)
         self._load = Counter({s: len(held) for s, held in maps.assignments.partitions.items()})
+        """The number of partitions of each storage."""
         self._members = {
             group: [
                 storage
@@ -73,6 +75,7 @@ class _Placement:
             for pool in desired.own_pools
             if (group := groups.get(pool.metadata.name)) is not None
         }
+        """The registered storages of each pool, by the id of the pool's group."""
         self.lacks_storages = len(self._members) < len(desired.own_pools)
 
     def replicas_for(self, view: PartitionView) -> frozenset[str]:
@@ -103,12 +106,12 @@ class _Placement:
         return frozenset(chosen)
 
 
-def _views(present: Present) -> Iterator[PartitionView]:
+def _views(present: ClusterPresent) -> Iterator[PartitionView]:
     views = present.replicas.partitions
     return (views[partition] for partition in sorted(views))
 
 
-def _plan_switches(present: Present) -> ClusterPlan:
+def _plan_switches(present: ClusterPresent) -> ClusterPlan:
     """Return the steps that create or switch on assigned replicas, so that servers can use them."""
     result = EMPTY_PLAN
     unreachable = set()
@@ -121,7 +124,7 @@ def _plan_switches(present: Present) -> ClusterPlan:
     return result + wait(*sorted(unreachable))
 
 
-def _plan_switch(present: Present, view: PartitionView, storage: str) -> ClusterPlan:
+def _plan_switch(present: ClusterPresent, view: PartitionView, storage: str) -> ClusterPlan:
     partition, held = view.partition, present.replicas.held(storage, view.partition)
     state = view.metadata.replicas.get(storage)
     was_in_session = state is not None and state.session_id != NO_SESSION
@@ -146,17 +149,18 @@ def _plan_switch(present: Present, view: PartitionView, storage: str) -> Cluster
 
 
 def _plan_missing(
-    present: Present, missing: list[tuple[PartitionView, frozenset[str]]]
+    present: ClusterPresent, missing: list[tuple[PartitionView, frozenset[str]]]
 ) -> ClusterPlan:
     """Return the plan that gives partitions the replicas that they lack.
 
-    All unused partitions get all their replicas together. If there are no unused partitions, one
+    ``missing`` has the partitions that lack replicas, each with the storages that must get one. All
+    unused partitions get all their replicas together. If there are no unused partitions, one
     partition gets one replica. A replica of the last session may return in any state of the other
     replicas, because a new session needs a quorum of the last session's replicas anyway.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:
-        return _plan_all(present, unused)
+        return _plan_additions(present, unused)
     blocked = EMPTY_PLAN
     for view, new in missing:
         first = min(new, key=lambda each: (each not in view.session_replicas, each))
@@ -165,19 +169,23 @@ def _plan_missing(
         if reason and first not in view.session_replicas:
             blocked += wait(f"partition {view.partition} lacks a replica: {reason}")
             continue
-        return _plan_all(present, [(view, frozenset({first}))])
+        return _plan_additions(present, [(view, frozenset({first}))])
     return blocked
 
 
-def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> ClusterPlan:
-    """Return a plan that creates the replicas, or assigns them in ZooKeeper if all of them exist.
+def _plan_additions(
+    present: ClusterPresent, additions: list[tuple[PartitionView, frozenset[str]]]
+) -> ClusterPlan:
+    """Return a plan that creates replicas, or assigns them in ZooKeeper if all of them exist.
+
+    ``additions`` are partitions, each with the storages that get a replica of it.
 
     The assignment is a plan of its own, because a server that read it earlier would open a session
     with replicas that do not exist yet.
     """
     observed, result, changes = present.replicas, EMPTY_PLAN, []
     unreachable: dict[str, str] = {}
-    for view, new in missing:
+    for view, new in additions:
         for storage in sorted(new):
             if reason := observed.storage_problem(storage):
                 unreachable[storage] = f"storage {storage} does not answer: {reason}"
@@ -194,7 +202,7 @@ def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str
     return result + wait(*unreachable.values())
 
 
-def _await_health(present: Present) -> ClusterPlan:
+def _await_health(present: ClusterPresent) -> ClusterPlan:
     """Return a wait for assigned replicas that are unhealthy; none before a server has joined."""
     if not present.servers:
         return EMPTY_PLAN

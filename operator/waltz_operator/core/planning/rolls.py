@@ -4,12 +4,13 @@ Kubernetes creates pods of the current version only in the place of pods that we
 update strategy OnDelete). So this module decides which pod is deleted next. It distinguishes these
 states of the pods of one component:
 
-* `Current`: every pod runs the current version.
-* `Replacing`: a pod was deleted or starts. Nothing is done until it works.
-* `Stopped`: a pod of the current version does not start. No pod that works is replaced, so a broken
-  version stops at one pod. After a correction that pod is outdated, and the first to be replaced.
-* `Waiting`: outdated pods exist, but none may be away now.
-* `Next`: one pod is deleted now.
+* `AllPodsCurrent`: every pod runs the current version.
+* `RollInProgress`: a pod was deleted or starts. Nothing is done until it works.
+* `RollStopped`: a pod of the current version does not start. No pod that works is replaced, so a
+  broken version stops at one pod. After a correction that pod is outdated, and the first to be
+  replaced.
+* `RollWaiting`: outdated pods exist, but none may be away now.
+* `RollNextPod`: one pod is deleted now.
 
 Rules of every roll (tests/unit/operator/test_operator_rolls.py):
 
@@ -42,26 +43,26 @@ from waltz_operator.core.desired import DesiredCluster, address_of
 from waltz_operator.core.disruption import absence_obstacle, may_be_away, may_be_repaired
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey, is_ours
-from waltz_operator.core.observed import ObservedCluster, Present
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.pods_of_sets import PodSet, SetPod, pods_of_set
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ReplacePod, wait
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class AllPodsCurrent:
     """Every pod runs the current version."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replacing:
+class RollInProgress:
     """The pod was deleted or starts, and outdated pods remain."""
 
     pod: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class RollStopped:
     """The pod runs the current version and does not start."""
 
     pod: str
@@ -75,20 +76,20 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class RollWaiting:
     """Outdated pods remain, and none of them may be replaced now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    """The step that replaces one pod."""
+class RollNextPod:
+    """One outdated pod may be replaced now; ``step`` replaces it."""
 
     step: ReplacePod
 
 
-RollState = Current | Replacing | Stopped | Waiting | Next
+RollState = AllPodsCurrent | RollInProgress | RollStopped | RollWaiting | RollNextPod
 
 
 def plan_roll(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -96,15 +97,15 @@ def plan_roll(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
     result = EMPTY_PLAN
     for state in roll_states(desired, observed):
         match state:
-            case Current():
+            case AllPodsCurrent():
                 continue
-            case Replacing(pod):
+            case RollInProgress(pod):
                 result += wait(f"pod {pod} is being replaced by its current version")
-            case Stopped():
+            case RollStopped():
                 result += wait(str(state))
-            case Waiting(reason):
+            case RollWaiting(reason):
                 result += wait(f"the rolling change waits: {reason}")
-            case Next(step):
+            case RollNextPod(step):
                 return result + ClusterPlan((step,))
     return result
 
@@ -112,23 +113,22 @@ def plan_roll(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
 def roll_states(desired: DesiredCluster, observed: ObservedCluster) -> tuple[RollState, RollState]:
     """Return the state of ZooKeeper's members and that of the storages."""
     members = _zookeeper_state(desired, observed)
-    return members, _storages_state(
-        desired, observed, _members_obstacle(desired, observed, members)
-    )
+    members_obstacle = _members_obstacle(desired, observed, members)
+    return members, _storages_state(desired, observed, members_obstacle)
 
 
 def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Component) -> bool:
     """Whether pods of storages or of ZooKeeper are outdated, so that evictions are forbidden."""
     if component is Component.ZOOKEEPER:
-        return any(each.outdated for each in _zookeeper_sets(desired, observed))
-    return any(each.outdated for _, each in _storage_sets(desired, observed))
+        return any(pods.outdated for pods in _zookeeper_sets(desired, observed))
+    return any(pods.outdated for _, pods in _storage_sets(desired, observed))
 
 
 def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> RollState:
     sets = _zookeeper_sets(desired, observed)
     leader = observed.zookeeper_leader
-    outdated = [pod for each in sets for pod in each.outdated]
-    several = sum(len(each.pods) for each in sets) > 1
+    outdated = [pod for pods in sets for pod in pods.outdated]
+    several = sum(len(pods.pods) for pods in sets) > 1
 
     def obstacle(pod: SetPod) -> str | None:
         # `_state` chooses failed members first. So all members are ready here.
@@ -146,13 +146,13 @@ def _members_obstacle(
 ) -> str | None:
     """Return why no storage may be replaced because of ZooKeeper's members, None if one may.
 
-    ``members`` is the state of the members. They are `Current` as soon as the last outdated member
-    was deleted. That member is the leader, so ZooKeeper elects a new one at that time.
+    ``members`` is the state of the members. It is `AllPodsCurrent` as soon as the last outdated
+    member was deleted. That member is the leader, so ZooKeeper elects a new one at that time.
     """
-    if members != Current():
+    if members != AllPodsCurrent():
         return "the members of ZooKeeper are replaced before the storages"
-    for each in _zookeeper_sets(desired, observed):
-        unready = (*each.absent, *(pod.name for pod in each.pods if not pod.is_ready))
+    for pods in _zookeeper_sets(desired, observed):
+        unready = (*pods.absent, *(pod.name for pod in pods.pods if not pod.is_ready))
         if unready:
             return f"pod {unready[0]} of ZooKeeper is not ready"
     return None
@@ -161,18 +161,20 @@ def _members_obstacle(
 def _storages_state(
     desired: DesiredCluster, observed: ObservedCluster, members_obstacle: str | None
 ) -> RollState:
-    found = _storage_sets(desired, observed)
+    pools_with_pods = _storage_sets(desired, observed)
     addresses = {
-        pod.name: address_of(pool, pod.ordinal) for pool, each in found for pod in each.pods
+        pod.name: address_of(pool, pod.ordinal)
+        for pool, pods in pools_with_pods
+        for pod in pods.pods
     }
     present = observed.metadata
-    is_own = isinstance(present, Present) and present.key == desired.key
+    is_own = isinstance(present, ClusterPresent) and present.key == desired.key
     copies = len(desired.cluster.spec.pools)
 
     def can_be_repaired(pod: SetPod) -> bool:
         storage = frozenset({addresses[pod.name]})
         return (
-            isinstance(present, Present)
+            isinstance(present, ClusterPresent)
             and is_own
             and not may_be_away(present, storage)
             and may_be_repaired(present, storage)
@@ -181,7 +183,7 @@ def _storages_state(
     def obstacle(pod: SetPod) -> str | None:
         if members_obstacle is not None:
             return members_obstacle
-        if not isinstance(present, Present) or not is_own:
+        if not isinstance(present, ClusterPresent) or not is_own:
             return "the replicas of the storages are not observed"
         if copies > 1 and not _evictions_are_forbidden(desired, observed):
             return "evictions of storages are not forbidden yet"
@@ -189,8 +191,8 @@ def _storages_state(
         storage = frozenset({addresses[pod.name]} if copies > 1 else ())
         return absence_obstacle(present, storage)
 
-    sets = [each for _, each in found]
-    outdated = [pod for each in sets for pod in each.outdated]
+    sets = [pods for _, pods in pools_with_pods]
+    outdated = [pod for pods in sets for pod in pods.outdated]
     return _state(sets, outdated, _is_started, can_be_repaired, obstacle)
 
 
@@ -203,37 +205,47 @@ def _state(
 ) -> RollState:
     """Return the state of one component, whose pods are ``sets``.
 
+    ``outdated`` are the pods of an earlier version, in the order in which they are to be replaced.
     ``works``: whether a pod runs. ``can_be_repaired``: whether a pod that runs does not take part
-    and may be stopped for that reason. ``obstacle``: why a pod that works must not be replaced now.
+    in its sessions, and may be stopped for that reason. ``obstacle``: why a pod that works must not
+    be replaced now, None if it may be.
     """
-    for each in sets:
-        if not each.is_processed:
-            return Waiting(f"Kubernetes has not processed the current version of {each.key} yet")
+    for pods in sets:
+        if not pods.is_processed:
+            return RollWaiting(
+                f"Kubernetes has not processed the current version of {pods.key} yet"
+            )
     if not outdated:
-        return Current()
-    if (begun := _begun(sets, works)) is not None:
-        return begun
+        return AllPodsCurrent()
+    if (unfinished := _unfinished_replacement(sets, works)) is not None:
+        return unfinished
     failed = next((pod for pod in outdated if not works(pod)), None)
     chosen = failed or next((pod for pod in outdated if can_be_repaired(pod)), None)
     if chosen is not None:
-        return Next(ReplacePod(chosen.name, chosen.uid))
+        return RollNextPod(ReplacePod(chosen.name, chosen.uid))
     reasons = []
     for pod in outdated:
         reason = obstacle(pod)
         if reason is None:
-            return Next(ReplacePod(pod.name, pod.uid))
+            return RollNextPod(ReplacePod(pod.name, pod.uid))
         reasons.append(reason)
-    return Waiting(reasons[0])
+    return RollWaiting(reasons[0])
 
 
-def _begun(sets: Sequence[PodSet], works: Callable[[SetPod], bool]) -> RollState | None:
+def _unfinished_replacement(
+    sets: Sequence[PodSet], works: Callable[[SetPod], bool]
+) -> RollState | None:
     """Return the state of a replacement that has begun and is not complete, None without one."""
-    for each in sets:
-        if each.absent:
-            return Replacing(each.absent[0])
-    for pod in (pod for each in sets for pod in each.pods):
+    for pods in sets:
+        if pods.absent:
+            return RollInProgress(pods.absent[0])
+    for pod in (pod for pods in sets for pod in pods.pods):
         if pod.is_current and not works(pod):
-            return Replacing(pod.name) if pod.failure is None else Stopped(pod.name, pod.failure)
+            return (
+                RollInProgress(pod.name)
+                if pod.failure is None
+                else RollStopped(pod.name, pod.failure)
+            )
     return None
 
 
@@ -263,18 +275,20 @@ def _storage_sets(
         (pool, ObjectKey("StatefulSet", names.storage_set(pool.metadata.name)))
         for pool in desired.own_pools
     )
-    return [(pool, each) for pool, key in keys for each in _read(desired, observed, key)]
+    return [(pool, pods) for pool, key in keys for pods in _own_pods_of(desired, observed, key)]
 
 
 def _zookeeper_sets(desired: DesiredCluster, observed: ObservedCluster) -> list[PodSet]:
     if desired.cluster.spec.zookeeper.managed is None:
         return []
     key = ObjectKey("StatefulSet", names.zookeeper_set(desired.name))
-    return list(_read(desired, observed, key))
+    return list(_own_pods_of(desired, observed, key))
 
 
-def _read(desired: DesiredCluster, observed: ObservedCluster, key: ObjectKey) -> Iterable[PodSet]:
-    """Yield the pods of a StatefulSet, if it exists and belongs to the cluster."""
+def _own_pods_of(
+    desired: DesiredCluster, observed: ObservedCluster, key: ObjectKey
+) -> Iterable[PodSet]:
+    """Yield the pods of the StatefulSet ``key``, if it exists and belongs to the cluster."""
     live = observed.objects.get(key)
     if live is not None and is_ours(live, desired.name):
         yield pods_of_set(live, observed)

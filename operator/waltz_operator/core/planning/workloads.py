@@ -27,7 +27,7 @@ from waltz_operator.core.objects import (
 )
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.objects.zookeeper import MAY_FOUND_KEY
-from waltz_operator.core.observed import ObservedCluster, Present, Unreachable
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
@@ -101,7 +101,7 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     keys = {
         each.key
         for each in _unconditional_objects(
-            desired, ObservedCluster({}, Unreachable("not observed"))
+            desired, ObservedCluster({}, ZooKeeperUnreachable("not observed"))
         )
     }
     keys |= {ObjectKey("StatefulSet", names.storage_set(_name(pool))) for pool in pools}
@@ -136,14 +136,14 @@ def _unconditional_objects(
 
 
 def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> int:
-    """Return how many storages may be evicted at once: 0 while the replicas are not observed.
+    """Return how many storages may be evicted at once.
 
-    It is 0 during a rolling change, too, because the operator itself stops storages then.
-
-    Replicas of another cluster at the same root say nothing about this cluster's storages.
+    The number is 0 while the replicas are not observed. It is also 0 during a rolling change,
+    because the operator itself stops storages then. Replicas of another cluster at the same root
+    say nothing about this cluster's storages.
     """
     match observed.metadata:
-        case Present() as present if present.key == desired.key:
+        case ClusterPresent() as present if present.key == desired.key:
             if is_rolling(desired, observed, Component.STORAGE):
                 return 0
             return storages_that_may_be_away(present)
@@ -160,7 +160,9 @@ def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> b
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
     forbidden_before = (switch.get("data") or {}).get(MAY_FOUND_KEY) == "no"
-    existed = desired.cluster.status.cluster_key != "" or isinstance(observed.metadata, Present)
+    existed = desired.cluster.status.cluster_key != "" or isinstance(
+        observed.metadata, ClusterPresent
+    )
     return not (forbidden_before or existed)
 
 
@@ -284,19 +286,18 @@ def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:
     live = observed.objects.get(wanted.key)
     if live is None:
         return EMPTY_PLAN
-    ready, count = (
-        (live.get("status") or {}).get("readyReplicas", 0),
-        wanted.body["spec"]["replicas"],
-    )
+    ready = (live.get("status") or {}).get("readyReplicas", 0)
+    count = wanted.body["spec"]["replicas"]
     if ready >= count:
         return EMPTY_PLAN
     return wait(f"{wanted.key} has {ready} of {count} pods ready")
 
 
 def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]) -> ClusterPlan:
-    """Return a wait for disruption budgets that follow the health of replicas with this plan.
+    """Return a wait for the disruption budgets whose limits this plan changes.
 
-    Without the wait the cluster would be Healthy one reconcile before its pods may be evicted.
+    The limits follow the health of the replicas. Without the wait the cluster would be Healthy one
+    reconcile before its pods may be evicted.
     """
     result = EMPTY_PLAN
     for wanted in wanted_objects:

@@ -9,13 +9,20 @@ transactions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, addresses_of, ordinal_of
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Absent, Incomplete, Malformed, ObservedCluster, Present
+from waltz_operator.core.observed import (
+    ClusterAbsent,
+    ClusterIncomplete,
+    ClusterMalformed,
+    ClusterPresent,
+    ObservedCluster,
+)
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -26,6 +33,17 @@ from waltz_operator.core.steps import (
 )
 
 
+class _RegisteredGroups(NamedTuple):
+    """The groups in which the storages of one pool are registered.
+
+    ``in_use`` are the groups of the storages that have partitions. ``unused`` are the groups of the
+    other storages, in the order of the storages' ordinals.
+    """
+
+    in_use: set[int]
+    unused: list[int]
+
+
 def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether the cluster existed before and its znodes are gone.
 
@@ -33,7 +51,7 @@ def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool
     all committed transactions would be lost
     (test_vanished_metadata_of_an_existing_cluster_is_never_created_again).
     """
-    if not isinstance(observed.metadata, Absent | Incomplete):
+    if not isinstance(observed.metadata, ClusterAbsent | ClusterIncomplete):
         return False
     known = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
     # Storages start only after the metadata exists, and the status is written later.
@@ -42,7 +60,10 @@ def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool
 
 
 def plan_metadata(
-    desired: DesiredCluster, found: Absent | Incomplete | Malformed | Present, *, lost: bool
+    desired: DesiredCluster,
+    found: ClusterAbsent | ClusterIncomplete | ClusterMalformed | ClusterPresent,
+    *,
+    lost: bool,
 ) -> ClusterPlan:
     """Return the plan that creates the znodes; the empty plan if they are as desired.
 
@@ -52,44 +73,44 @@ def plan_metadata(
     """
     root, count = desired.root, desired.cluster.spec.partitions
     match found:
-        case Absent() | Incomplete() if lost:
-            state = "does not exist" if isinstance(found, Absent) else "is incomplete"
+        case ClusterAbsent() | ClusterIncomplete() if lost:
+            state = "does not exist" if isinstance(found, ClusterAbsent) else "is incomplete"
             return problem(
                 f"{root} in ZooKeeper {state}, but this cluster existed before: its metadata is "
                 "lost. Nothing is created, because a new cluster would be empty. Restore "
                 "ZooKeeper's data from a backup, or rebuild the metadata from the storages with "
                 f"`waltz cluster rescue` (cluster {desired.metadata_name}, key {desired.key})"
             )
-        case Absent():
+        case ClusterAbsent():
             return ClusterPlan((CreateMetadata(desired.metadata_name, count, desired.key),))
-        case Malformed(reason):
+        case ClusterMalformed(reason):
             return problem(f"{root} in ZooKeeper cannot be decoded: {reason}; use another root")
-        case Incomplete() if not is_own_incomplete_metadata(desired, found):
+        case ClusterIncomplete() if not is_own_incomplete_metadata(desired, found):
             return problem(
                 f"{root} in ZooKeeper has an incomplete cluster ({found.name or 'without a name'}) "
                 "that was used, or that another WaltzCluster created: restore its znodes, or use "
                 "another root"
             )
-        case Incomplete(_, key):
+        case ClusterIncomplete(_, key):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, key, complete=False),))
-        case Present(name, _, _) if name != desired.metadata_name:
+        case ClusterPresent(name, _, _) if name != desired.metadata_name:
             return problem(f"{root} in ZooKeeper has another cluster, {name}: use another root")
-        case Present(name, _, key) if key != desired.key:
+        case ClusterPresent(name, _, key) if key != desired.key:
             return problem(
                 f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: use "
                 "another root; or, to take over that cluster with its volumes, set "
                 f"spec.clusterKey to {key}"
             )
-        case Present(_, partitions, _) if partitions != count:
+        case ClusterPresent(_, partitions, _) if partitions != count:
             return problem(
                 f"the cluster at {root} in ZooKeeper has {partitions} partitions: create a new "
                 f"WaltzCluster with spec.partitions {partitions}"
             )
-        case Present():
+        case ClusterPresent():
             return EMPTY_PLAN
 
 
-def is_own_incomplete_metadata(desired: DesiredCluster, found: Incomplete) -> bool:
+def is_own_incomplete_metadata(desired: DesiredCluster, found: ClusterIncomplete) -> bool:
     """Whether incomplete metadata comes from an interrupted creation of this cluster.
 
     Only such metadata is deleted and created again. Metadata that was used, or that has another
@@ -103,7 +124,7 @@ def is_own_incomplete_metadata(desired: DesiredCluster, found: Incomplete) -> bo
     )
 
 
-def plan_storages(desired: DesiredCluster, present: Present) -> ClusterPlan:
+def plan_storages(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:
     """Return the steps that register storages in the groups of their pools."""
     maps, result = present.maps, EMPTY_PLAN
     groups = groups_of(desired, maps)
@@ -144,44 +165,42 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
 def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
     """Return the id of each pool's group, by the registration of the pool's storages.
 
-    The group of a pool is the group of its storages with partitions; if it has none, the group of
-    its first storage whose group is free; if there is none either, the smallest unused id. A pool
-    whose storages with partitions do not have one group of their own is omitted. Two pools never
-    get the same group, because two copies of a partition in one group count as one copy.
+    The group of a pool is the group of its storages with partitions. If no storage of the pool has
+    partitions, it is the first group of its storages that no other pool has; if there is none, the
+    smallest id that no group has. A pool is omitted if its storages with partitions are in several
+    groups, or in the group of an earlier pool. Two pools never get the same group, because two
+    copies of a partition in one group count as one copy.
     """
     pools = desired.own_pools
-    known = {pool.metadata.name: _groups_of_pool(pool, maps) for pool in pools}
+    registered = {pool.metadata.name: _registered_groups(pool, maps) for pool in pools}
     chosen: dict[str, int] = {}
-    for name, (full, _) in known.items():
-        if len(full) == 1 and not full & set(chosen.values()):
-            (chosen[name],) = full
-    for name, (full, empty) in known.items():
-        free = [group for group in empty if group not in chosen.values()]
-        if not full and free:
+    for name, groups in registered.items():
+        if len(groups.in_use) == 1 and not groups.in_use & set(chosen.values()):
+            (chosen[name],) = groups.in_use
+    for name, groups in registered.items():
+        free = [group for group in groups.unused if group not in chosen.values()]
+        if not groups.in_use and free:
             chosen[name] = free[0]
     taken = {*chosen.values(), *_foreign_groups(desired, maps)}
-    for name, (full, _) in known.items():
-        if not full and name not in chosen:
+    for name, groups in registered.items():
+        if not groups.in_use and name not in chosen:
             chosen[name] = next(group for group in range(len(taken) + 1) if group not in taken)
             taken.add(chosen[name])
     assert len({*chosen.values()}) == len(chosen), "one group for two pools"
     return chosen
 
 
-def _groups_of_pool(pool: StoragePool, maps: StorageMaps) -> tuple[set[int], list[int]]:
-    """Return the groups of the pool's storages with partitions and of those without partitions.
-
-    The groups of storages without partitions are in the order of the storages.
-    """
-    full, empty = set(), []
-    members = {s: n for s in maps.groups.groups if (n := ordinal_of(pool, s)) is not None}
+def _registered_groups(pool: StoragePool, maps: StorageMaps) -> _RegisteredGroups:
+    in_use, unused = set(), []
+    ordinals = {storage: ordinal_of(pool, storage) for storage in maps.groups.groups}
+    members = {storage: n for storage, n in ordinals.items() if n is not None}
     for storage in sorted(members, key=lambda each: members[each]):
         group = maps.groups.groups[storage]
         if maps.assignments.partitions.get(storage):
-            full.add(group)
+            in_use.add(group)
         else:
-            empty.append(group)
-    return full, empty
+            unused.append(group)
+    return _RegisteredGroups(in_use, unused)
 
 
 def _foreign_groups(desired: DesiredCluster, maps: StorageMaps) -> set[int]:
