@@ -48,13 +48,13 @@ async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | N
     while True:
         changed.clear()
         try:
-            read = await read_access_rules(cluster, changed.set)
+            rules = await read_access_rules(cluster, changed.set)
         except MalformedMetadata as problem:
             log.error(
                 "access rules: %s; keeping those before the change, correct the znode", problem
             )
         else:
-            yield None if read is None else read.value
+            yield None if rules is None else rules.value
         await changed.wait()
 
 
@@ -68,16 +68,16 @@ async def change_access_rules(
     another process wrote.
     """
     async with cluster.admin_lock:
-        read = await read_access_rules(cluster)
-        before = AccessRules() if read is None else read.value
+        stored = await read_access_rules(cluster)
+        before = AccessRules() if stored is None else stored.value
         after = change(before)
         if after == before:
             return after
         path, data = cluster.paths.access, after.encode()
-        if read is None:
+        if stored is None:
             await until_answered(cluster.store, lambda: _create(cluster, data))
         else:
-            await compare_and_set(cluster.store, path, data, read.version)
+            await compare_and_set(cluster.store, path, data, stored.version)
         return after
 
 

@@ -42,6 +42,7 @@ from waltz.metadata.zookeeper_access import OPEN_ACCESS, AccessDenied, ZooKeeper
 log = logging.getLogger(__name__)
 
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
+"""How kazoo connects again: without a limit, after delays in seconds that double up to 2 s."""
 
 
 class ConnectFailed(StoreError):

@@ -39,7 +39,7 @@ class AcceptedConnections:
         self.incomplete_bytes = 0
         """The number of bytes that have arrived of messages that are not complete."""
         self._logged: float | None = None
-        """When a refused connection was last logged."""
+        """The event loop's time when a refused connection was last logged."""
 
     def enter(self, name: str, peer: str) -> bool:
         """Count a new connection of the protocol ``name``; return whether it may stay open."""
@@ -65,8 +65,11 @@ class AcceptedConnections:
         assert self.open > 0, "more connections ended than began"
         self.open -= 1
 
-    def hold(self, change: int) -> bool:
-        """Count ``change`` more bytes of incomplete messages; return whether the bound is kept."""
+    def change_incomplete_bytes(self, change: int) -> bool:
+        """Add ``change``, which may be negative, to the bytes of incomplete messages.
+
+        Return whether they are within the bound.
+        """
         self.incomplete_bytes += change
-        assert self.incomplete_bytes >= 0, "more bytes were released than held"
+        assert self.incomplete_bytes >= 0, "more bytes were subtracted than added"
         return self.incomplete_bytes <= self.max_incomplete_bytes

@@ -100,7 +100,7 @@ class FrameConnection(asyncio.Protocol):
         self._reading = True
         self._on_end = on_end
         self._accepted = accepted
-        self._held_bytes = 0
+        self._incomplete_bytes = 0
         """The number of bytes of the incomplete frame that ``accepted`` counts."""
         large_types = None if dialer else spec.large_requests
         self._decoder = FrameDecoder(spec, large_types=large_types)
@@ -255,13 +255,16 @@ class FrameConnection(asyncio.Protocol):
         """Set whether the peer of a listener may send the large messages of the protocol."""
         self._decoder.large_types = self.spec.large_requests if allowed else frozenset()
 
-    def _count_incomplete(self, held: int) -> None:
-        """Count the bytes of the incomplete frame; raises ProtocolViolation beyond the bound."""
-        change, self._held_bytes = held - self._held_bytes, held
+    def _count_incomplete(self, size: int) -> None:
+        """Report to ``accepted`` that the incomplete frame has ``size`` bytes now.
+
+        Raises ProtocolViolation beyond the bound of all connections.
+        """
+        change, self._incomplete_bytes = size - self._incomplete_bytes, size
         accepted = self._accepted
         if accepted is None or change == 0:
             return
-        is_within_bound = accepted.hold(change)
+        is_within_bound = accepted.change_incomplete_bytes(change)
         if change > 0 and not is_within_bound:
             raise ProtocolViolation(
                 f"the incomplete messages of all connections exceed "

@@ -38,8 +38,13 @@ class RemoteFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Port:
-    """The differences between the storage port and the admin port."""
+class _PortKind:
+    """The differences between the storage port and the admin port of a storage node.
+
+    ``messages`` is the module that encodes and decodes the messages. ``failure`` is the class of
+    its error answer. ``open_request`` returns the first request, from the cluster's key and number
+    of partitions.
+    """
 
     spec: ProtocolSpec
     messages: ModuleType
@@ -47,7 +52,7 @@ class _Port:
     open_request: Callable[[uuid.UUID, int], Any]
 
 
-_STORAGE_PORT = _Port(
+_STORAGE_PORT = _PortKind(
     STORAGE,
     storage_messages,
     storage_messages.FailureResponse,
@@ -55,7 +60,7 @@ _STORAGE_PORT = _Port(
         session_id=-1, seq_num=_OPEN_SEQ, partition=-1, key=key, num_partitions=num_partitions
     ),
 )
-_ADMIN_PORT = _Port(
+_ADMIN_PORT = _PortKind(
     ADMIN,
     admin_messages,
     admin_messages.AdminFailureResponse,
@@ -66,7 +71,7 @@ _ADMIN_PORT = _Port(
 class RpcConnection(FrameHandler):
     """One connection to a storage node. Several requests may wait for answers at the same time."""
 
-    def __init__(self, port: _Port, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(self, port: _PortKind, on_lost: Callable[[str], None] | None = None) -> None:
         self._port = port
         self._on_lost = on_lost
         self._connection: FrameConnection | None = None
@@ -122,9 +127,9 @@ class RpcConnection(FrameHandler):
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await rpc._connection.handshake()
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                # The connection may have ended immediately after the peer's Hello. Then
-                # `send_request` fails at once. `_send` would wait for an answer that never comes
-                # (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
+                # Not `_send`: the connection may have ended immediately after the peer's Hello,
+                # and `_send` would then wait for an answer that never comes. `send_request` fails
+                # at once (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
                 rpc.send_request(rpc._port.open_request(*cluster), _resolver(opened))
                 answer = await opened
         except TimeoutError:

@@ -179,6 +179,7 @@ class PartitionStatesRequest:
 class PartitionState:
     """The state of one assigned partition.
 
+    The session and its marks are those that `storage.LastSessionInfoResponse` describes.
     ``max_transaction_id`` is -1 if the log is empty. ``size_bytes`` is the size of the partition's
     segment files, including preallocated space.
     """
@@ -218,10 +219,10 @@ class RangeChecksumRequest:
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksumResponse:
-    """The CRC-32 of the records from ``first_id`` to ``last_id``, and their size.
+    """The *range checksum*: the CRC-32 of the ``num_bytes`` that the records have on disk.
 
-    ``last_id`` may be smaller than the requested one: the log ended, or the answer reached the
-    limit of one request. ``num_bytes`` is the size of the records on disk.
+    ``last_id`` is smaller than the requested one if the log ends before it, or if the records
+    exceed the limit of one request. It is ``first_id`` - 1 if the log has none of the records.
     """
 
     seq_num: int
@@ -249,7 +250,7 @@ class DamagedRecordsResponse:
 
 @dataclass(frozen=True, slots=True)
 class RepairRecordsRequest:
-    """Replace damaged records by those of a peer; ``checksum`` is that of its range checksum."""
+    """Replace damaged records by those of another replica, which computed their range checksum."""
 
     seq_num: int
     partition: int

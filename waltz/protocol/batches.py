@@ -105,19 +105,19 @@ class Outcomes:
 
 
 def check_locks(count: int) -> None:
-    """Raise MalformedMessage if ``count``, the locks of one request, is above the limit."""
+    """Raise MalformedMessage if one request has ``count`` locks, and these are too many."""
     if count > MAX_LOCKS:
         raise MalformedMessage(f"{count} locks in one request: at most {MAX_LOCKS} can be taken")
 
 
 def _read_append(reader: Reader) -> BatchedAppend:
-    write, read, append = INTS.read(reader), INTS.read(reader), INTS.read(reader)
-    header, data, claimed = INT.read(reader), BYTES.read(reader), INT.read(reader)
+    write_locks, read_locks, append_locks = (INTS.read(reader) for _ in range(3))
+    header, data, claimed_checksum = INT.read(reader), BYTES.read(reader), INT.read(reader)
     if data is None:
         raise MalformedMessage("append without data")
-    if checksum(data) != claimed:
+    if checksum(data) != claimed_checksum:
         raise MalformedMessage("data does not match its checksum")
-    return BatchedAppend(write, read, append, header, data, claimed)
+    return BatchedAppend(write_locks, read_locks, append_locks, header, data, claimed_checksum)
 
 
 APPENDS = Appends()

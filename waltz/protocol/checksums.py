@@ -1,4 +1,4 @@
-"""Pure. The CRC-32 of all records, messages and files.
+"""Compute the CRC-32 that protects records, messages and files. Pure.
 
 fastcrc computes the same numbers as zlib, several times faster, in particular for the few hundred
 bytes of a typical record. Each record is checked by its server and by each of its storages.

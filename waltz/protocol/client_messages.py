@@ -26,7 +26,7 @@ class MountState(IntEnum):
     NOT_READY = 1
     """The server does not own the partition, or has not opened it; the client retries."""
     CLIENT_AHEAD = 2
-    """The client's mark is above the log's mark: the client has read another log."""
+    """The client's mark is above the log's high-water mark: the client has read another log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class MountRequest:
 
 @dataclass(frozen=True, slots=True)
 class MountResponse:
-    """The answer to a mount. READY arrives after the feed has reached the log's mark."""
+    """The answer to a mount. READY arrives after the feed has reached the high-water mark."""
 
     req_id: ReqId
     state: MountState
@@ -53,9 +53,11 @@ class MountResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append ``data``, unless a write or read lock was taken after ``client_high_water_mark``.
+    """Append ``data`` as one transaction. The locks are hashes (`Lock.hash`).
 
-    The transaction takes its write and append locks when it commits.
+    The server refuses the append if a transaction after ``client_high_water_mark`` took one of its
+    write or read locks. When the append commits, its own transaction takes its write and append
+    locks. ``header`` is an int of the application. ``checksum`` is the CRC-32 of ``data``.
     """
 
     req_id: ReqId
@@ -123,7 +125,10 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class FlushResponse:
-    """All earlier appends of the partition are resolved. ``transaction_id`` is the log's mark."""
+    """All earlier appends of the partition are resolved.
+
+    ``transaction_id`` is the high-water mark.
+    """
 
     req_id: ReqId
     transaction_id: int
@@ -252,7 +257,10 @@ class RecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordsResponse:
-    """Consecutive records, and the log's mark. If ``error`` is not None, there are no records."""
+    """Consecutive records, and the high-water mark.
+
+    If ``error`` is not None, there are no records.
+    """
 
     req_id: ReqId
     error: str | None
@@ -271,7 +279,10 @@ class HeadersRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeadersResponse:
-    """Consecutive headers, and the log's mark. If ``error`` is not None, there are no headers."""
+    """Consecutive headers, and the high-water mark.
+
+    If ``error`` is not None, there are no headers.
+    """
 
     req_id: ReqId
     error: str | None

@@ -110,9 +110,10 @@ def encode_frame(magic: int, version: int, *body: bytes) -> bytes:
 
 
 def frame_head(data: bytes, position: int) -> tuple[int, int, int, int] | None:
-    """Return magic and version of the frame at ``position``, and the start and end of its body.
+    """Return magic, version, start and end of the frame at ``position``, in this order.
 
-    Return None if ``data`` has only a part of the frame.
+    Start and end are the positions of the frame's body in ``data``. Return None if ``data`` has
+    only a part of the frame.
     """
     start = position + HEAD_BYTES
     if len(data) < start:
@@ -188,7 +189,8 @@ class FrameDecoder:
                 or version != self.version
                 or not 0 <= length <= self._limit
             ):
-                # A frame of the handshake, or a frame that is wrong.
+                # For speed, only an unusual head gets the complete check: that of a wrong frame, or
+                # that of the handshake, during which `version` is None.
                 self._check_head(chunk[position : position + HEAD_BYTES])
             end = position + HEAD_BYTES + length
             if end > end_of_data:

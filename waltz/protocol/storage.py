@@ -103,7 +103,8 @@ class SetLowWaterMarkRequest(_Message):
 class TruncateRequest(_Message):
     """Remove all records after ``transaction_id``. The answer has the last id that remains.
 
-    A storage refuses to cut its log below its low-water mark: records up to it are committed.
+    A storage refuses to truncate its log below its low-water mark, because the records up to the
+    mark are committed. `TruncateBelowMarkRequest` is the exception.
     """
 
     transaction_id: int
@@ -112,10 +113,12 @@ class TruncateRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class TruncateBelowMarkRequest(_Message):
-    """Remove all records after ``transaction_id``, which is below the low-water mark on the disk.
+    """Remove all records after ``transaction_id``, although it is below the low-water mark.
 
-    The server knows that ``low_water_mark``, which it has read from this disk, is not confirmed: a
-    session that never opened wrote it. A storage with another mark refuses the request.
+    A session persists its mark on the storages before it opens. If a session wrote the mark and
+    never opened, the records up to the mark may not be committed. Only a server can know this. With
+    ``low_water_mark``, the server names the mark that it has read from this storage and knows to be
+    such a mark. A storage that has another mark by now refuses the request.
     """
 
     transaction_id: int
@@ -230,8 +233,9 @@ class BoundedRecordListRequest(_Message):
 class CommittedRecordListRequest(_Message):
     """Request records up to ``last_id``, which the reader knows to be committed.
 
-    Readers other than servers use this request: it never raises the fence. A storage refuses the
-    request if ``session_id`` is not the session that the storage persisted.
+    Readers other than servers use this request, because it never raises the fence: a reader must
+    not end the session of the server that writes. A storage refuses the request if ``session_id``
+    is not the session that the storage persisted.
     """
 
     first_id: int

@@ -33,9 +33,10 @@ _SECONDS_A_DAY = 86_400
 _INFO_MEANING = "always 1; the labels identify the process"
 _PROMETHEUS_MEDIA_TYPES = ("text/plain", "application/openmetrics-text")
 
-T = TypeVar("T")
-P = TypeVar("P")
-Q = TypeVar("Q")
+SubjectT = TypeVar("SubjectT")
+"""The type of the object from which a metric is read: a process, or one of its partitions."""
+ProcessT = TypeVar("ProcessT")
+PartitionT = TypeVar("PartitionT")
 
 
 class Kind(StrEnum):
@@ -47,21 +48,21 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MetricSource(Generic[T]):
-    """A value of a metric, read from a ``T``: its name and kind in JSON, and how it is read.
+class MetricSource(Generic[SubjectT]):
+    """One value of a metric: how ``read`` gets it from a subject, its name and kind in JSON.
 
     In Prometheus, ``label`` distinguishes the values of one `MetricFamily`.
     """
 
     name: str
     kind: JsonKind
-    read: Callable[[T], Any]
+    read: Callable[[SubjectT], Any]
     label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class MetricFamily(Generic[T]):
-    """A metric of Prometheus, with the values that ``sources`` read.
+class MetricFamily(Generic[SubjectT]):
+    """A metric of Prometheus, and the sources of its values.
 
     A family with more than one source has a ``label_name``: the label that tells its values apart.
     ``number`` converts a value in JSON to the value for Prometheus.
@@ -70,31 +71,33 @@ class MetricFamily(Generic[T]):
     name: str
     kind: Kind
     meaning: str
-    sources: tuple[MetricSource[T], ...]
+    sources: tuple[MetricSource[SubjectT], ...]
     label_name: str = ""
     number: Callable[[Any], float] = float
 
 
 @dataclass(frozen=True, slots=True)
-class MetricDeclarations(Generic[P, Q]):
+class MetricDeclarations(Generic[ProcessT, PartitionT]):
     """All metrics of one kind of process, and of the partitions of such a process.
 
-    The metrics in ``process`` are read from a ``P``, those in ``partition`` from one ``Q`` for each
-    partition. ``group`` is the group of the process in JSON; partition N has the group
-    ``GROUP.partition-N``. ``info`` is the name of a metric of Prometheus that is always 1; its
-    labels ``info_labels`` identify the process. ``json_only`` has values that only JSON shows, with
-    their meanings.
+    The metrics in ``process`` are read from an object of the process, those in ``partition`` from
+    one object for each partition. ``group`` is the group of the process in JSON; partition N has
+    the group ``GROUP.partition-N``. ``info`` is the name of a metric of Prometheus that is always
+    1; its labels ``info_labels`` identify the process. ``json_only`` has values that only JSON
+    shows, with their meanings.
     """
 
     group: str
     info: str
-    info_labels: Mapping[str, MetricSource[P]]
-    process: tuple[MetricFamily[P], ...]
-    partition: tuple[MetricFamily[Q], ...]
-    json_only: Mapping[MetricSource[P], str]
+    info_labels: Mapping[str, MetricSource[ProcessT]]
+    process: tuple[MetricFamily[ProcessT], ...]
+    partition: tuple[MetricFamily[PartitionT], ...]
+    json_only: Mapping[MetricSource[ProcessT], str]
 
 
-def gauge_source(name: str, read: Callable[[T], Any], label: str = "") -> MetricSource[T]:
+def gauge_source(
+    name: str, read: Callable[[SubjectT], Any], label: str = ""
+) -> MetricSource[SubjectT]:
     """Return a source that is a gauge in JSON."""
     return MetricSource(name, JsonKind.GAUGE, read, label)
 
@@ -103,9 +106,9 @@ def gauge(
     name: str,
     meaning: str,
     json: str,
-    read: Callable[[T], Any],
+    read: Callable[[SubjectT], Any],
     number: Callable[[Any], float] = float,
-) -> MetricFamily[T]:
+) -> MetricFamily[SubjectT]:
     """Return a metric that may grow and shrink. Prometheus does not get a value None.
 
     ``name`` is the name for Prometheus, ``json`` the name in JSON. ``number`` converts a value in
@@ -118,9 +121,9 @@ def counter(
     name: str,
     meaning: str,
     json: str,
-    read: Callable[[T], int],
+    read: Callable[[SubjectT], int],
     kind: JsonKind = JsonKind.METER,
-) -> MetricFamily[T]:
+) -> MetricFamily[SubjectT]:
     """Return a metric that only grows. ``kind`` is its kind in JSON; see `gauge`."""
     return MetricFamily(name, Kind.COUNTER, meaning, (MetricSource(json, kind, read),))
 
@@ -129,13 +132,13 @@ def histogram(
     name: str,
     meaning: str,
     json: str,
-    read: Callable[[T], Timer],
-) -> MetricFamily[T]:
+    read: Callable[[SubjectT], Timer],
+) -> MetricFamily[SubjectT]:
     """Return a metric of durations; see `gauge`."""
     return MetricFamily(name, Kind.HISTOGRAM, meaning, (MetricSource(json, JsonKind.TIMER, read),))
 
 
-def certificate_left(name: str, read: Callable[[T], float | None]) -> MetricFamily[T]:
+def certificate_left(name: str, read: Callable[[SubjectT], float | None]) -> MetricFamily[SubjectT]:
     """Return the metric of the time until the process's certificate expires.
 
     ``read`` returns days; Prometheus gets seconds.
@@ -149,7 +152,7 @@ def certificate_left(name: str, read: Callable[[T], float | None]) -> MetricFami
     )
 
 
-class ProcessMetrics(Collector, Generic[P, Q]):
+class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
     """The metrics of a running process and its partitions.
 
     If ``partitions`` is set, it returns the present partitions whenever the metrics are read.
@@ -158,16 +161,16 @@ class ProcessMetrics(Collector, Generic[P, Q]):
 
     def __init__(
         self,
-        declarations: MetricDeclarations[P, Q],
-        process: P,
+        declarations: MetricDeclarations[ProcessT, PartitionT],
+        process: ProcessT,
         clock: Clock,
-        partitions: Callable[[], Mapping[int, Q]] | None = None,
+        partitions: Callable[[], Mapping[int, PartitionT]] | None = None,
     ) -> None:
         self._declarations = declarations
         self._process = process
         self._json = JsonMetrics(clock)
         self._read_partitions = partitions
-        self._partitions: dict[int, Q] = {}
+        self._partitions: dict[int, PartitionT] = {}
         for source in (*declarations.info_labels.values(), *declarations.json_only):
             self._add(declarations.group, source, process)
         for source in _sources(declarations.process):
@@ -179,7 +182,7 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         self._update()
         return self._json
 
-    def add_partition(self, number: int, partition: Q) -> None:
+    def add_partition(self, number: int, partition: PartitionT) -> None:
         """Add the metrics of a partition."""
         self._partitions[number] = partition
         for source in _sources(self._declarations.partition):
@@ -218,14 +221,14 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         for number in current.keys() - self._partitions.keys():
             self.add_partition(number, current[number])
 
-    def _add(self, group: str, source: MetricSource[T], subject: T) -> None:
+    def _add(self, group: str, source: MetricSource[SubjectT], subject: SubjectT) -> None:
         self._json.add(group, source.name, source.kind, partial(source.read, subject))
 
     def _group(self, number: int) -> str:
         return f"{self._declarations.group}.partition-{number}"
 
 
-def _sources(families: tuple[MetricFamily[T], ...]) -> Iterator[MetricSource[T]]:
+def _sources(families: tuple[MetricFamily[SubjectT], ...]) -> Iterator[MetricSource[SubjectT]]:
     return (source for family in families for source in family.sources)
 
 
@@ -236,12 +239,14 @@ _METRICS: Mapping[Kind, Any] = {
 }
 
 
-def _metric(family: MetricFamily[T], labels: tuple[str, ...]) -> Any:
+def _metric(family: MetricFamily[SubjectT], labels: tuple[str, ...]) -> Any:
     names = (*labels, family.label_name) if family.label_name else labels
     return _METRICS[family.kind](family.name, family.meaning, labels=names)
 
 
-def _add_samples(metric: Any, family: MetricFamily[T], labels: tuple[str, ...], subject: T) -> None:
+def _add_samples(
+    metric: Any, family: MetricFamily[SubjectT], labels: tuple[str, ...], subject: SubjectT
+) -> None:
     for source in family.sources:
         values = (*labels, source.label) if family.label_name else labels
         found = source.read(subject)

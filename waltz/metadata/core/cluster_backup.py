@@ -52,7 +52,11 @@ class ClusterBackup:
     access: AccessRules | None = None
 
     def last_opened_session(self, partition: int) -> int:
-        """Return the last session of ``partition`` that is known to have opened, -1 if none is."""
+        """Return the last session of ``partition`` that is known to have opened, -1 if none is.
+
+        The state of a replica names only sessions that have opened. The session id of the metadata
+        is newer while a session has begun and not opened.
+        """
         metadata = self.partitions.get(partition)
         states = metadata.replicas.values() if metadata is not None else ()
         return max((state.session_id for state in states), default=-1)
@@ -81,7 +85,7 @@ def encode_backup(backup: ClusterBackup) -> str:
         ],
         "preferred": {server: list(wanted) for server, wanted in backup.preferred.items()},
         "metadata": [
-            _partition(partition, metadata)
+            _encode_metadata(partition, metadata)
             for partition, metadata in sorted(backup.partitions.items())
         ],
     }
@@ -104,12 +108,12 @@ def decode_backup(text: str) -> ClusterBackup:
             "use the program that wrote it"
         )
     try:
-        return _decoded(content)
+        return _decode_content(content)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BadBackup(f"a field is missing or malformed: {problem!r}") from problem
 
 
-def _partition(partition: int, metadata: PartitionMetadata) -> dict[str, Any]:
+def _encode_metadata(partition: int, metadata: PartitionMetadata) -> dict[str, Any]:
     return {
         "partition": partition,
         "generation": metadata.generation,
@@ -125,13 +129,15 @@ def _partition(partition: int, metadata: PartitionMetadata) -> dict[str, Any]:
     }
 
 
-def _decoded(content: Mapping[str, Any]) -> ClusterBackup:
+def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
     access = content.get("access")
     storages = {str(entry["storage"]): entry for entry in content["storages"]}
     maps = StorageMaps(
-        GroupDescriptor({s: int(entry["group"]) for s, entry in storages.items()}),
-        ConnectionMetadata({s: int(entry["admin_port"]) for s, entry in storages.items()}),
-        ReplicaAssignments({s: tuple(map(int, e["partitions"])) for s, e in storages.items()}),
+        GroupDescriptor({name: int(entry["group"]) for name, entry in storages.items()}),
+        ConnectionMetadata({name: int(entry["admin_port"]) for name, entry in storages.items()}),
+        ReplicaAssignments(
+            {name: tuple(map(int, entry["partitions"])) for name, entry in storages.items()}
+        ),
     )
     return ClusterBackup(
         str(content["name"]),
@@ -142,12 +148,12 @@ def _decoded(content: Mapping[str, Any]) -> ClusterBackup:
         int(content["last_server_id"]),
         maps,
         {server: tuple(map(int, wanted)) for server, wanted in content["preferred"].items()},
-        {int(entry["partition"]): _metadata(entry) for entry in content["metadata"]},
+        {int(entry["partition"]): _decode_metadata(entry) for entry in content["metadata"]},
         None if access is None else AccessRules.decode(json.dumps(access).encode()),
     )
 
 
-def _metadata(entry: Mapping[str, Any]) -> PartitionMetadata:
+def _decode_metadata(entry: Mapping[str, Any]) -> PartitionMetadata:
     states = {
         str(replica["storage"]): ReplicaState(
             int(replica["session"]),

@@ -34,9 +34,10 @@ class Membership:
     """The servers and the assignment of partitions to them.
 
     The list of servers and the assignment are from the same instant. The data of a server may be
-    newer. ``version`` is the version of the assignment's znode. ``cversion`` counts the changes of
-    the list of servers. An assignment contains the ``cversion`` of the list that it was computed
-    for. ``members`` are sorted by the names of their znodes.
+    newer. ``version`` is the version of the assignment's znode. ``cversion`` is the cversion of the
+    same znode, which grows with each change of the list of servers; ``assignment.cversion`` is that
+    of the list for which the assignment was computed. ``members`` are sorted by the names of their
+    znodes.
     """
 
     assignment: PartitionAssignment

@@ -112,6 +112,7 @@ class _Distribution:
             if partition not in self.pool:
                 continue
             self._give(taken, partition, moved=partition not in kept)
+            # A preferred partition beyond the minimum uses one of the extra places.
             if len(taken) > self._minimum:
                 self._extra -= 1
 

@@ -39,6 +39,7 @@ class AllowedNames:
 
 
 EVERYONE = AllowedNames("", None)
+"""Every peer is allowed."""
 
 
 def certificate_names(certificate: Mapping[str, Any]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -68,6 +68,7 @@ def settings_report(
     in_environment, warnings = from_environment(model, environment)
     raw = in_file | in_environment
     known = {key.name: key for key in keys(model)}
+    # The settings of Waltz 0.13.2 that are set and have no effect here, with their values.
     ignored: dict[str, Any] = {}
     problems: list[str] = []
     for name in raw.keys() - known.keys():
@@ -77,21 +78,22 @@ def settings_report(
         else:
             ignored[name] = raw[name].value
             warnings.append(f"{raw[name].origin}: {name} has no effect: {why}")
-    config, wrong = None, {}
+    config = None
+    reasons: dict[str, str] = {}
     try:
         sources = (RawSettingSource(model, in_environment), RawSettingSource(model, in_file))
         # A model of pydantic-settings takes its sources from this argument.
         arguments: dict[str, Any] = {"_build_sources": (sources, {})}
         config = model(**arguments)
-    except ValidationError as refused:
-        wrong = _wrong(refused)
-        problems += _wrong_values(wrong, raw, path)
+    except ValidationError as error:
+        reasons = _reasons(error)
+        problems += _problems(reasons, raw, path)
     if config is not None and not problems:
         where = path or "the environment"
         problems += (f"{where}: {problem}" for problem in config.problems(ignored))
     return SettingsReport(
         None if problems else config,
-        tuple(_setting(key, raw, wrong) for key in known.values()),
+        tuple(_setting(key, raw, reasons) for key in known.values()),
         tuple(sorted(problems)),
         tuple(sorted(warnings)),
     )
@@ -134,38 +136,46 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"unknown setting {name}{hint}"
 
 
-def _wrong(refused: ValidationError) -> dict[str, str]:
-    """Return for each wrong setting the reason. The reason of a missing setting is ""."""
-    wrong: dict[str, str] = {}
-    for error in refused.errors(include_url=False):
-        reason = error.get("ctx", {}).get("error", error["msg"])
-        wrong[".".join(map(str, error["loc"]))] = "" if error["type"] == "missing" else str(reason)
-    return wrong
+def _reasons(error: ValidationError) -> dict[str, str]:
+    """Return why the value of each setting in ``error`` cannot be used, by the setting's name.
+
+    The reason of a required setting that is not set is "".
+    """
+    reasons: dict[str, str] = {}
+    for detail in error.errors(include_url=False):
+        name = ".".join(map(str, detail["loc"]))
+        reason = detail.get("ctx", {}).get("error", detail["msg"])
+        reasons[name] = "" if detail["type"] == "missing" else str(reason)
+    return reasons
 
 
-def _wrong_values(
-    wrong: Mapping[str, str], raw: Mapping[str, RawSetting], path: Path | None
+def _problems(
+    reasons: Mapping[str, str], raw: Mapping[str, RawSetting], path: Path | None
 ) -> Iterator[str]:
-    """Yield one problem for each unusable value, and one for all missing settings together."""
-    for name, reason in wrong.items():
+    """Yield one problem for each unusable value, and one for all missing settings together.
+
+    ``reasons`` is the result of `_reasons`.
+    """
+    for name, reason in reasons.items():
         if reason:
             yield f"{raw[name].origin}: {name} is {raw[name].value!r}: {reason}"
-    missing = [name for name, reason in wrong.items() if not reason]
+    missing = [name for name, reason in reasons.items() if not reason]
     if missing:
         yield _missing(missing, path)
 
 
 def _missing(names: Sequence[str], path: Path | None) -> str:
+    """Return the problem that the settings ``names`` are required and not set."""
     if path is not None:
         return f"{path}: {', '.join(names)} must be set"
     variables = ", ".join(f"${environment_variable(name)}" for name in names)
     return f"without a settings file, {variables} must be set"
 
 
-def _setting(key: SettingKey, raw: Mapping[str, RawSetting], wrong: Mapping[str, str]) -> Setting:
-    """Return a setting. ``wrong`` has the names of the settings with unusable values."""
+def _setting(key: SettingKey, raw: Mapping[str, RawSetting], unusable: Container[str]) -> Setting:
+    """Return a setting. ``unusable`` contains the names of the settings with unusable values."""
     found = raw.get(key.name)
     if found is None:
         return Setting(key, key.default, DEFAULT)
-    value = None if key.name in wrong else key.value_type(found.value)
+    value = None if key.name in unusable else key.value_type(found.value)
     return Setting(key, value, found.origin)

@@ -80,7 +80,7 @@ class _Meter:
 
 @dataclass(frozen=True, slots=True)
 class _Metric:
-    """One metric. ``meter`` is set for meters and timers, ``timer`` for timers."""
+    """One metric. ``meter`` has the rates of a meter or timer; ``timer`` is set for timers."""
 
     group: str
     name: str
@@ -104,9 +104,9 @@ class JsonMetrics:
         or a meter; and a value of any type that JSON has for a gauge.
         """
         timer = read() if kind is JsonKind.TIMER else None
-        count = (lambda: timer.count) if timer is not None else read
-        rated = kind in (JsonKind.METER, JsonKind.TIMER)
-        meter = _Meter(count, self._clock) if rated else None
+        read_count = (lambda: timer.count) if timer is not None else read
+        has_rates = kind in (JsonKind.METER, JsonKind.TIMER)
+        meter = _Meter(read_count, self._clock) if has_rates else None
         members = self._groups.setdefault(group, {})
         assert name not in members, f"{group}.{name} was added already"
         members[name] = _Metric(group, name, kind, read, meter, timer)
@@ -127,8 +127,8 @@ class JsonMetrics:
         form: dict[str, Any] = {"metrics": {}, "ids": []} | {kind: {} for kind in _KINDS}
         for full_name, metric in self._all():
             form[metric.kind][full_name] = form["metrics"][full_name] = _bean_value(metric)
-            full = {"group": metric.group, "name": metric.name, "fullName": full_name}
-            form["ids"].append(full)
+            metric_id = {"group": metric.group, "name": metric.name, "fullName": full_name}
+            form["ids"].append(metric_id)
         return form
 
     def _all(self) -> list[tuple[str, _Metric]]:
