@@ -22,7 +22,7 @@ class AppendCall:
     ``attempts`` counts the calls of `begin`.
     """
 
-    __slots__ = ("_ended", "_open", "_tokens", "attempts", "late", "partition", "seconds")
+    __slots__ = ("_ended", "_num_open", "_tokens", "attempts", "late", "partition", "seconds")
 
     def __init__(self, partition: int, seconds: float | None) -> None:
         self.partition = partition
@@ -30,7 +30,7 @@ class AppendCall:
         self.late = False
         self.attempts = 0
         self._tokens: list[AppendToken] = []
-        self._open = 0
+        self._num_open = 0
         """The number of appends of the present attempt without an outcome."""
         self._ended: asyncio.Future[None]
 
@@ -39,9 +39,9 @@ class AppendCall:
 
         Outcomes of tokens of an earlier attempt are ignored from now on.
         """
-        assert not self._open, "an append is sent again only when it has an outcome"
+        assert not self._num_open, "an append is sent again only when it has an outcome"
         self._tokens = [AppendToken(self) for _ in range(count)]
-        self._open = count
+        self._num_open = count
         self.attempts += 1
         self._ended = asyncio.get_running_loop().create_future()
         return self._tokens
@@ -62,8 +62,8 @@ class AppendCall:
 
     def count_outcome(self) -> None:
         """Count one more outcome. After the last one, `ended` returns."""
-        self._open -= 1
-        if not self._open and not self._ended.done():
+        self._num_open -= 1
+        if not self._num_open and not self._ended.done():
             self._ended.set_result(None)
 
 

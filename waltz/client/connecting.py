@@ -85,6 +85,7 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
+    # An unusable TLS file is an error here. Later, the connections to servers could only log it.
     options.tls.dialing_context()
     try:
         store = await KazooStore.connect(

@@ -51,8 +51,9 @@ class InFlightLimit:
         try:
             await waiter.entered
         except asyncio.CancelledError:
-            # A waiter that is still in the queue is removed by `_admit`, which also admits those
-            # behind it. A waiter that was admitted just before the cancellation must leave.
+            # If the waiter was not admitted, its future is cancelled. `_admit` removes it from the
+            # head of the queue, and then admits those behind it. A waiter that was admitted just
+            # before the cancellation must leave, because its caller does not call `leave`.
             if waiter.entered.cancelled():
                 self._admit()
             else:

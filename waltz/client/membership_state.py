@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 class MembershipState:
-    """The state of a client: open, failed or closed.
+    """Whether a client is open, failed or closed.
 
-    A client fails when it can no longer follow the servers in ZooKeeper. Then ``on_failure`` is
-    called once. Its argument returns a new ClientFailed for each call that fails. The object must
-    be created while an event loop runs.
+    A client fails when it can no longer follow the membership of its cluster in ZooKeeper: which
+    server owns which partition. Then ``on_failure`` is called once. Its argument returns a new
+    ClientFailed for each call that fails. The object must be created while an event loop runs.
     """
 
     def __init__(

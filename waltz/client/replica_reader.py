@@ -37,10 +37,9 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WantedRecords:
-    """The records to read: those of ``partition`` from id ``first`` to at most ``last``.
+    """The records to read: those of ``partition`` from ``first_id`` to at most ``last_id``.
 
-    ``last`` must be committed. ``rows`` is the largest number of records, ``size`` the largest
-    number of bytes.
+    ``last_id`` must be committed. One answer has at most ``max_records`` and ``max_bytes``.
     """
 
     partition: int
@@ -50,8 +49,8 @@ class WantedRecords:
     max_bytes: int
 
 
-class Replicas:
-    """Connections to the storages of one cluster, opened on first use."""
+class ReplicaReader:
+    """Reads records from the storages of one cluster. Connects to a storage on first use."""
 
     def __init__(self, store: KazooStore, root: str, tls: TlsConfig) -> None:
         self._store = store
@@ -70,14 +69,14 @@ class Replicas:
         access: ZooKeeperAccess = OPEN_ACCESS,
         *,
         connect_seconds: float,
-    ) -> Replicas:
+    ) -> ReplicaReader:
         """Open a session with ZooKeeper. Raises ConnectFailed, BadCredentials, TlsConfigError."""
         store = await KazooStore.connect(
             zookeeper, _SESSION_MS, access, connect_timeout_s=connect_seconds
         )
         return cls(store, root, tls)
 
-    async def records(self, wanted: WantedRecords) -> StoredBatch | None:
+    async def read_records(self, wanted: WantedRecords) -> StoredBatch | None:
         """Return one or more unchecked records from ``wanted.first_id`` on.
 
         Returns None if no replica returned records, or the store session has changed; the caller

@@ -179,10 +179,10 @@ class RequestClient:
 
         def on_answer(answer: Answer | None) -> None:
             if not future.done():
-                # Drop the answer's token, because it is this function, which refers to the future.
-                # The reference cycle would keep megabytes of records until the garbage collector
-                # runs.
-                future.set_result(answer and answer._replace(token=None))
+                # Drop the answer's token: it is this function, which refers to the future, which
+                # would refer to the answer. This reference cycle would keep megabytes of records
+                # until the garbage collector runs.
+                future.set_result(None if answer is None else answer._replace(token=None))
 
         requests = self._of(partition)
         requests.add(on_answer, request)

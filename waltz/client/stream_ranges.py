@@ -159,7 +159,7 @@ class StreamRanges:
         def on_answer(answer: Answer | None) -> None:
             state.open_request = None
             if answer is not None:
-                self._take_answer(partition, state, answer)
+                self._handle_answer(partition, state, answer)
             self._wake()
 
         state.open_request = on_answer
@@ -168,7 +168,7 @@ class StreamRanges:
         request = ReadRecords(state.position + 1, count, self._range_bytes, wait_ms)
         self._request_client.send(partition, request, on_answer)
 
-    def _take_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
+    def _handle_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
         match answer.kind:
             case AnswerKind.RECORDS:
                 assert answer.records is not None
@@ -192,7 +192,7 @@ class StreamRanges:
                 assert_never(answer.kind)
 
 
-def transactions(
+def decode_transactions(
     partition: int, records: RecordBatch, deserialize: Callable[[bytes], Any]
 ) -> tuple[list[Transaction[Any]], Exception | None]:
     """Return the transactions of a range, and the error that ``deserialize`` raised, or None.
@@ -202,7 +202,7 @@ def transactions(
     """
     wire, position = records.wire, 0
     unpack = WIRE_HEAD.unpack_from
-    made: list[Transaction[Any]] = []
+    decoded: list[Transaction[Any]] = []
     for _ in range(records.count):
         head = unpack(wire, position)
         transaction_id, client, generation, of_partition, seq, header, length = head
@@ -211,10 +211,10 @@ def transactions(
         try:
             data = deserialize(wire[start : start + length])
         except Exception as error:
-            return made, error
+            return decoded, error
         req_id = ReqId(client, generation, of_partition, seq)
-        made.append(Transaction(partition, transaction_id, req_id, header, data))
-    return made, None
+        decoded.append(Transaction(partition, transaction_id, req_id, header, data))
+    return decoded, None
 
 
 async def read_batches(
@@ -229,9 +229,11 @@ async def read_batches(
     while True:
         arrived = ranges.take()
         if arrived is not None:
-            made, unreadable = transactions(arrived.partition, arrived.records, deserialize)
-            if made:
-                yield made
+            decoded, unreadable = decode_transactions(
+                arrived.partition, arrived.records, deserialize
+            )
+            if decoded:
+                yield decoded
             if unreadable is not None:
                 raise unreadable
         elif ranges.failure is not None:

@@ -58,11 +58,12 @@ async def submit(
             raise _late(partition, conflict, what_was_late, remedy) from None
         if draft is None:
             return None
-        left = None if deadline is None else deadline - loop.time()
-        if left is not None and left <= 0:
+        seconds_left = None if deadline is None else deadline - loop.time()
+        if seconds_left is not None and seconds_left <= 0:
             raise _late(partition, conflict, what_was_late, remedy)
         try:
-            return await append(draft, attempt.mark if draft.mark is None else draft.mark, left)
+            mark = attempt.mark if draft.mark is None else draft.mark
+            return await append(draft, mark, seconds_left)
         except LockFailed as failed:
             conflict = failed.transaction_id
 

@@ -251,7 +251,7 @@ def _add_samples(
         values = (*labels, source.label) if family.label_name else labels
         found = source.read(subject)
         if isinstance(found, Timer):
-            metric.add_metric(values, found.cumulative(), sum_value=found.seconds)
+            metric.add_metric(values, found.cumulative_counts(), sum_value=found.seconds)
         elif found is not None:
             metric.add_metric(values, family.number(found))
 

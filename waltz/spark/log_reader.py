@@ -24,7 +24,7 @@ from waltz.client import (
     WaltzError,
     connect,
 )
-from waltz.client.replica_reader import Replicas, WantedRecords
+from waltz.client.replica_reader import ReplicaReader, WantedRecords
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
@@ -83,7 +83,7 @@ class LogReader:
         """Connect. Raises the errors of `waltz.connect`."""
         self._where = where
         self._loop = asyncio.new_event_loop()
-        self._replicas: Replicas | None = None
+        self._replicas: ReplicaReader | None = None
         try:
             self._client = self._run(self._connect())
         except BaseException:
@@ -246,14 +246,14 @@ class LogReader:
         """Return records from a replica, or from the server if no replica returns any."""
         if self._replicas is None:
             where = self._where
-            self._replicas = await Replicas.connect(
+            self._replicas = await ReplicaReader.connect(
                 where.zookeeper,
                 where.root,
                 where.tls,
                 where.zookeeper_access,
                 connect_seconds=_CONNECT_SECONDS,
             )
-        found = await self._replicas.records(wanted)
+        found = await self._replicas.read_records(wanted)
         if found is None:
             return await self._from_server(wanted.partition, wanted.first_id, wanted.max_records)
         return found

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from waltz.client.replica_reader import Replicas, WantedRecords
+from waltz.client.replica_reader import ReplicaReader, WantedRecords
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.kazoo_store import KazooStore
@@ -58,7 +58,7 @@ class Scene:
         self.zookeeper = MemoryZooKeeper()
         self.admin = Cluster(self.zookeeper.connect(), ROOT)
         store = cast(KazooStore, self.zookeeper.connect())
-        self.replicas = Replicas(store, ROOT, PLAINTEXT)
+        self.replicas = ReplicaReader(store, ROOT, PLAINTEXT)
         self.storages = {name: Storage(self) for name in STORAGES}
         for name, storage in self.storages.items():
             self.replicas._open[name] = cast(RpcConnection, storage)
@@ -86,7 +86,7 @@ async def scene() -> Scene:
 
 
 async def test_answer_of_the_present_session_is_returned(scene: Scene) -> None:
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     (request,) = scene.requests()
     assert (request.session_id, request.first_id, request.last_id) == (4, 5, 9)
 
@@ -95,20 +95,20 @@ async def test_answer_is_dropped_if_a_session_began_before_it(scene: Scene) -> N
     """Recovery of the new session may have cut the replica before it answered."""
     for storage in scene.storages.values():
         storage.begins = 5
-    assert await scene.replicas.records(WANTED) is None
+    assert await scene.replicas.read_records(WANTED) is None
     for storage in scene.storages.values():
         storage.begins = None
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     assert [request.session_id for request in scene.requests()] == [4, 5]
 
 
 async def test_cached_session_is_compared_with_the_metadata_after_the_answer(
     scene: Scene,
 ) -> None:
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     await scene.begin(5)
-    assert await scene.replicas.records(WANTED) is None, "the storage still answered session 4"
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) is None, "the storage still answered session 4"
+    assert await scene.replicas.read_records(WANTED) == FOUND
     assert [request.session_id for request in scene.requests()] == [4, 4, 5]
 
 
@@ -120,32 +120,32 @@ async def test_replica_without_an_answer_is_replaced_by_the_other(
 ) -> None:
     first = next(iter(await _order(scene)))
     scene.storages[first].answer = answer
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     assert all(len(storage.requests) >= 1 for storage in scene.storages.values())
 
 
 async def test_replica_outside_the_session_is_not_read(scene: Scene) -> None:
     await scene.begin(5, taking_part=("b:1",))
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     assert scene.storages["a:1"].requests == []
 
 
 async def test_session_is_read_again_after_all_replicas_refused(scene: Scene) -> None:
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     await scene.begin(5)
     for storage in scene.storages.values():
         storage.answer = RemoteFailure("the session has changed")
-    assert await scene.replicas.records(WANTED) is None
+    assert await scene.replicas.read_records(WANTED) is None
     for storage in scene.storages.values():
         storage.answer = FOUND
         storage.requests.clear()
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     assert [request.session_id for request in scene.requests()] == [5]
 
 
 async def _order(scene: Scene) -> list[str]:
     """Return the storages in the order in which the reader reads them."""
-    assert await scene.replicas.records(WANTED) == FOUND
+    assert await scene.replicas.read_records(WANTED) == FOUND
     (first,) = (name for name, storage in scene.storages.items() if storage.requests)
     return [first, *(name for name in STORAGES if name != first)]
 

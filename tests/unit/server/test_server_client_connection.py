@@ -251,5 +251,5 @@ async def test_latency_is_measured_from_arrival_to_commit(
     await client.take()
     [latency] = (h.latency for h in node_of(cluster).partitions() if h.core.id == 0)
     assert latency.count == 10
-    shown = latency.ordered()
+    shown = latency.sorted_durations()
     assert 0 < shown[0] <= shown[-1] < 10

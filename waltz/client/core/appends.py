@@ -261,8 +261,15 @@ class PartitionAppends:
         first, *_ = [self._register(token) for token in tokens]
         mark = appends[0].mark
         items = tuple(
-            BatchedAppend(a.write_locks, a.read_locks, a.append_locks, a.header, a.data, a.checksum)
-            for a in appends
+            BatchedAppend(
+                append.write_locks,
+                append.read_locks,
+                append.append_locks,
+                append.header,
+                append.data,
+                append.checksum,
+            )
+            for append in appends
         )
         self.effects.messages.append(
             AppendBatchRequest(first, self.mark if mark is None else mark, items)

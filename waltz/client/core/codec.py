@@ -29,7 +29,9 @@ from waltz.protocol.fields import MalformedMessage
 from waltz.protocol.frames import CLIENT_SERVER, HEAD_BYTES
 
 FeedRecord = tuple[int, int, int, int, int, int]
-"""A fed transaction: client id, generation, partition, sequence number, transaction id, header."""
+"""A fed transaction: client id, generation, partition, sequence number, transaction id, header.
+
+This is a plain tuple for speed: a client receives thousands of them per second."""
 
 
 class FeedRun(NamedTuple):

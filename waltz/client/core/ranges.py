@@ -62,7 +62,8 @@ def format_partitions(partitions: Iterable[int]) -> str:
             runs[-1][1] = partition
         else:
             runs.append([partition, partition])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs) or "-"
+    texts = (f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(texts) or "-"
 
 
 def parse_lock(text: str) -> Lock:

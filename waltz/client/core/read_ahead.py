@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _FIRST_ESTIMATE_BYTES = 64 << 10
+"""The estimated size of one read before any data have arrived."""
 _ESTIMATE_READS = 8
 """The estimate follows the average size of about this many last reads."""
 
@@ -17,10 +18,13 @@ class ReadAhead:
         self._limit_bytes = limit_bytes
         self._limit_reads = limit_reads
         self._open = 0
+        """The number of reads whose data have not arrived."""
         self._held = 0
         """The number of reads whose data have arrived and that the application has not taken."""
         self._held_bytes = 0
-        self._estimate = float(_FIRST_ESTIMATE_BYTES)
+        """The size of the data of these held reads."""
+        self._estimated_bytes = float(_FIRST_ESTIMATE_BYTES)
+        """How many bytes one open read will return."""
 
     def room(self) -> bool:
         """Return whether one more read may be opened.
@@ -29,7 +33,7 @@ class ReadAhead:
         """
         if self._open + self._held >= self._limit_reads:
             return False
-        expected = self._held_bytes + (self._open + 1) * self._estimate
+        expected = self._held_bytes + (self._open + 1) * self._estimated_bytes
         return self._open + self._held == 0 or expected <= self._limit_bytes
 
     def requested(self) -> None:
@@ -41,7 +45,7 @@ class ReadAhead:
         self._open -= 1
         self._held += 1
         self._held_bytes += size
-        self._estimate += (size - self._estimate) / _ESTIMATE_READS
+        self._estimated_bytes += (size - self._estimated_bytes) / _ESTIMATE_READS
 
     def taken(self, size: int) -> None:
         """Count one read whose ``size`` bytes the application has taken."""

@@ -144,7 +144,7 @@ def _http_value(metric: _Metric) -> dict[str, Any]:
     rates = {"count": count, "mean_rate": mean} | {f"m{m}_rate": r for m, r in moving.items()}
     if metric.timer is None:
         return rates | {"units": "events/second"}
-    ordered = metric.timer.ordered()
+    ordered = metric.timer.sorted_durations()
     durations = {
         "max": ordered[-1] if ordered else 0.0,
         "mean": statistics.fmean(ordered) if ordered else 0.0,
@@ -171,7 +171,7 @@ def _bean_value(metric: _Metric) -> dict[str, Any]:
 
 def _bean_snapshot(timer: Timer) -> dict[str, Any]:
     """Return the durations of ``timer`` in nanoseconds, the unit of the bean form."""
-    ordered = [seconds * 1e9 for seconds in timer.ordered()]
+    ordered = [seconds * 1e9 for seconds in timer.sorted_durations()]
     return {
         "values": [int(value) for value in ordered],
         "min": int(ordered[0]) if ordered else 0,

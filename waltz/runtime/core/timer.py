@@ -43,12 +43,12 @@ class Timer:
         self._buckets[bisect_left(BUCKETS_SECONDS, seconds)] += events
         self._recent.append(seconds)
 
-    def cumulative(self) -> list[tuple[str, int]]:
+    def cumulative_counts(self) -> list[tuple[str, int]]:
         """Return for each bucket its upper bound, and the number of events up to that bound."""
         bounds = (*(str(bound) for bound in BUCKETS_SECONDS), "+Inf")
         return list(zip(bounds, accumulate(tuple(self._buckets)), strict=True))
 
-    def ordered(self) -> list[float]:
+    def sorted_durations(self) -> list[float]:
         """Return the last durations, the shortest first."""
         # Iterate over a copy: if another thread adds a duration meanwhile, the iterator of the
         # deque raises an error.
