@@ -8,7 +8,7 @@ RANGE_BUGS = (
     Planted(
         "a stale mark is answered as the log's end",
         Package.SERVER,
-        "self._ranges.unconfirmed()\n",
+        "self._ranges.begin_generation()\n",
         "",
         "A server answers that the log ends, while another owner may have appended to it.",
     ),

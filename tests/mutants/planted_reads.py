@@ -115,8 +115,8 @@ READ_BUGS = (
     Planted(
         "data are sent to a congested connection",
         Package.SERVER,
-        "while due and not peer.congested:\n",
-        "while due:\n",
+        "while client.queue and not peer.congested:\n",
+        "while client.queue:\n",
         "One chunk of requests queues gigabytes of answers.",
         nodes(_CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers"),
     ),

@@ -183,15 +183,15 @@ SESSION_BUGS = (
     Planted(
         "in-doubt appends in the log are reported as failed",
         Package.SERVER,
-        "done = max(0, mark + 1 - in_doubt.first_id)\n",
-        "done = 0\n",
+        "num_committed = max(0, mark + 1 - in_doubt.first_id)\n",
+        "num_committed = 0\n",
         "Appends of an interrupted session are reported as failed, but are in the log.",
     ),
     Planted(
         "truncated in-doubt appends are reported as committed",
         Package.SERVER,
-        "done = max(0, mark + 1 - in_doubt.first_id)\n",
-        "done = len(in_doubt.appends)\n",
+        "num_committed = max(0, mark + 1 - in_doubt.first_id)\n",
+        "num_committed = len(in_doubt.appends)\n",
         "Appends of an interrupted session are reported as committed, but were truncated.",
     ),
     Planted(

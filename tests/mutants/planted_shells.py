@@ -140,7 +140,7 @@ SHELL_BUGS = (
     Planted(
         "a paused client is never read again",
         Package.SERVER,
-        "for connection in paused:\n    connection.resume_reading()\n",
+        "for connection in resumed:\n    connection.resume_reading()\n",
         "",
         "After an overload its appends are not received.",
         nodes(

@@ -265,4 +265,4 @@ def test_counters_include_appends_of_batches() -> None:
     put(world, peer, append("0", write=(7,)))
     put_batch(world, peer, append("1"), append("late", write=(7,)))
     counters = world.core.counters
-    assert (counters.transactions, counters.committed, counters.rejected) == (3, 2, 1)
+    assert (counters.accepted, counters.committed, counters.refused) == (3, 2, 1)

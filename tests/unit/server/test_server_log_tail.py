@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.scripted_storages import append
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.log_tail import Batch, LogTail, form_batch, record_bytes
+from waltz_server.core.replication.log_tail import LogTail, SentBatch, form_batch, record_bytes
 
 LIMITS = ReplicationLimits(batch_records=2, batch_bytes=1 << 20)
 UNLIMITED = 1 << 40
 
 
-def batch(first_id: int, count: int = 2) -> Batch:
+def batch(first_id: int, count: int = 2) -> SentBatch:
     return form_batch(deque(append(str(first_id + n)) for n in range(count)), first_id, LIMITS)
 
 

@@ -109,7 +109,7 @@ def test_lock_failure_names_the_transaction_that_took_the_lock() -> None:
     put(world, two, append("equal passes", client=2, mark=1, write=(7,)))
     put(world, two, append("unchecked", client=2, mark=-1, lock_only=(7,)))
     assert log_of(world) == ["0", "1", "2", "equal passes", "unchecked"]
-    assert world.core.counters.rejected == 2
+    assert world.core.counters.refused == 2
 
 
 def test_second_append_under_an_open_lock_waits_for_the_first() -> None:

@@ -78,11 +78,11 @@ class PartitionSettings:
 
 @dataclass(slots=True)
 class PartitionCounters:
-    """Numbers of appends accepted, committed, and rejected because of a lock, for metrics."""
+    """Numbers of appends accepted, committed, and refused because of a lock, for metrics."""
 
-    transactions: int = 0
+    accepted: int = 0
     committed: int = 0
-    rejected: int = 0
+    refused: int = 0
 
 
 class Partition:
@@ -164,7 +164,7 @@ class Partition:
         if generation > self.generation:
             self.generation = generation
             self._confirmed = False
-            self._ranges.unconfirmed()
+            self._ranges.begin_generation()
             self._queue.drop_stale(generation)
             self._batches.ended(self._queue.take_dropped(), OutcomeKind.ABSENT)
             self.store.set_generation(generation)
@@ -201,9 +201,9 @@ class Partition:
         dropped without an answer: its client finds out by a flush that it is not in the log.
         """
         generation = self.generation
-        own = {c for c in {a.client_id for a in appends} if self._clients.is_current(peer, c)}
-        accepted = [a for a in appends if a.client_id in own and a.generation == generation]
-        self.counters.transactions += len(accepted)
+        current = {c for c in {a.client_id for a in appends} if self._clients.is_current(peer, c)}
+        accepted = [a for a in appends if a.client_id in current and a.generation == generation]
+        self.counters.accepted += len(accepted)
         self._queue.add(peer, accepted)
         self._submit()
 
@@ -215,7 +215,7 @@ class Partition:
         ):
             self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
-        self.counters.transactions += len(batch.appends)
+        self.counters.accepted += len(batch.appends)
         self._batches.open(batch)
         self._queue.add_batch(batch)
         self._submit()
@@ -353,7 +353,7 @@ class Partition:
             return
         granted, refused = self._queue.take()
         for peer, append, taken in refused:
-            self.counters.rejected += 1
+            self.counters.refused += 1
             if not self._batches.refused(append, taken):
                 self._send(peer, cs.LockFailure(ReqId.decode(append.req_id), taken))
         if granted:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -42,6 +42,17 @@ _METADATA_SECONDS = 10.0
 """How long ZooKeeper may take for one operation on the metadata."""
 
 
+class _Arrival(NamedTuple):
+    """The arrival of a chunk of appends of one connection.
+
+    ``accepted`` is the number of appends accepted so far, up to the end of this chunk. ``arrived``
+    is the time of the event loop.
+    """
+
+    accepted: int
+    arrived: float
+
+
 class HostedPartition:
     """A partition's core with its connections, timers and metadata operations.
 
@@ -67,11 +78,10 @@ class HostedPartition:
         self._performing = False
         self.latency = LatencyTimer()
         """How long appends take from their arrival until they are resolved."""
-        self._arrivals: deque[tuple[int, float]] = deque()
-        """For each chunk with unresolved appends: number of appends accepted up to the end of the
-        chunk, and time of its arrival."""
-        self._received = 0
-        """Number of appends accepted."""
+        self._arrivals: deque[_Arrival] = deque()
+        """The chunks that have unresolved appends, in the order of their arrival."""
+        self._accepted = 0
+        """Number of appends accepted in all chunks so far."""
 
     async def close(self) -> None:
         """Release the partition: end its feeds, timers, operations and connections to storages."""
@@ -155,10 +165,10 @@ class HostedPartition:
 
     def _note_arrival(self) -> None:
         """Store the time of arrival of the appends that were accepted since the last call."""
-        received = self.core.counters.transactions
-        if received != self._received:
-            self._received = received
-            self._arrivals.append((received, self._loop.time()))
+        accepted = self.core.counters.accepted
+        if accepted != self._accepted:
+            self._accepted = accepted
+            self._arrivals.append(_Arrival(accepted, self._loop.time()))
 
     def _note_resolved(self) -> None:
         """Add the latency of the oldest chunks: as many as the number of resolved appends covers.
@@ -167,11 +177,11 @@ class HostedPartition:
         for a lock, an append that overtakes it counts in its place.
         """
         arrivals, latency = self._arrivals, self.latency
-        resolved = self._received - self.core.open_appends
-        while arrivals and arrivals[0][0] <= resolved:
-            count, begun = arrivals.popleft()
-            # ``count`` is a total, and the first ``latency.count`` appends were added before.
-            latency.add(self._loop.time() - begun, max(0, count - latency.count))
+        resolved = self._accepted - self.core.open_appends
+        while arrivals and arrivals[0].accepted <= resolved:
+            accepted, arrived = arrivals.popleft()
+            # ``accepted`` is a total, and the first ``latency.count`` appends were added before.
+            latency.add(self._loop.time() - arrived, max(0, accepted - latency.count))
 
     def _turn(self) -> None:
         self._turn_scheduled = False

@@ -139,7 +139,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
         "waltz_server_partition_appends_total",
         "appends received",
         "transaction",
-        lambda hosted: hosted.core.counters.transactions,
+        lambda hosted: hosted.core.counters.accepted,
     ),
     counter(
         "waltz_server_partition_committed_appends_total",
@@ -151,7 +151,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
         "waltz_server_partition_refused_appends_total",
         "appends refused because of a lock",
         "rejected-append",
-        lambda hosted: hosted.core.counters.rejected,
+        lambda hosted: hosted.core.counters.refused,
     ),
     histogram(
         "waltz_server_partition_append_seconds",

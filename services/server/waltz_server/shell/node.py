@@ -56,6 +56,7 @@ class ServerEnvironment:
 
 
 PROCESS = ServerEnvironment()
+"""The environment of a server that is a process of its own: the network, ZooKeeper, random."""
 
 
 class ServerNode:
@@ -367,20 +368,24 @@ class ServerNode:
         """
         if self._leaving:
             return
-        kept = self._paused
-        paused: list[FrameConnection] = []
-        if not any(hosted.core.overloaded for hosted in self._hosted.values()):
+        paused, self._paused = self._paused, []
+        resumed: list[FrameConnection] = []
+        if any(hosted.core.overloaded for hosted in self._hosted.values()):
+            self._paused = paused
+        else:
             now = self.control.clock()
-            queued = {
+            blocked = {
                 connection
                 for peer, connection in self._connections.items()
                 if peer.has_long_queue or peer.unread_until > now
             }
-            kept = [connection for connection in self._paused if connection in queued]
-            paused = [connection for connection in self._paused if connection not in queued]
-        self._paused = kept
-        if kept:
+            for connection in paused:
+                if connection in blocked:
+                    self._paused.append(connection)
+                else:
+                    resumed.append(connection)
+        if self._paused:
             loop = asyncio.get_running_loop()
             loop.call_later(_OVERLOAD_CHECK_SECONDS, self._check_overload)
-        for connection in paused:
+        for connection in resumed:
             connection.resume_reading()

@@ -85,9 +85,10 @@ class StorageLink:
         self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._converter = RequestConverter()
-        """Measured because a storage with version 0 of the protocol cannot bound a list in bytes.
+        """Adapts requests to the version of the storage.
 
-        For such a storage, the mean size of records converts the bound to a number of records.
+        Version 0 cannot bound a list in bytes. So the converter learns the mean size of the records
+        that the storage returns, and converts such a bound to a number of records.
         """
         self._sent_at: dict[int, float] = {}
         """When each unanswered request was sent, by its sequence number."""
@@ -134,7 +135,7 @@ class StorageLink:
         await asyncio.wait([self._link.stop()])
 
     async def open(self) -> RpcConnection:
-        """See LinkHandler."""
+        """See `waltz.net.link.LinkHandler`."""
         return await open_storage(self.storage, self._dialer, self._identity, self._link.lost)
 
     def up(self) -> None:

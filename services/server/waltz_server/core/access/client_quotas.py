@@ -14,7 +14,7 @@ BURST_SECONDS = 1.0
 """After a pause, a client may append as many bytes at once as its rate allows in this time."""
 
 _MOST_IDLE_CLIENTS = 1000
-"""The number of clients after which those without connections are forgotten, if possible."""
+"""If so many clients are known, a new client makes the server forget those that are idle."""
 
 
 @dataclass(frozen=True, slots=True)

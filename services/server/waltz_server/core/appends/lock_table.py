@@ -32,7 +32,8 @@ Slots = tuple[tuple[int, int, int], ...]
 class LockTable:
     """Marks and open counts of ``size`` slots.
 
-    The server calls it several times per append; for speed, each loop unpacks a lock's three slots.
+    The server calls the table several times per append. For speed, each loop unpacks the three
+    slots of a lock.
     """
 
     def __init__(self, size: int, high_water_mark: int) -> None:
@@ -41,7 +42,8 @@ class LockTable:
         # This server has not seen the locks of the transactions up to ``high_water_mark``: each
         # transaction may have taken any lock.
         self._marks = [high_water_mark] * size
-        self._open = [0] * size
+        self._open_counts = [0] * size
+        """For each slot, the number of open appends that hold it."""
 
     def slots(self, locks: Iterable[int]) -> Slots:
         """Return the slots of ``locks``, which are 32-bit hashes."""
@@ -58,9 +60,9 @@ class LockTable:
 
     def any_open(self, slots: Slots) -> bool:
         """Whether one of the locks in ``slots`` may be held by an open append."""
-        is_open = self._open
+        counts = self._open_counts
         for a, b, c in slots:  # noqa: SIM110 - `any` with a generator would be slower
-            if is_open[a] and is_open[b] and is_open[c]:
+            if counts[a] and counts[b] and counts[c]:
                 return True
         return False
 
@@ -81,22 +83,22 @@ class LockTable:
 
     def begin(self, slots: Slots) -> None:
         """Count an open append that holds ``slots``."""
-        is_open = self._open
+        counts = self._open_counts
         for a, b, c in slots:
-            is_open[a] += 1
-            is_open[b] += 1
-            is_open[c] += 1
+            counts[a] += 1
+            counts[b] += 1
+            counts[c] += 1
 
     def end(self, slots: Slots, transaction_id: int | None) -> None:
         """Release ``slots`` of an append with ``transaction_id``, None if it is not committed.
 
         Appends are committed in the order of their ids, so a slot's mark never goes down.
         """
-        is_open, marks = self._open, self._marks
+        counts, marks = self._open_counts, self._marks
         for a, b, c in slots:
-            is_open[a] -= 1
-            is_open[b] -= 1
-            is_open[c] -= 1
+            counts[a] -= 1
+            counts[b] -= 1
+            counts[c] -= 1
             if transaction_id is not None:
                 marks[a] = marks[b] = marks[c] = transaction_id
 

@@ -16,6 +16,12 @@ from waltz_server.core.peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class _Registration:
+    """The newest connection of a client, with the age of the mount that registered it.
+
+    ``generation`` and ``seq_num`` are those of the MountRequest. Of two mounts, the one with the
+    higher pair is newer.
+    """
+
     peer: Peer
     generation: int
     seq_num: int
@@ -28,7 +34,7 @@ class MountedClients:
         self._clients: dict[int, _Registration] = {}
 
     def register(self, peer: Peer, mount: cs.MountRequest) -> bool:
-        """Register ``peer`` as its client's connection, unless the registered one is as new.
+        """Register ``peer`` as its client's connection, unless another one is newer or as new.
 
         Return whether ``peer`` is the client's connection now.
         """
@@ -51,4 +57,8 @@ class MountedClients:
 
     def lost(self, peer: Peer) -> None:
         """Remove the clients whose connection is ``peer``, because ``peer`` is closed."""
-        self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}
+        self._clients = {
+            client_id: registered
+            for client_id, registered in self._clients.items()
+            if registered.peer is not peer
+        }

@@ -49,14 +49,14 @@ _NOT_OPEN = f"{_STORE_ERROR}: the partition has no open store session"
 _RELEASED = "partition not ready"
 
 _MEAN_WEIGHT = 8
-"""A new measurement changes the mean size by the difference divided by this number."""
+"""The mean is a moving average: a new size moves it by the difference, divided by this number."""
 
 _ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
 _ANSWER_TAIL = struct.Struct(">q?")  # transaction id, whether data follow
 
 
-class _Due(NamedTuple):
-    """A request that is in the queue of its connection."""
+class _QueuedRequest(NamedTuple):
+    """A request in the queue of its connection, for the data of the transaction ``wanted``."""
 
     req_id: ReqId
     wanted: int
@@ -68,12 +68,12 @@ class _Due(NamedTuple):
 class _ClientReads:
     """The unanswered requests of one connection."""
 
-    due: deque[_Due] = field(default_factory=deque)
-    """The requests that can be answered, or that wait for a place in ``waiting``, in order."""
+    queue: deque[_QueuedRequest] = field(default_factory=deque)
+    """The requests that are neither answered nor wait for a read, in order."""
     waiting: set[int] = field(default_factory=set)
-    """The transactions for whose reads the connection waits."""
+    """The transactions for whose reads other requests wait."""
     num_waiting: int = 0
-    """Number of requests that wait for these reads."""
+    """Number of requests that wait for these reads; several may want one transaction."""
 
 
 class DataReads:
@@ -109,6 +109,7 @@ class DataReads:
         self._mean_bytes: float | None = None
         """Mean size of a record, None before any record is measured."""
         self.data_cache_misses = 0
+        """Number of requests that had to wait for a read of a replica."""
 
     def committed(self, records: RecordBatch) -> None:
         """Measure the size of committed records, which decides how many records a read includes."""
@@ -124,7 +125,7 @@ class DataReads:
         """
         self._mark = high_water_mark
         client = self._clients.setdefault(peer, _ClientReads())
-        client.due.append(_Due(request.req_id, request.transaction_id))
+        client.queue.append(_QueuedRequest(request.req_id, request.transaction_id))
         peer.queued_reads += 1
         self._serve(peer)
         if not self._replicas.is_open:
@@ -143,7 +144,8 @@ class DataReads:
         """Answer the requests for the records that were read.
 
         If the answer ended before a record that a request waits for, another read begins with this
-        record. If the read failed, refuse the requests for its records.
+        record. If the read failed, refuse the requests for its records. All these requests go back
+        into the queues of their connections first, because a connection may be congested now.
         """
         first_id = purpose.first_id
         window = range(first_id, first_id + self._windows.pop(first_id))
@@ -154,21 +156,22 @@ class DataReads:
             if transaction_id in self._waiting:
                 records[transaction_id] = tail
         error = None if done.error is None else f"{_STORE_ERROR}: {done.error}"
-        over = list(records) if error is None else [n for n in window if n in self._waiting]
-        touched: dict[Peer, list[_Due]] = {}
-        for transaction_id in over:
+        answered = list(records) if error is None else [n for n in window if n in self._waiting]
+        requests: dict[Peer, list[_QueuedRequest]] = {}
+        for transaction_id in answered:
             for peer, req_ids in self._waiting.pop(transaction_id).items():
                 client = self._clients[peer]
                 client.waiting.remove(transaction_id)
                 client.num_waiting -= len(req_ids)
-                due = touched.setdefault(peer, [])
-                due += (_Due(req_id, transaction_id, error) for req_id in req_ids)
+                requests.setdefault(peer, []).extend(
+                    _QueuedRequest(req_id, transaction_id, error) for req_id in req_ids
+                )
             self._unread.pop(transaction_id, None)
         self._read_missing(window)
-        for peer, due in touched.items():
+        for peer, queued in requests.items():
             # These requests are older than those in the queue.
-            self._clients[peer].due.extendleft(reversed(due))
-            peer.queued_reads += len(due)
+            self._clients[peer].queue.extendleft(reversed(queued))
+            peer.queued_reads += len(queued)
             self._serve(peer, records)
         self._read_replicas()
 
@@ -188,7 +191,7 @@ class DataReads:
         client = self._clients.pop(peer, None)
         if client is None:
             return
-        peer.queued_reads -= len(client.due)
+        peer.queued_reads -= len(client.queue)
         for wanted in client.waiting:
             waiting = self._waiting[wanted]
             del waiting[peer]
@@ -203,9 +206,9 @@ class DataReads:
                 for req_id in req_ids:
                     self._refuse(peer, req_id, wanted, _RELEASED)
         for peer, client in self._clients.items():
-            peer.queued_reads -= len(client.due)
-            for due in client.due:
-                self._refuse(peer, due.req_id, due.wanted, _RELEASED)
+            peer.queued_reads -= len(client.queue)
+            for queued in client.queue:
+                self._refuse(peer, queued.req_id, queued.wanted, _RELEASED)
         self._waiting.clear()
         self._clients.clear()
         self._unread.clear()
@@ -214,44 +217,45 @@ class DataReads:
 
     def _shorten_queue(self, peer: Peer, client: _ClientReads) -> None:
         """Refuse the newest requests of a connection while its queue is long."""
-        while client.due and peer.has_long_queue:
-            refused = client.due.pop()
+        while client.queue and peer.has_long_queue:
+            refused = client.queue.pop()
             peer.queued_reads -= 1
             self._refuse(peer, refused.req_id, refused.wanted, _NOT_OPEN)
 
     def _serve(self, peer: Peer, records: Mapping[int, bytes] | None = None) -> None:
-        """Answer the due requests of a connection, or let them wait for reads, within the bounds.
+        """Answer the queued requests of a connection, or let them wait for reads.
 
-        ``records`` has the record tails of a read that has just ended.
+        Stop at a bound of the module: see its docstring. ``records`` has the record tails of a read
+        that has just ended.
         """
         client = self._clients.get(peer)
         if client is None:
             return
-        due, sent_bytes = client.due, 0
-        while due and not peer.congested:
+        sent_bytes = 0
+        while client.queue and not peer.congested:
             if sent_bytes >= MAX_ANSWER_BYTES:
                 # These answers may fill the socket. The shell finds that out only when it sends
                 # them, so the other requests wait for the next turn.
                 self._unfinished[peer] = None
                 self._ready.add(ScheduleTurn())
                 break
-            answer = self._answer_now(peer, due[0], records or {})
+            answer = self._answer_now(peer, client.queue[0], records or {})
             if answer is not None:
                 sent_bytes += len(answer.frames)
                 self._ready.add(answer)
-            elif not self._wait(peer, client, due[0]):
+            elif not self._wait(peer, client, client.queue[0]):
                 break
-            due.popleft()
+            client.queue.popleft()
             peer.queued_reads -= 1
-        if not due and not client.waiting:
+        if not client.queue and not client.waiting:
             del self._clients[peer]
         self._read_replicas()
 
     def _answer_now(
-        self, peer: Peer, due: _Due, records: Mapping[int, bytes]
+        self, peer: Peer, queued: _QueuedRequest, records: Mapping[int, bytes]
     ) -> SendToClient | None:
         """Return the answer to a request, None if its transaction must be read from a replica."""
-        req_id, wanted, error = due
+        req_id, wanted, error = queued
         if error is not None:
             return _failure(peer, req_id, wanted, error)
         if self._mark is None or not 0 <= wanted <= self._mark:
@@ -264,9 +268,12 @@ class DataReads:
         )
         return None if tail is None else _answer(peer, req_id, wanted, tail)
 
-    def _wait(self, peer: Peer, client: _ClientReads, due: _Due) -> bool:
-        """Let a request wait for the read of its transaction; return False beyond the bound."""
-        wanted = due.wanted
+    def _wait(self, peer: Peer, client: _ClientReads, queued: _QueuedRequest) -> bool:
+        """Let a request wait for the read of its transaction.
+
+        Return False if `WAITING_PER_CONNECTION` requests of the connection wait already.
+        """
+        wanted = queued.wanted
         if client.num_waiting >= WAITING_PER_CONNECTION:
             return False
         client.num_waiting += 1
@@ -277,7 +284,7 @@ class DataReads:
                 if not self._is_being_read(wanted):
                     self._unread[wanted] = None
             self._waiting[wanted][peer] = []
-        self._waiting[wanted][peer].append(due.req_id)
+        self._waiting[wanted][peer].append(queued.req_id)
         self.data_cache_misses += 1
         return True
 
@@ -304,7 +311,11 @@ class DataReads:
         self._resumed.extend(missing[:1])
 
     def _read_replicas(self) -> None:
-        """Read the transactions that requests wait for, the oldest first, within the bound."""
+        """Read the transactions that requests wait for, until `READS_IN_FLIGHT` are under way.
+
+        A read begins with the first of ``_resumed``; without one, it includes the transaction that
+        has been unread for longest.
+        """
         while self._unread and len(self._windows) < READS_IN_FLIGHT:
             if self._resumed:
                 first_id = self._resumed.popleft()
@@ -333,6 +344,7 @@ class DataReads:
         return next(n for n in range(lowest, wanted + 1) if n in self._unread)
 
     def _learn_size(self, size: int) -> None:
+        """Include ``size``, the size of a record in bytes, in the moving average."""
         mean = self._mean_bytes
         self._mean_bytes = float(size) if mean is None else mean + (size - mean) / _MEAN_WEIGHT
 

@@ -36,8 +36,8 @@ def feed_frames(first_id: int, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(
         [
             part
-            for i, (req_id, header) in enumerate(entries, first_id)
-            for part in (_PREFIX, req_id, pack(i), header)
+            for transaction_id, (req_id, header) in enumerate(entries, first_id)
+            for part in (_PREFIX, req_id, pack(transaction_id), header)
         ]
     )
 
@@ -60,18 +60,20 @@ def in_version(frames: bytes, version: int) -> bytes:
 def headers_of_frames(frames: bytes) -> bytes:
     """Return ``frames`` converted to encoded RecordHeaders.
 
-    Each step moves one byte of every frame, which is faster than to convert frame by frame.
+    A frame and a RecordHeader have fixed sizes. So byte n of all headers is copied at once from its
+    position in all frames, by slices. This is faster than to convert frame by frame.
     """
     headers = bytearray(len(frames) // FRAME_BYTES * HEADER_BYTES)
     req_id = len(_PREFIX)
     transaction_id = req_id + _REQ_ID_BYTES
-    moved = (
+    # A frame's positions in the order of a RecordHeader's fields: id, request id, header.
+    positions = (
         *range(transaction_id, transaction_id + _ID_BYTES),
         *range(req_id, transaction_id),
         *range(transaction_id + _ID_BYTES, FRAME_BYTES),
     )
-    for column, source in enumerate(moved):
-        headers[column::HEADER_BYTES] = frames[source::FRAME_BYTES]
+    for n, position in enumerate(positions):
+        headers[n::HEADER_BYTES] = frames[position::FRAME_BYTES]
     return bytes(headers)
 
 
@@ -104,7 +106,7 @@ class FeedCache:
             position += take
 
     def end_of_block(self, transaction_id: int) -> int:
-        """Return the first transaction that is not cached of the block of ``transaction_id``.
+        """Return the first transaction in the block of ``transaction_id`` that is not cached.
 
         If the whole block is cached, this is the first transaction of the next block.
         """

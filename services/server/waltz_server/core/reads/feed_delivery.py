@@ -70,6 +70,7 @@ class FeedDelivery:
     ) -> None:
         self.feeds = feeds
         self.cache_misses = 0
+        """Number of times that a feed needed headers that the cache lacked."""
         self._partition = partition
         self._cache = cache
         self._replicas = replicas
@@ -104,7 +105,7 @@ class FeedDelivery:
         if feed is not None:
             served = self._serve(feed, {})
             if served or self._reading is None:
-                self.feeds.turned(feed, self._mark)
+                self.feeds.end_turn(feed, self._mark)
             else:
                 # The feed needs headers that are being read, or another read must end first.
                 self._waiting.append(feed)
@@ -155,13 +156,15 @@ class FeedDelivery:
         for feed in waiting:
             self._serve(feed, {}, may_read=False)
         for feed in waiting:
-            self.feeds.turned(feed, self._mark)
+            self.feeds.end_turn(feed, self._mark)
         self.serve()
 
     def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
         """Serve ``feed`` from the cache, or read missing headers; return whether it was served.
 
-        ``known`` has frames by their first id, so that feeds at the same position share a lookup.
+        It is not served if it is at the log's end, if its connection is congested, or if the cache
+        lacks its next header. ``known`` has frames by their first id, so that feeds at the same
+        position share a lookup.
         """
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
@@ -175,7 +178,7 @@ class FeedDelivery:
                 self._fetch(first_id)
             return False
         known[first_id] = frames
-        self._ready.add(SendToClient(feed.peer, self.feeds.serve(feed, frames)))
+        self._ready.add(SendToClient(feed.peer, self.feeds.advance(feed, frames)))
         return True
 
     def _fetch(self, first_id: int) -> None:

@@ -88,7 +88,7 @@ class FeedSchedule:
         return sorted(self._real_time, key=lambda feed: feed.position)
 
     def next_catch_up(self) -> Feed | None:
-        """Take the catch-up feed whose turn it is; the caller passes it to `turned` afterwards."""
+        """Take the catch-up feed whose turn it is; after the turn the caller calls `end_turn`."""
         while self._catch_up:
             feed = self._catch_up.popleft()
             if not feed.peer.congested:
@@ -96,7 +96,7 @@ class FeedSchedule:
             self._parked.add(feed)
         return None
 
-    def turned(self, feed: Feed, high_water_mark: int) -> None:
+    def end_turn(self, feed: Feed, high_water_mark: int) -> None:
         """Queue a feed again after its turn, as a real-time or a catch-up feed."""
         if self.is_open(feed):
             self._enqueue(feed, high_water_mark)
@@ -124,7 +124,7 @@ class FeedSchedule:
         """The connections that are being fed."""
         return list(self._feeds)
 
-    def serve(self, feed: Feed, frames: bytes) -> bytes:
+    def advance(self, feed: Feed, frames: bytes) -> bytes:
         """Advance ``feed`` by the transactions of ``frames``; return the bytes to send.
 
         A feed that has no remaining transactions ends: its end message follows the frames.

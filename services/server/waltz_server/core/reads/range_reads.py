@@ -47,7 +47,11 @@ _NO_ERROR = -1
 
 
 class RangeReads:
-    """The unanswered requests of one partition's clients for ranges."""
+    """The unanswered requests of one partition's clients for ranges.
+
+    A request is first *waiting*, until its first transaction is committed, then *due*, until it is
+    answered from memory or a replica is read for it.
+    """
 
     def __init__(
         self,
@@ -97,7 +101,7 @@ class RangeReads:
             else:
                 self._wait(read)
 
-    def unconfirmed(self) -> None:
+    def begin_generation(self) -> None:
         """Note that a new generation begins: until a session opens, others may extend the log."""
         self._confirmed = False
 

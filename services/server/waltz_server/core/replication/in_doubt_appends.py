@@ -54,16 +54,16 @@ def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> l
     sent part fails, the other part fails, too, because only a prefix of a batch may be in the log.
     See `test_server_batch_histories`.
     """
-    done = max(0, mark + 1 - in_doubt.first_id)
-    assert done <= len(in_doubt.appends), "the log has records that this server did not send"
+    num_committed = max(0, mark + 1 - in_doubt.first_id)
+    assert num_committed <= len(in_doubt.appends), "the log has records that were not sent"
     found: list[Outcome] = []
-    if done:
-        appends = in_doubt.appends[:done]
+    if num_committed:
+        appends = in_doubt.appends[:num_committed]
         records = records_of(in_doubt.first_id, appends)
         found.append(AppendsCommitted(in_doubt.first_id, appends, records))
-    failed = in_doubt.appends[done:]
+    failed = in_doubt.appends[num_committed:]
     if failed:
-        batch = failed[-1].batch
+        batch = failed[-1].batch  # The request id of the client's batch, None for a single append.
         while batch is not None and queue and queue[0].batch == batch:
             failed.append(queue.popleft())
         found.append(AppendsFailed(failed))

@@ -20,7 +20,7 @@ _BATCH_OVERHEAD_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SentBatch:
     """Appends with consecutive ids from ``first_id`` on, and the records sent to every replica."""
 
     first_id: int
@@ -47,7 +47,7 @@ def record_bytes(append: Append) -> int:
     return _ID.size + len(append.req_id) + len(append.record_tail)
 
 
-def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -> Batch:
+def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -> SentBatch:
     """Remove as many appends from ``queue`` as one batch may have; return them as a batch."""
     appends: list[Append] = []
     size = 0
@@ -57,7 +57,7 @@ def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -
             # A larger batch could exceed the storage's frame, and every replica would refuse it.
             break
         appends.append(queue.popleft())
-    return Batch(first_id, appends, records_of(first_id, appends))
+    return SentBatch(first_id, appends, records_of(first_id, appends))
 
 
 class LogTail:
@@ -65,10 +65,10 @@ class LogTail:
 
     def __init__(self, kept_bytes: int) -> None:
         self._kept_bytes = kept_bytes
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, SentBatch] = {}
         """All batches that are kept, by first id."""
         self._bytes = 0
-        self._uncommitted: deque[Batch] = deque()
+        self._uncommitted: deque[SentBatch] = deque()
 
     @property
     def in_flight(self) -> int:
@@ -80,11 +80,11 @@ class LogTail:
         """The first id of the oldest batch that is kept, None if no batch is kept."""
         return next(iter(self._batches), None)
 
-    def starting_at(self, first_id: int) -> Batch | None:
+    def starting_at(self, first_id: int) -> SentBatch | None:
         """Return the batch that begins with ``first_id``, None if it is no longer kept."""
         return self._batches.get(first_id)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SentBatch) -> None:
         """Keep a batch that is being sent."""
         last = self._uncommitted[-1].last_id if self._uncommitted else None
         assert last is None or batch.first_id == last + 1, "ids have no gap, none is given twice"
@@ -93,25 +93,25 @@ class LogTail:
         self._batches[batch.first_id] = batch
         self._bytes += len(batch.records.wire) + _BATCH_OVERHEAD_BYTES
 
-    def commit(self, committed_id: int) -> list[Batch]:
+    def commit(self, committed_id: int) -> list[SentBatch]:
         """Return the batches that become committed, because a quorum has ``committed_id``."""
         committed = []
         while self._uncommitted and self._uncommitted[0].last_id <= committed_id:
             batch = self._uncommitted.popleft()
             committed.append(batch)
             # Lagging replicas may still need the records, but not the appends.
-            self._batches[batch.first_id] = Batch(batch.first_id, [], batch.records)
+            self._batches[batch.first_id] = SentBatch(batch.first_id, [], batch.records)
         return committed
 
     def trim(self, had_by_all: int) -> None:
-        """Drop the oldest committed batches, as far as they are not needed or exceed the bound.
+        """Drop the oldest committed batches that no active replica needs, or that exceed the bound.
 
         Every active replica has all transactions up to ``had_by_all``.
         """
-        oldest = self._uncommitted[0].first_id if self._uncommitted else None
+        uncommitted_id = self._uncommitted[0].first_id if self._uncommitted else None
         while self._batches:
             batch = next(iter(self._batches.values()))
-            if batch.first_id == oldest:
+            if batch.first_id == uncommitted_id:
                 return
             if batch.last_id > had_by_all and self._bytes <= self._kept_bytes:
                 return

@@ -9,24 +9,25 @@ from itertools import groupby
 def decided_position(positions: Iterable[int], absent: int, quorum: int) -> int | None:
     """Return the highest position that a quorum supports, None if that cannot be decided yet.
 
-    A replica supports every position up to its own. ``positions`` are those of the counted
-    replicas, highest first. ``absent`` is the number of the
-    last session's replicas that are not counted. The vote goes down from the highest position. If a
-    position lacks support, but would have enough with the absent replicas, it may be committed, and
-    a session that opens below it would lose it. So no lower position can be decided
-    (undecidable_vote.txt).
+    ``positions`` are the last transaction ids of the counted replicas, highest first. ``absent`` is
+    the number of the last session's replicas that are not counted. A replica supports every
+    position up to its own.
 
-    No other rule is needed. A quorum of the last session's replicas holds each transaction that
-    this session committed. Each of these replicas is counted at or above the transaction, or is
-    absent. So before the vote gets below the transaction, it has decided or cannot decide.
-    Transactions of earlier sessions are at or below a mark that is known to be committed, and the
-    caller resolves no mark below that one (known_mark.txt).
+    The vote goes down from the highest position. If a position lacks support, but would have enough
+    with the absent replicas, it may be committed, and a session that opens below it would lose it.
+    So no lower position can be decided (undecidable_vote.txt).
+
+    No other rule is needed to keep the transactions that the last session committed. A quorum of
+    that session's replicas holds each of them, and each replica of this quorum is either counted
+    at or above the transaction, or absent. So the vote ends at or above the transaction: it has
+    decided, or it cannot decide. Transactions of earlier sessions are at or below a mark that is
+    known to be committed, and the caller resolves no mark below that one (known_mark.txt).
     """
-    supports = 0
-    for position, group in groupby(positions):
-        supports += len(list(group))
-        if supports >= quorum:
+    supporters = 0
+    for position, replicas in groupby(positions):
+        supporters += len(list(replicas))
+        if supporters >= quorum:
             return position
-        if supports + absent >= quorum:
+        if supporters + absent >= quorum:
             return None
     return None

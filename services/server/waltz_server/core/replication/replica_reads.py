@@ -31,6 +31,8 @@ _ReadRequest = st.BoundedRecordListRequest | st.RecordHeaderListRequest
 
 @dataclass(eq=False, slots=True)
 class _ReplicaRead:
+    """One read: up to ``count`` records or headers from ``first_id`` on."""
+
     purpose: ReadPurpose
     first_id: int
     count: int
@@ -93,7 +95,7 @@ class ReplicaReads:
         """
         if not isinstance(request, _ReadRequest):
             return False
-        read = next((r for r in self._sent if r.request is request), None)
+        read = next((each for each in self._sent if each.request is request), None)
         if read is None:
             return False
         self._sent.remove(read)

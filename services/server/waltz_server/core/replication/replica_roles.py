@@ -103,9 +103,9 @@ class Classification:
     It is the *interim mark*. None: the id is not written before the mark is resolved.
     """
     mark_counts: bool
-    """Whether recovery treats the low-water mark on the replica's disk as committed.
+    """Whether the low-water mark on the replica's disk may be committed.
 
-    The mark may be committed then, so recovery resolves no lower mark (known_mark.txt).
+    If so, recovery resolves no lower mark (known_mark.txt).
     """
 
 

@@ -71,11 +71,13 @@ class SessionMetadata:
         self._awaited = awaited
         self._ready = ready
         self._write_in_doubt = False
-        """Whether a write failed, so that `StoreSession.metadata_due` may be written or not."""
+        """Whether a write failed, so that ZooKeeper may have `StoreSession.metadata_due` or not."""
         self._pausing = False
         """Whether the backoff after a failed operation is not over."""
         self._failures = 0
+        """Number of operations that have failed since the last one that succeeded."""
         self._renewal: str | None = None
+        """The reason for a renewal at the last call of `proceed`."""
 
     def proceed(self, renewal: str | None) -> None:
         """Start the operation that is due; call this after each input of the session.
@@ -86,8 +88,8 @@ class SessionMetadata:
         self._renewal = renewal
         if self._awaited.is_pending or self._pausing:
             return
-        opening = session.phase in (SessionPhase.RECOVERING, SessionPhase.OPEN)
-        if session.metadata_due is not None and opening and not self._write_in_doubt:
+        may_write = session.phase in (SessionPhase.RECOVERING, SessionPhase.OPEN)
+        if session.metadata_due is not None and may_write and not self._write_in_doubt:
             self._awaited.start(WriteMetadata(session.metadata_due, self._version))
         elif session.phase is SessionPhase.OPEN and (self._write_in_doubt or renewal is not None):
             self._awaited.start(ReadMetadata())

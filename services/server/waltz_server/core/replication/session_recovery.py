@@ -230,7 +230,7 @@ class SessionRecovery:
         """Describe why the recovery waits, for log lines and the health report."""
         seen = {*self._replicas, *self._failed, *self._lost_records}
         absent = [name for name in self.assigned if name not in seen]
-        unknown = [n for n, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
+        unknown = [name for name, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
         gone = [name for name in self._last if name not in self.assigned]
         parts = [
             f"{what} {', '.join(names)}"

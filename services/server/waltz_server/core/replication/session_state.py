@@ -11,7 +11,7 @@ from waltz.protocol import storage as st
 CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
 _READ_MS = (1.0, 3000.0)
-"""The least and the most milliseconds with which a read counts."""
+"""The duration of a read, in milliseconds, counts as at least the first and at most the second."""
 
 
 class StoreStage(Enum):
@@ -117,13 +117,13 @@ class ReplicaSession:
 def readable_replicas(
     replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
 ) -> list[ReplicaSession]:
-    """Return the active replicas outside ``excluded`` that have the log up to ``needed_id``."""
+    """Return the active replicas that have the log up to ``needed_id``, without ``excluded``."""
     return [
-        r
-        for r in replicas
-        if r.stage is ReplicaStage.ACTIVE
-        and r.acknowledged >= needed_id
-        and r.storage not in excluded
+        replica
+        for replica in replicas
+        if replica.stage is ReplicaStage.ACTIVE
+        and replica.acknowledged >= needed_id
+        and replica.storage not in excluded
     ]
 
 
@@ -135,12 +135,12 @@ def choose_replica(
     Add the expected time of one read to its load: the caller must send it a read. Return None if no
     such replica exists outside ``excluded``.
     """
-    having = readable_replicas(replicas, needed_id, excluded)
-    if not having:
+    holders = readable_replicas(replicas, needed_id, excluded)
+    if not holders:
         return None
-    best = min(having, key=lambda r: r.read_load)
-    best.read_load += best.expected_ms
-    return best.storage
+    least_loaded = min(holders, key=lambda replica: replica.read_load)
+    least_loaded.read_load += least_loaded.expected_ms
+    return least_loaded.storage
 
 
 def committed_id(replicas: Iterable[ReplicaSession], quorum: int) -> int:

@@ -17,6 +17,8 @@ _RESET_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Storage:
+    """Whether a storage is connected (``up``), whether it backs off, and its failure count."""
+
     up: bool = False
     backing_off: bool = False
     failures: int = 0

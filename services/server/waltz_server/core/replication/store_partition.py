@@ -68,7 +68,7 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False after an overdue recovery, or a session that ended unopened, until one opens."""
+        """False from an overdue recovery, or a failure to open a session, until one opens."""
         self._limits = limits
         self._retry = retry
         self._generation = -1

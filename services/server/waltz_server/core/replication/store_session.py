@@ -192,9 +192,8 @@ class StoreSession:
 
     def active(self) -> frozenset[str]:
         """Return the replicas that take part in appends."""
-        return frozenset(
-            n for n, r in self.replica_states.items() if r.stage is ReplicaStage.ACTIVE
-        )
+        states = self.replica_states.items()
+        return frozenset(name for name, r in states if r.stage is ReplicaStage.ACTIVE)
 
     def is_checkpoint_due(self) -> bool:
         """Whether the session has so many transactions that the marks should advance."""
@@ -358,10 +357,8 @@ class StoreSession:
             assert batch.first_id == self.high_water_mark + 1, "committed ids have no gap"
             self.high_water_mark = batch.last_id
             self._reports.add(AppendsCommitted(batch.first_id, batch.appends, batch.records))
-        active = (
-            x.acknowledged for x in self.replica_states.values() if x.stage is ReplicaStage.ACTIVE
-        )
-        self._tail.trim(min(active, default=-1))
+        active = (s for s in self.replica_states.values() if s.stage is ReplicaStage.ACTIVE)
+        self._tail.trim(min((state.acknowledged for state in active), default=-1))
         assert self.low_water_mark <= self.high_water_mark < self._next_id
         self._close_if_drained()
         if self.phase is not SessionPhase.CLOSED:
