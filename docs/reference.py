@@ -14,7 +14,7 @@ import typer
 
 from docs.metrics_reference import metrics_page
 from waltz.cli.app import app
-from waltz.cli.cluster_options import named
+from waltz.cli.cluster_options import named_cluster
 from waltz.cli.settings import CliSettings
 from waltz.client.settings import ClientSettings
 from waltz.runtime.configuration import Settings, keys
@@ -145,7 +145,7 @@ def _command(name: str, command: Any, level: str) -> Iterator[str]:
 def _cluster_options() -> list[Any]:
     """Return the options that every verb about a cluster has."""
     declaring = typer.Typer(add_completion=False)
-    declaring.command()(named)
+    declaring.command()(named_cluster)
     return [p for p in typer.main.get_command(declaring).params if p.name != "help"]
 
 

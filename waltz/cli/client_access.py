@@ -46,7 +46,7 @@ async def high_water_marks(
     return dict(zip(wanted, marks, strict=True))
 
 
-async def without_silence(
+async def batches_within(
     stream: LogStream, seconds: float | None
 ) -> AsyncGenerator[list[Transaction], None]:
     """Yield the batches of ``stream``; raise Failed if the next one takes longer than ``seconds``.

@@ -93,7 +93,7 @@ class Target:
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
 
 
-def named(
+def named_cluster(
     zookeeper: ZooKeeper = None,
     root: Root = None,
     cluster: ClusterFile = None,
@@ -107,45 +107,51 @@ def named(
             settings = read_cli_settings(cluster)
         except ConfigError as problem:
             raise ClusterNotNamed(str(problem)) from problem
-        secured = tls_named(tls, default=settings.tls_settings.config())
         return Target(
             zookeeper or settings.zookeeper,
             root or settings.root,
-            secured,
+            tls_from_option(tls, default=settings.tls_settings.config()),
             settings.zookeeper_access,
         )
     if cluster is not None:
         try:
-            described = read_cluster_file(cluster)
+            description = read_cluster_file(cluster)
         except BadClusterFile as problem:
             raise ClusterNotNamed(str(problem)) from problem
-        secured = tls_named(tls, default=TlsConfig() if described.tls else PLAINTEXT)
-        return Target(zookeeper or described.zookeeper, root or described.root, secured)
+        return Target(
+            zookeeper or description.zookeeper,
+            root or description.root,
+            tls_from_option(tls, default=TlsConfig() if description.tls else PLAINTEXT),
+        )
     if zookeeper is None:
         raise ClusterNotNamed(
             "no cluster is named: use --zookeeper HOST:PORT (and --root), or --cluster FILE; "
             "or start one here with: waltz local up"
         )
-    return Target(zookeeper, root or DEFAULT_ROOT, tls_named(tls, default=TlsConfig()))
+    return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls, default=TlsConfig()))
 
 
-def _declared() -> list[Any]:
-    """Return the command-line options that the signature of `named` declares."""
+def _cluster_options() -> list[Any]:
+    """Return the command-line options that the signature of `named_cluster` declares."""
     declaring = typer.Typer(add_completion=False)
-    declaring.command()(named)
+    declaring.command()(named_cluster)
     return list(typer.main.get_command(declaring).params)
 
 
 class ClusterCommand(TyperCommand):
-    """A verb that works on a cluster; it has the options of `named` in addition to its own."""
+    """A verb that works on a cluster: it has the options of `named_cluster` besides its own."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
-        self._which = _declared()
-        super().__init__(name, params=[*(params or ()), *self._which], **rest)
+        self._cluster_options = _cluster_options()
+        super().__init__(name, params=[*(params or ()), *self._cluster_options], **rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """Store the named cluster for `target`, then run the verb."""
-        ctx.obj = named(**{option.name: ctx.params.pop(option.name) for option in self._which})
+        """Store the named cluster for `target`, then run the verb.
+
+        The function of the verb has no parameters for these options, so they are removed.
+        """
+        values = {option.name: ctx.params.pop(option.name) for option in self._cluster_options}
+        ctx.obj = named_cluster(**values)
         return super().invoke(ctx)
 
 
@@ -156,7 +162,7 @@ def target(context: typer.Context) -> Target:
     return found
 
 
-def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
+def tls_from_option(option: str | None, *, default: TlsConfig) -> TlsConfig:
     """Return the configuration for ``on``, ``off`` or the path of a file; for None, ``default``.
 
     Raises ClusterNotNamed.

@@ -46,8 +46,8 @@ DryRun = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-def parsed(parse: Callable[[str], T], text: str) -> T:
-    """Return the parsed argument; a ValueError of ``parse`` becomes a usage error."""
+def parse_argument(parse: Callable[[str], T], text: str) -> T:
+    """Return ``parse(text)``; a ValueError of ``parse`` becomes a usage error."""
     try:
         return parse(text)
     except ValueError as problem:
@@ -55,8 +55,11 @@ def parsed(parse: Callable[[str], T], text: str) -> T:
 
 
 def partitions_of(text: str | None) -> tuple[int, ...] | None:
-    """Return the partitions of `AnyPartitions`, None for all. A bad range is a usage error."""
-    return None if text is None else parsed(parse_partitions, text)
+    """Return the partitions that an argument `AnyPartitions` names, None for all partitions.
+
+    A bad range is a usage error.
+    """
+    return None if text is None else parse_argument(parse_partitions, text)
 
 
 def examples(*lines: str) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from waltz.cli.rows import Rendering, Rows
 
-_WIDE = 240
+_PIPE_WIDTH = 240
 """The width of tables that are not written to a terminal, in characters."""
 
 
@@ -43,7 +43,7 @@ def show(output: Format, rendering: Rendering) -> None:
             print(as_yaml(rendering.value), end="")  # noqa: T201
         case Format.TABLE:
             # The output of a pipe must not be wrapped.
-            console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+            console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
             console.print(tables(rendering))
 
 

@@ -51,10 +51,16 @@ class _Column:
     in_table: bool = True
     in_value: bool = True
     row: type | None = None
+    """The class of nested rows; None if the field is not declared by `nested`."""
     table: str | None = None
+    """The title of the separate table of nested rows; None if there is no such table."""
 
 
 _PLAIN = _Column()
+"""A field without a declaration is shown like this."""
+
+_Columns = list[tuple[str, _Column]]
+"""Fields of a result class, by name, each with its declaration."""
 
 
 def column(
@@ -145,7 +151,11 @@ def blank(value: object) -> object:
 
 
 def word(value: object) -> object:
-    """Return ``value`` as tables show it: yes or no, ranges of partitions, or a dash for None."""
+    """Return ``value`` as tables show it.
+
+    A bool is yes or no. Texts in a tuple are joined by spaces, and numbers in a tuple become ranges
+    of partitions. None is a dash.
+    """
     match value:
         case bool():
             return "yes" if value else "no"
@@ -158,47 +168,59 @@ def word(value: object) -> object:
 
 def _names_and_values(title: str, result: Any) -> Iterator[Rows]:
     """Yield the table of a result's names and values, unless no field is in tables."""
-    shown = [
-        (_title(name, declared), _cell(declared, getattr(result, name)))
-        for name, declared in _columns(type(result))
-        if declared.in_table
-    ]
+    columns = _shown_columns(type(result))
+    shown = list(zip(_titles(columns), _cells(columns, result), strict=True))
     if shown:
         yield Rows(title, ("", ""), shown)
 
 
 def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
     """Yield the table of ``items``, then the tables of their nested rows."""
-    shown = [(name, declared) for name, declared in _columns(row) if declared.in_table]
-    cells = [
-        tuple(_cell(declared, getattr(item, name)) for name, declared in shown) for item in items
-    ]
-    yield Rows(title, tuple(_title(name, declared) for name, declared in shown), cells)
-    first, first_column = shown[0]
+    columns = _shown_columns(row)
+    yield Rows(title, _titles(columns), [_cells(columns, item) for item in items])
+    first, first_column = columns[0]
     for name, declared in _columns(row):
         if declared.row is None or declared.table is None:
             continue
-        inner_columns = [(n, c) for n, c in _columns(declared.row) if c.in_table]
+        nested_columns = _shown_columns(declared.row)
         # The first column of a nested table shows to which item each row belongs.
-        inner_titles = (_title(first, first_column), *(_title(n, c) for n, c in inner_columns))
-        inner_cells = [
-            (getattr(item, first), *(_cell(c, getattr(inner, n)) for n, c in inner_columns))
+        titles = (_title(first, first_column), *_titles(nested_columns))
+        cells = [
+            (getattr(item, first), *_cells(nested_columns, nested_row))
             for item in items
-            for inner in getattr(item, name)
+            for nested_row in getattr(item, name)
         ]
-        yield Rows(declared.table, inner_titles, inner_cells)
+        yield Rows(declared.table, titles, cells)
 
 
-def _columns(row: type[Any]) -> list[tuple[str, _Column]]:
+def _columns(row: type[Any]) -> _Columns:
     """Return the fields of a result class in their order, each with its declaration."""
     # A lambda in an annotation needs the globals of its module.
     names = vars(sys.modules[row.__module__])
     hints = get_type_hints(row, globalns=names, localns={}, include_extras=True)
-    declared = {
-        name: next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, _Column)), _PLAIN)
-        for name, hint in hints.items()
-    }
-    return [(each.name, declared[each.name]) for each in fields(row)]
+    return [(each.name, _declaration(hints[each.name])) for each in fields(row)]
+
+
+def _declaration(hint: Any) -> _Column:
+    """Return the `_Column` in the annotation of a field, `_PLAIN` if it has none."""
+    for part in getattr(hint, "__metadata__", ()):
+        if isinstance(part, _Column):
+            return part
+    return _PLAIN
+
+
+def _shown_columns(row: type[Any]) -> _Columns:
+    """Return the fields of a result class that are columns of its table."""
+    return [(name, declared) for name, declared in _columns(row) if declared.in_table]
+
+
+def _titles(columns: _Columns) -> tuple[str, ...]:
+    return tuple(_title(name, declared) for name, declared in columns)
+
+
+def _cells(columns: _Columns, item: Any) -> tuple[object, ...]:
+    """Return the row of ``item`` in a table of ``columns``."""
+    return tuple(_cell(declared, getattr(item, name)) for name, declared in columns)
 
 
 def _title(name: str, declared: _Column) -> str:

@@ -79,20 +79,21 @@ _EXPECTED = (
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
-    """Return the result of ``work``; an expected error becomes one line and exit status 1.
+    """Run ``work`` on an event loop and return its result.
 
-    The time limit ``seconds`` (None: no limit) becomes such an error, too.
+    An expected error is printed as one line, and ends the program with status 1. So does the end of
+    the time limit ``seconds`` (None: no limit).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # The errors of the verb describe lost connections better than kazoo's log.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    with failing_clearly():
+    with exit_on_expected_error():
         return asyncio.run(_within(work, seconds))
 
 
 @contextlib.contextmanager
-def failing_clearly() -> Iterator[None]:
-    """Turn an error that is expected, or about a file, into one line and exit status 1."""
+def exit_on_expected_error() -> Iterator[None]:
+    """Print an error of `_EXPECTED`, or about a file, as one line; end with status 1."""
     try:
         yield
     except _EXPECTED as error:
@@ -106,8 +107,8 @@ def failing_clearly() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def opened(target: Target) -> AsyncIterator[Cluster]:
-    """Open the metadata of ``target`` in ZooKeeper for the length of the context."""
+async def open_cluster(target: Target) -> AsyncIterator[Cluster]:
+    """Connect to the ZooKeeper of ``target`` while the context is open; yield its cluster."""
     store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS, target.zookeeper_access)
     try:
         yield Cluster(store, target.root)

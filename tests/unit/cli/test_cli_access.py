@@ -52,9 +52,9 @@ def test_revoked_grants_are_removed_from_granted_ones() -> None:
 
 def test_grants_are_shown_as_rows_of_one_client_or_all() -> None:
     rules = AccessRules((Grant("a", Right.READ, 0, 1), Grant("b", Right.APPEND, 2, 2)))
-    assert access_rows.grants(rules).value == [
+    assert access_rows.render_grants(rules).value == [
         {"client": "a", "right": "read", "first": 0, "last": 1},
         {"client": "b", "right": "append", "first": 2, "last": 2},
     ]
-    assert [each["client"] for each in access_rows.grants(rules, "b").value] == ["b"]
-    assert access_rows.grants(None).value == []
+    assert [each["client"] for each in access_rows.render_grants(rules, "b").value] == ["b"]
+    assert access_rows.render_grants(None).value == []

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from waltz.cli.cluster_options import Target, named
+from waltz.cli.cluster_options import Target, named_cluster
 from waltz.cli.config.commands import Process, _model, app
 from waltz.cli.settings import read_cli_settings
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
@@ -111,8 +111,8 @@ def test_cluster_option_accepts_the_settings_file_of_0_13_2(
     expected = TlsConfig(
         certificate=Path("/c.pem"), key=Path("/c.key"), ca=Path("/ca.pem"), server_name="waltz"
     )
-    assert named(None, None, path, None) == Target("zk:2181", "/c", expected)
-    assert named("other:1", "/d", path, "on") == Target("other:1", "/d", TlsConfig())
+    assert named_cluster(None, None, path, None) == Target("zk:2181", "/c", expected)
+    assert named_cluster("other:1", "/d", path, "on") == Target("other:1", "/d", TlsConfig())
     assert read_cli_settings(path, {"WALTZ_CLUSTER_ROOT": "/e"}).root == "/e"
     assert "ssl.keyStore.location has no effect" in caplog.text
     path.write_text("zookeeper.connectString: zk:2181\nssl.trustStore.location: /x.jks\n")
@@ -127,8 +127,8 @@ def test_cluster_option_has_the_access_to_zookeeper_of_the_settings_file(tmp_pat
         "zookeeper.authentication.file: /user\n"
     )
     expected = ZooKeeperAccess(TlsConfig(ca=Path("/zk.pem")), Path("/user"))
-    assert named(None, None, path, None).zookeeper_access == expected
-    assert named("zk:2181", None, None, None).zookeeper_access == OPEN_ACCESS
+    assert named_cluster(None, None, path, None).zookeeper_access == expected
+    assert named_cluster("zk:2181", None, None, None).zookeeper_access == OPEN_ACCESS
 
 
 def test_variables_of_cli_options_are_no_unknown_settings(

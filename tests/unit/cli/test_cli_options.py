@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
-from waltz.cli.cluster_options import ClusterNotNamed, Target, named
+from waltz.cli.cluster_options import ClusterNotNamed, Target, named_cluster
 from waltz.net import PLAINTEXT, TlsConfig
 
 
@@ -22,43 +22,43 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_cluster_file_sets_every_option(described: Path) -> None:
-    assert named(None, None, described, None) == Target("z:1", "/r", PLAINTEXT)
+    assert named_cluster(None, None, described, None) == Target("z:1", "/r", PLAINTEXT)
 
 
 def test_options_override_the_file(described: Path) -> None:
-    assert named("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
+    assert named_cluster("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 
 
 def test_tls_is_on_by_default_without_a_cluster_file(described: Path) -> None:
-    assert named("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
-    assert named("y:2", None, None, "off").tls == PLAINTEXT
+    assert named_cluster("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
+    assert named_cluster("y:2", None, None, "off").tls == PLAINTEXT
 
 
 def test_local_cluster_is_found_in_default_directory(described: Path) -> None:
     usual = described.parent / "waltz-local" / "cluster.json"
     usual.parent.mkdir()
     described.rename(usual)
-    assert named(None, None, None, None).zookeeper == "z:1"
-    assert named("y:2", None, None, None).zookeeper == "y:2"
+    assert named_cluster(None, None, None, None).zookeeper == "z:1"
+    assert named_cluster("y:2", None, None, None).zookeeper == "y:2"
 
 
 def test_tls_option_reads_file(described: Path) -> None:
     settings = described.with_name("tls.yml")
     settings.write_text("ca: /etc/ca.pem\nserverName: waltz\n")
-    tls = named("y:2", None, None, str(settings)).tls
+    tls = named_cluster("y:2", None, None, str(settings)).tls
     assert tls == TlsConfig(ca=Path("/etc/ca.pem"), server_name="waltz")
     settings.write_text("certificat: x\n")
     with pytest.raises(
         ClusterNotNamed, match="unknown setting certificat; did you mean certificate"
     ):
-        named("y:2", None, None, str(settings))
+        named_cluster("y:2", None, None, str(settings))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "zookeeper: x"])
 def test_file_of_another_kind_is_refused(described: Path, content: str) -> None:
     described.write_text(content)
     with pytest.raises(ClusterNotNamed, match=r"is not the cluster\.json of a local cluster"):
-        named(None, None, described, None)
+        named_cluster(None, None, described, None)
 
 
 @pytest.mark.usefixtures("described")

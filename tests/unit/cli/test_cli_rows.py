@@ -33,7 +33,7 @@ def test_cluster_shows_servers_storages_and_partitions() -> None:
     member = Member("s_0", 1, ServerDescriptor(3, "host", 99, (1,)))
     assignment = PartitionAssignment(1, 2, {3: (OwnedPartition(1, 4), OwnedPartition(0, 2))})
     replicas = {"a:1": ReplicaState(5, UNRESOLVED), "b:1": ReplicaState(4, 17)}
-    shown = cluster_rows.cluster(
+    shown = cluster_rows.render_cluster(
         "/waltz",
         ClusterParams("orders", 2),
         StoreParams(KEY, 2),
@@ -84,7 +84,7 @@ def test_storages_show_what_they_hold() -> None:
     held = HeldPartition(1, 4, 9, 8, 12, None, readable=True, writable=False)
     damaged = (DamagedRange(1, 3, 4), DamagedRange(1, 7, 7), DamagedRange(2, 0, 9))
     holdings = {"a:1": Holdings((held,), damaged=damaged), "b:1": Holdings(problem="gone")}
-    shown = storage_rows.storages(MAPS, holdings)
+    shown = storage_rows.render_storages(MAPS, holdings)
     assert shown.value[0] == {
         "storage": "a:1",
         "group": 0,
@@ -113,7 +113,7 @@ def test_storages_show_what_they_hold() -> None:
 def test_storage_known_by_one_map_is_shown() -> None:
     half = StorageMaps(MAPS.groups, StorageMaps.empty().connections, MAPS.assignments)
     unheard = Holdings(problem="unknown")
-    shown = storage_rows.storages(half, {"a:1": unheard, "b:1": unheard})
+    shown = storage_rows.render_storages(half, {"a:1": unheard, "b:1": unheard})
     assert [each["admin_port"] for each in shown.value] == [None, None]
 
 
@@ -123,7 +123,7 @@ def test_connectivity_lists_storages_of_each_server() -> None:
         3: ServerReport(storages={"b:1": False, "a:1": True}),
         4: ServerReport(problem="gone"),
     }
-    shown = cluster_rows.connectivity(members, answers)
+    shown = cluster_rows.render_connectivity(members, answers)
     assert [(e["endpoint"], e["storage"], e["reached"], e["problem"]) for e in shown.value] == [
         ("s:30", "a:1", True, None),
         ("s:30", "b:1", False, None),
@@ -134,7 +134,7 @@ def test_connectivity_lists_storages_of_each_server() -> None:
 def test_failed_check_is_in_matrix_and_list() -> None:
     findings = [Finding(0, check, None) for check in Check]
     findings[4] = Finding(0, Check.QUORUM, "too few")
-    shown = cluster_rows.verified(findings)
+    shown = cluster_rows.render_checks(findings)
     assert not shown.value["passed"]
     assert shown.value["findings"][4] == {
         "partition": 0,
@@ -145,7 +145,7 @@ def test_failed_check_is_in_matrix_and_list() -> None:
     matrix, problems = shown.tables
     assert list(matrix.cells[0]).count("FAILED") == 1
     assert [list(row) for row in problems.cells] == [[0, "quorum", "too few"]]
-    assert cluster_rows.verified([Finding(0, check, None) for check in Check]).value["passed"]
+    assert cluster_rows.render_checks([Finding(0, check, None) for check in Check]).value["passed"]
 
 
 def test_transaction_is_shown_as_value_and_line() -> None:

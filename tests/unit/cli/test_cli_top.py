@@ -12,7 +12,7 @@ from waltz.admin.core.sample import (
     rate,
     sessions_since,
 )
-from waltz.cli.top.rows import top
+from waltz.cli.top.rows import render_sample
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     OwnedPartition,
@@ -64,7 +64,7 @@ def test_every_new_session_counts_as_recovery() -> None:
 
 def test_top_shows_rates_lag_and_recoveries() -> None:
     first, now = sample(10.0, 80, session=3), sample(12.0, 110)
-    shown = top(first, first, now)
+    shown = render_sample(first, first, now)
     assert (shown.value["transactions_per_second"], shown.value["recoveries"]) == (15.0, 1)
     served, lost = shown.value["partitions"]
     assert (served["server"], served["generation"], served["session"]) == (3, 7, 4)
@@ -83,7 +83,7 @@ def test_top_shows_rates_lag_and_recoveries() -> None:
 def test_top_shows_replica_with_damaged_records() -> None:
     found = {"a:1": StorageSample({0: held(0, 100)}, damaged=(DamagedRange(0, 7, 9),))}
     now = replace(sample(1.0, 100), storages=found)
-    shown = top(now, None, now)
+    shown = render_sample(now, None, now)
     assert shown.value["partitions"][0]["replicas"][0]["damaged_records"] == 3
     assert "a:1: 3 damaged records" in str(shown.tables[1].cells[0][-1])
 
@@ -91,7 +91,7 @@ def test_top_shows_replica_with_damaged_records() -> None:
 def test_top_shows_processes_that_do_not_answer() -> None:
     silent = {"a:1": StorageSample({0: held(0, None, on=False)}), "b:1": StorageSample(problem="x")}
     now = replace(sample(1.0, 5), storages=silent, servers={3: ServerSample(problem="y")})
-    shown = top(now, None, now)
+    shown = render_sample(now, None, now)
     replicas = shown.value["partitions"][0]["replicas"]
     assert [(r["available"], r["lag"]) for r in replicas] == [(False, None), (None, None)]
     assert shown.tables[0].cells[0][-1] == 2

@@ -49,14 +49,14 @@ def test_gap_of_ids_is_reported() -> None:
 
 
 def test_validation_shows_first_problems() -> None:
-    shown = load_rows.validated({0: seen((0, 0), (1, 1)), 1: seen((0, 3))}, 2.0)
+    shown = load_rows.render_validation({0: seen((0, 0), (1, 1)), 1: seen((0, 3))}, 2.0)
     assert not shown.value["passed"]
     assert (shown.value["transactions"], len(shown.value["problems"])) == (3, 1)
     assert shown.tables[1].cells == [["0/0", "was appended by a producer that had seen 2"]]
 
 
 def test_throughput_and_durations_are_summarized() -> None:
-    shown = load_rows.produced(4_000_000, 2.0, [0.001, 0.002, 0.004, 0.001], 6)
+    shown = load_rows.render_appends(4_000_000, 2.0, [0.001, 0.002, 0.004, 0.001], 6)
     assert shown.value == {
         "transactions": 4,
         "megabytes": 4.0,
@@ -69,4 +69,4 @@ def test_throughput_and_durations_are_summarized() -> None:
         "p99_ms": 4.0,
         "max_ms": 4.0,
     }
-    assert load_rows.produced(0, 0.0, [], 0).value["transactions_per_second"] == 0.0
+    assert load_rows.render_appends(0, 0.0, [], 0).value["transactions_per_second"] == 0.0

@@ -11,7 +11,7 @@ from waltz.cli.access import rows as access_rows
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import AnyPartitions, DryRun, Yes, confirm, examples, partitions_of
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.access import change_access_rules, delete_access_rules, read_access_rules
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
@@ -65,7 +65,7 @@ def grant_command(
     where, wanted = target(context), _rights(rights)
 
     async def grant() -> AccessRules:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             params = await cluster.params()
             grants = _grants(client, wanted, partitions, params.num_partitions)
             read = await read_access_rules(cluster)
@@ -81,7 +81,7 @@ def grant_command(
 
     rules = run(grant())
     _report("granted", client, wanted, partitions, dry_run=dry_run)
-    show(output, access_rows.grants(rules, client))
+    show(output, access_rows.render_grants(rules, client))
 
 
 @app.command(
@@ -109,7 +109,7 @@ def revoke_command(
     where, wanted = target(context), _rights(rights)
 
     async def revoke() -> AccessRules:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             params = await cluster.params()
             grants = _grants(client, wanted, partitions, params.num_partitions)
             read = await read_access_rules(cluster)
@@ -124,7 +124,7 @@ def revoke_command(
 
     rules = run(revoke())
     _report("revoked", client, wanted, partitions, dry_run=dry_run)
-    show(output, access_rows.grants(rules, client))
+    show(output, access_rows.render_grants(rules, client))
 
 
 @app.command(
@@ -144,7 +144,7 @@ def list_command(
     where = target(context)
 
     async def read() -> AccessRules | None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             await cluster.params()
             found = await read_access_rules(cluster)
             return None if found is None else found.value
@@ -152,7 +152,7 @@ def list_command(
     rules = run(read())
     if rules is None:
         say("the cluster has no access rules: every client may do everything")
-    show(output, access_rows.grants(rules, client))
+    show(output, access_rows.render_grants(rules, client))
 
 
 @app.command(
@@ -168,7 +168,7 @@ def disable_command(context: typer.Context, dry_run: DryRun = False, yes: Yes = 
     where = target(context)
 
     async def disable() -> bool:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             await cluster.params()
             if dry_run:
                 return await read_access_rules(cluster) is not None

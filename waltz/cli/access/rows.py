@@ -19,7 +19,7 @@ class GrantRow:
     last: Annotated[int, column("last partition")]
 
 
-def grants(rules: AccessRules | None, client: str | None = None) -> Rendering:
+def render_grants(rules: AccessRules | None, client: str | None = None) -> Rendering:
     """Return the grants of ``client``, None for all clients.
 
     ``rules`` are None if the cluster has no access rules.

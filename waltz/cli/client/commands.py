@@ -16,7 +16,7 @@ from waltz.cli.options import (
     AnyPartitions,
     Silence,
     examples,
-    parsed,
+    parse_argument,
     partitions_of,
 )
 from waltz.cli.output import Format, Output, show
@@ -55,7 +55,7 @@ def validate_command(
     transaction may lie between that mark and the transaction. The exit status is 1 if a check
     fails. Other clients may use the partitions at the same time.
     """
-    where, used = target(context), parsed(parse_partitions, partitions)
+    where, used = target(context), parse_argument(parse_partitions, partitions)
     plan = LoadPlan(used, clients, transactions, interval_ms=interval)
 
     async def work() -> Rendering:
@@ -67,7 +67,7 @@ def validate_command(
                     validate(reader, marks, plan.total, timeout, advance),
                     produce(where, plan, write_checked, lambda _: None),
                 )
-            return load_rows.validated(found, time.perf_counter() - begun)
+            return load_rows.render_validation(found, time.perf_counter() - begun)
 
     _show_validated(run(work(), seconds=None), output)
 
@@ -88,7 +88,7 @@ def high_water_mark_command(
         async with open_client(where) as client:
             return await high_water_marks(client, named)
 
-    show(output, cluster_rows.marks(run(work())))
+    show(output, cluster_rows.render_high_water_marks(run(work())))
 
 
 @app.command(
@@ -104,7 +104,7 @@ def produce_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions that waltz client consume, also on another machine, can check."""
-    where, used = target(context), parsed(parse_partitions, partitions)
+    where, used = target(context), parse_argument(parse_partitions, partitions)
     plan = LoadPlan(used, 1, transactions, interval_ms=interval)
 
     async def work() -> Measurements:
@@ -112,9 +112,8 @@ def produce_command(
             return await produce(where, plan, write_checked, advance)
 
     done = run(work(), seconds=None)
-    count = len(done.durations)
-    num_bytes = CHECKED_BYTES * count
-    show(output, load_rows.produced(num_bytes, done.seconds, done.durations, done.attempts))
+    num_bytes = CHECKED_BYTES * len(done.durations)
+    show(output, load_rows.render_appends(num_bytes, done.seconds, done.durations, done.attempts))
 
 
 @app.command(
@@ -141,7 +140,7 @@ def consume_command(
 
     The exit status is 1 if a check fails.
     """
-    where, used = target(context), parsed(parse_partitions, partitions)
+    where, used = target(context), parse_argument(parse_partitions, partitions)
 
     async def work() -> Rendering:
         async with open_client(where) as client:
@@ -151,7 +150,7 @@ def consume_command(
             begun = time.perf_counter()
             with progress("checked", transactions) as advance:
                 found = await validate(client, marks, transactions, timeout, advance)
-            return load_rows.validated(found, time.perf_counter() - begun)
+            return load_rows.render_validation(found, time.perf_counter() - begun)
 
     _show_validated(run(work(), seconds=None), output)
 

@@ -18,7 +18,7 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import USUAL_SECONDS, Failed, opened, run
+from waltz.cli.running import USUAL_SECONDS, Failed, open_cluster, run
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
@@ -69,14 +69,15 @@ def create_command(
     where, chosen = target(context), key or uuid.uuid4()
 
     async def create() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             if not dry_run:
                 await create_cluster(cluster.store, where.root, name, partitions, key=chosen)
             elif await cluster.store.get(where.root) is not None:
                 raise Failed(f"the znode {where.root} exists already")
 
     run(create())
-    show(output, cluster_rows.created(name, where.root, None if dry_run else chosen, partitions))
+    created_key = None if dry_run else chosen
+    show(output, cluster_rows.render_created(name, where.root, created_key, partitions))
 
 
 @app.command(
@@ -106,7 +107,7 @@ def delete_command(
     where = target(context)
 
     async def delete() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             running = [] if force else await _servers_of(cluster)
             if running:
                 raise Failed(
@@ -133,10 +134,10 @@ def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     where = target(context)
 
     async def read() -> uuid.UUID:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             return (await cluster.store_params()).key
 
-    show(output, cluster_rows.key(run(read())))
+    show(output, cluster_rows.render_key(run(read())))
 
 
 @app.command(
@@ -153,9 +154,9 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     where = target(context)
 
     async def read() -> Rendering:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             params = await cluster.params()
-            return cluster_rows.cluster(
+            return cluster_rows.render_cluster(
                 where.root,
                 params,
                 await cluster.store_params(),
@@ -203,7 +204,7 @@ def verify_command(
 
     async def check() -> list[Finding]:
         deadline = asyncio.get_running_loop().time() + wait
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             while True:
                 findings = await check_once(cluster)
                 left = deadline - asyncio.get_running_loop().time()
@@ -221,7 +222,7 @@ def verify_command(
         return verify(state, partition)
 
     findings = run(check(), seconds=USUAL_SECONDS + wait)
-    show(output, cluster_rows.verified(findings))
+    show(output, cluster_rows.render_checks(findings))
     if any(finding.problem is not None for finding in findings):
         raise typer.Exit(1)
 
@@ -241,10 +242,10 @@ def check_connectivity_command(
     where = target(context)
 
     async def ask() -> Rendering:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             members = (await cluster.membership()).servers()
         answers = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
-        return cluster_rows.connectivity(members, answers)
+        return cluster_rows.render_connectivity(members, answers)
 
     rendering = run(ask())
     show(output, rendering)
@@ -253,7 +254,11 @@ def check_connectivity_command(
 
 
 async def _servers_of(cluster: Cluster) -> list[str]:
-    """Return the endpoints of the running servers; an empty list if there is no cluster."""
+    """Return the endpoints of the running servers.
+
+    There are none without a cluster, or if the membership cannot be read, as after an interrupted
+    creation.
+    """
     try:
         members = (await cluster.membership()).servers()
     except (NoCluster, MalformedMetadata):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.log.durable_files import rename_durably
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import (
     BadBackup,
@@ -38,11 +39,35 @@ from waltz.metadata.core.storage_maps import StorageMaps
 app = typer.Typer()
 
 _RESCUE_SECONDS = 600.0
+"""The time limit of the plan, and of the writing after it."""
 _WITHOUT_CLUSTER = (
     "there is no cluster at {root} in ZooKeeper; use --backup FILE, or make it with: waltz cluster "
     "create NAME --partitions N --key UUID (the key is in the output of waltz disk control), and "
     "waltz storage add for each storage"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _RescuePlan:
+    """What a rescue would write to ZooKeeper.
+
+    ``create_from`` is the backup to create the cluster from; None: the cluster is in ZooKeeper.
+    ``assignments`` are partitions to assign to each storage, because ZooKeeper assigns none.
+    """
+
+    partitions: list[PartitionRescue]
+    create_from: ClusterBackup | None
+    assignments: Mapping[str, tuple[int, ...]]
+
+    @property
+    def changed_partitions(self) -> int:
+        """The number of partitions whose metadata would be written."""
+        return sum(each.decision.metadata is not None for each in self.partitions)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be written."""
+        return not (self.changed_partitions or self.create_from or self.assignments)
 
 
 @app.command(
@@ -65,8 +90,8 @@ def backup_command(
     where = target(context)
 
     async def read() -> ClusterBackup:
-        async with opened(where) as found:
-            return await back_up(found)
+        async with open_cluster(where) as cluster:
+            return await back_up(cluster)
 
     backup = run(read())
     partial = file.with_name(file.name + ".partial")
@@ -117,54 +142,69 @@ def rescue_command(
     where = target(context)
     saved = None if backup is None else _read_backup(backup)
 
-    async def plan() -> tuple[list[PartitionRescue], ClusterBackup | None, StorageMaps | None]:
-        async with opened(where) as found:
-            creating = await _to_create(found, where, saved)
-            params, maps = await _identity(found, creating)
-            assigned = await _assigned(maps, params, where, timeout)
-            plans = await plan_rescue(
-                None if creating else found,
-                assigned or maps,
-                params,
-                where.tls,
-                saved,
-                timeout_seconds=timeout,
-            )
-            return plans, creating, assigned
-
-    plans, creating, assigned = run(plan(), seconds=_RESCUE_SECONDS)
-    show(output, rescue_rows.rescued(plans))
-    count = sum(p.decision.metadata is not None for p in plans)
-    if not (count or creating or assigned):
+    plan = run(_plan(where, saved, timeout), seconds=_RESCUE_SECONDS)
+    show(output, rescue_rows.render_rescue(plan.partitions))
+    count = plan.changed_partitions
+    if plan.is_empty:
         say("no partition needs other metadata")
     elif dry_run:
         say(f"the metadata of {count} partitions would be written")
     else:
         confirm(f"the metadata of {count} partitions will be written to {where.zookeeper}", yes=yes)
-
-        async def write() -> None:
-            async with opened(where) as found:
-                if creating is not None:
-                    await restore_cluster(found, creating)
-                for storage, held in (assigned.assignments.partitions if assigned else {}).items():
-                    if held:
-                        await found.assign_partitions(storage, held)
-                await _write(found, where, plans, saved, timeout)
-
-        run(write(), seconds=_RESCUE_SECONDS)
+        run(_write(where, plan, saved, timeout), seconds=_RESCUE_SECONDS)
         say(f"the metadata of {count} partitions are written")
-    if undecided(plans):
+    if undecided(plan.partitions):
         raise typer.Exit(1)
 
 
+async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> _RescuePlan:
+    """Decide what to write; change nothing. A storage has ``seconds`` for its answer."""
+    async with open_cluster(where) as cluster:
+        create_from = await _backup_to_create_from(cluster, where, backup)
+        if create_from is None:
+            params, maps = await cluster.store_params(), await cluster.storage_maps()
+        else:
+            params = StoreParams(create_from.key, create_from.num_partitions)
+            maps = create_from.maps
+        assignments = await _missing_assignments(maps, params, where, seconds)
+        if assignments:
+            all_assignments = {**maps.assignments.partitions, **assignments}
+            maps = replace(maps, assignments=ReplicaAssignments(all_assignments))
+        partitions = await plan_rescue(
+            cluster if create_from is None else None,
+            maps,
+            params,
+            where.tls,
+            backup,
+            timeout_seconds=seconds,
+        )
+        return _RescuePlan(partitions, create_from, assignments)
+
+
 async def _write(
+    where: Target, plan: _RescuePlan, backup: ClusterBackup | None, seconds: float
+) -> None:
+    """Create the cluster and assign partitions if the plan says so, then write the metadata."""
+    async with open_cluster(where) as cluster:
+        if plan.create_from is not None:
+            await restore_cluster(cluster, plan.create_from)
+        for storage, partitions in plan.assignments.items():
+            await cluster.assign_partitions(storage, partitions)
+        await _write_metadata(cluster, where, plan.partitions, backup, seconds)
+
+
+async def _write_metadata(
     cluster: Cluster,
     where: Target,
     shown: list[PartitionRescue],
     backup: ClusterBackup | None,
     seconds: float,
 ) -> None:
-    """Write ``shown``, unless replicas or metadata have changed since."""
+    """Write the metadata that the user was ``shown``, unless the decision has changed since.
+
+    A server with a session from before the loss may commit transactions until the storages refuse
+    its session. So the storages are fenced first, and then the decision is made again.
+    """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     try:
         await fence_replicas(shown, where.tls, params, timeout_seconds=seconds)
@@ -194,7 +234,7 @@ def _read_backup(file: Path) -> ClusterBackup:
         raise typer.BadParameter(f"{file} cannot be used as a backup: {problem}") from problem
 
 
-async def _to_create(
+async def _backup_to_create_from(
     cluster: Cluster, where: Target, backup: ClusterBackup | None
 ) -> ClusterBackup | None:
     """Return the backup to create the cluster from, None if the cluster is in ZooKeeper."""
@@ -214,24 +254,14 @@ async def _to_create(
     return None
 
 
-async def _identity(
-    cluster: Cluster, creating: ClusterBackup | None
-) -> tuple[StoreParams, StorageMaps]:
-    if creating is not None:
-        return StoreParams(creating.key, creating.num_partitions), creating.maps
-    return await cluster.store_params(), await cluster.storage_maps()
-
-
-async def _assigned(
+async def _missing_assignments(
     maps: StorageMaps, params: StoreParams, where: Target, seconds: float
-) -> StorageMaps | None:
-    """Return the maps with the assignments to write if ZooKeeper has none, else None.
+) -> Mapping[str, tuple[int, ...]]:
+    """Return the partitions that each storage holds, if ``maps`` assign no partition at all.
 
-    A storage is then assigned the partitions that it holds.
+    Otherwise the assignment in ``maps`` stays, and the result is empty.
     """
     if any(maps.assignments.partitions.values()):
-        return None
-    held = held_assignments(await query_storages(maps, params, where.tls, timeout_seconds=seconds))
-    if not held:
-        return None
-    return replace(maps, assignments=ReplicaAssignments({**maps.assignments.partitions, **held}))
+        return {}
+    replicas = await query_storages(maps, params, where.tls, timeout_seconds=seconds)
+    return held_assignments(replicas)

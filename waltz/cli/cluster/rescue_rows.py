@@ -34,7 +34,7 @@ class RescuedPartition:
     replicas: Annotated[tuple[RescuedReplica, ...], nested(RescuedReplica, "Replicas")]
 
 
-def rescued(plans: Sequence[PartitionRescue]) -> Rendering:
+def render_rescue(plans: Sequence[PartitionRescue]) -> Rendering:
     """Return the rendering of the partitions of a cluster."""
     return listing("Metadata", RescuedPartition, [_partition(plan) for plan in plans])
 

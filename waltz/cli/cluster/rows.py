@@ -31,7 +31,7 @@ from waltz.metadata.core.formats import (
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
 
-_SHORT = {
+_CHECK_TITLES = {
     Check.ONE_SERVER: "one server",
     Check.SERVER_AGREES: "server agrees",
     Check.STORAGES_REACHED: "storages reached",
@@ -40,7 +40,7 @@ _SHORT = {
     Check.REPLICAS_RECOVERED: "recovered",
     Check.SERVER_HEALTHY: "healthy",
 }
-"""The titles of checks in tables."""
+"""The columns of the table of checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ClusterKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class StorageReached:
     """Whether one server reaches one storage.
 
     If the server did not answer, ``storage`` is None and ``problem`` is the reason.
@@ -130,7 +130,7 @@ class CheckResult:
     """The outcome of one check of one partition."""
 
     partition: int
-    check: Annotated[Check, column(show=lambda check: _SHORT[check])]
+    check: Annotated[Check, column(show=lambda check: _CHECK_TITLES[check])]
     passed: Annotated[bool, column(in_table=False)]
     problem: str | None
 
@@ -143,36 +143,36 @@ class HighWaterMark:
     high_water_mark: Annotated[int, column("high-water mark")]
 
 
-def created(name: str, root: str, key: UUID | None, num_partitions: int) -> Rendering:
-    """Return the rendering of a new cluster; ``key`` None: for a dry run."""
+def render_created(name: str, root: str, key: UUID | None, num_partitions: int) -> Rendering:
+    """Return the rendering of a new cluster. In a dry run, which creates none, ``key`` is None."""
     title = "Would be created" if key is None else "Created"
     return record(title, CreatedCluster(name, root, key, num_partitions))
 
 
-def key(cluster_key: UUID) -> Rendering:
+def render_key(cluster_key: UUID) -> Rendering:
     """Return the rendering of a cluster's key."""
     return record("Cluster", ClusterKey(cluster_key))
 
 
-def connectivity(
+def render_connectivity(
     members: Mapping[int, ServerDescriptor], reports: Mapping[int, ServerReport]
 ) -> Rendering:
     """Return the rendering of the connections of every server to storages.
 
     A server that did not answer has one entry without a storage.
     """
-    found: list[Connection] = []
+    found: list[StorageReached] = []
     for server, member in sorted(members.items()):
-        report = reports[server]
-        reached = {None: False} if report.problem is not None else report.storages
-        found += (
-            Connection(server, f"{member.host}:{member.port}", storage, whether, report.problem)
-            for storage, whether in sorted(reached.items(), key=lambda pair: str(pair[0]))
-        )
-    return listing("Connectivity", Connection, found)
+        report, endpoint = reports[server], f"{member.host}:{member.port}"
+        if report.problem is not None:
+            found.append(StorageReached(server, endpoint, None, False, report.problem))
+            continue
+        for storage, reached in sorted(report.storages.items()):
+            found.append(StorageReached(server, endpoint, storage, reached, None))
+    return listing("Connectivity", StorageReached, found)
 
 
-def cluster(
+def render_cluster(
     root: str,
     params: ClusterParams,
     store: StoreParams,
@@ -199,7 +199,7 @@ def cluster(
     return record("Cluster", state)
 
 
-def verified(findings: Sequence[Finding]) -> Rendering:
+def render_checks(findings: Sequence[Finding]) -> Rendering:
     """Return the rendering of checks: a matrix of partitions and checks, then the failures."""
     results = [CheckResult(f.partition, f.check, f.problem is None, f.problem) for f in findings]
     failed = [result for result in results if not result.passed]
@@ -208,9 +208,9 @@ def verified(findings: Sequence[Finding]) -> Rendering:
         by_partition.setdefault(result.partition, {})[result.check] = result
     matrix = Rows(
         "Checks",
-        ("partition", *_SHORT.values()),
+        ("partition", *_CHECK_TITLES.values()),
         [
-            (p, *("ok" if outcomes[check].passed else "FAILED" for check in _SHORT))
+            (p, *("ok" if outcomes[check].passed else "FAILED" for check in _CHECK_TITLES))
             for p, outcomes in by_partition.items()
         ],
     )
@@ -218,13 +218,13 @@ def verified(findings: Sequence[Finding]) -> Rendering:
     return Rendering({"passed": not failed, "findings": as_value(results)}, tables)
 
 
-def marks(high_water_marks: Mapping[int, int]) -> Rendering:
+def render_high_water_marks(high_water_marks: Mapping[int, int]) -> Rendering:
     """Return the rendering of high-water marks, by partition."""
     found = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
     return listing("High-water marks", HighWaterMark, found)
 
 
-def local_processes(description: Mapping[str, Any]) -> Rendering:
+def render_local_processes(description: Mapping[str, Any]) -> Rendering:
     """Return the rendering of a local cluster; the value is the unchanged description."""
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
     columns = ("process", "pid", "address", "log")
@@ -238,15 +238,7 @@ def local_processes(description: Mapping[str, Any]) -> Rendering:
 def _partition(
     partition: int, membership: Membership, maps: StorageMaps, metadata: PartitionMetadata | None
 ) -> KnownPartition:
-    owner: tuple[int | None, int | None] = next(
-        (
-            (server, generation)
-            for server, owned in membership.assignment.servers.items()
-            for p, generation in owned
-            if p == partition
-        ),
-        (None, None),
-    )
+    server, generation = _owner(partition, membership)
     states = metadata.replicas if metadata else {}
     replicas = []
     for storage in sorted({*maps.assignments.storages_of(partition), *states}):
@@ -261,4 +253,16 @@ def _partition(
             )
         )
     session = metadata.session_id if metadata else None
-    return KnownPartition(partition, *owner, session, tuple(replicas))
+    return KnownPartition(partition, server, generation, session, tuple(replicas))
+
+
+def _owner(partition: int, membership: Membership) -> tuple[int | None, int | None]:
+    """Return the server that ZooKeeper assigns ``partition`` to, and the generation.
+
+    Both are None if there is no such server.
+    """
+    for server, owned in membership.assignment.servers.items():
+        for each in owned:
+            if each.partition == partition:
+                return server, each.generation
+    return None, None

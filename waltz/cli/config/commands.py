@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from waltz.cli import settings as cli
-from waltz.cli.config.rows import explained
+from waltz.cli.config.rows import render_settings
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
-from waltz.cli.running import Failed, failing_clearly
+from waltz.cli.running import Failed, exit_on_expected_error
 from waltz.client import settings as client
 from waltz.runtime.configuration import ConfigError, Settings, settings_report
 
@@ -60,12 +60,12 @@ def explain_command(
     Environment variables take precedence over the file. If a file is given, the exit status is 1 if
     the process would reject these settings.
     """
-    with failing_clearly():
+    with exit_on_expected_error():
         try:
             report = settings_report(_model(process), file, os.environ)
         except ConfigError as problem:
             raise Failed(str(problem)) from problem
-    show(output, explained(process.value, file, report))
+    show(output, render_settings(process.value, file, report))
     if file is not None and report.problems:
         raise typer.Exit(1)
 

@@ -37,7 +37,7 @@ class ExplainedSetting:
     meaning: str
 
 
-def explained(process: str, file: Path | None, report: SettingsReport[Any]) -> Rendering:
+def render_settings(process: str, file: Path | None, report: SettingsReport[Any]) -> Rendering:
     """Return the rendering of the settings of a process: all settings, problems, warnings."""
     remarks = [
         *(("problem", problem) for problem in report.problems),

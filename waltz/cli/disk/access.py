@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli.running import Failed, failing_clearly
+from waltz.cli.running import Failed, exit_on_expected_error
 from waltz_storage.inspect.places import CannotInspect, Place, check_stopped, locate
 
 Where = Annotated[
@@ -27,7 +27,7 @@ def inspecting(path: Path) -> Iterator[Place]:
 
     The verb ends with status 1 if a running storage uses the files, or they cannot be read.
     """
-    with failing_clearly():
+    with exit_on_expected_error():
         try:
             place = locate(path)
             check_stopped(place.root)

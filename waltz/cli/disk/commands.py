@@ -13,7 +13,7 @@ from waltz.cli.disk import export as disk_export
 from waltz.cli.disk import rows as disk_rows
 from waltz.cli.disk import wal as disk_wal
 from waltz.cli.disk.access import Where, inspecting
-from waltz.cli.options import examples, parsed, partitions_of
+from waltz.cli.options import examples, parse_argument, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed
 from waltz.client.core.ranges import parse_ids
@@ -73,14 +73,14 @@ def verify_command(
 
     The exit status is 1 if anything is damaged, or if a start would refuse a partition.
     """
-    ids = None if transaction is None else parsed(parse_ids, transaction)
+    ids = None if transaction is None else parse_argument(parse_ids, transaction)
     with inspecting(path) as place:
         reports = {
             (partition, first_id): check_segment_files(place.root, partition, first_id)
             for partition, first_id in segments_at(place)
         }
         outcomes = try_starts(place, meta)
-    show(output, disk_rows.verified(reports, outcomes, ids, limit))
+    show(output, disk_rows.render_verification(reports, outcomes, ids, limit))
     if not is_sound(reports.values()) or not all(outcome.sound for outcome in outcomes.values()):
         raise typer.Exit(1)
 
@@ -101,12 +101,12 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
         check_complete(place.root)
         sizes = {
             (partition, first_id): [
-                len(stored.record.data)
-                for stored in read_whole_records(place.root, partition, first_id)
+                len(found.record.data)
+                for found in read_whole_records(place.root, partition, first_id)
             ]
             for partition, first_id in segments_at(place)
         }
-    show(output, disk_rows.statistics_of(sizes))
+    show(output, disk_rows.render_data_sizes(sizes))
 
 
 @app.command(
@@ -126,8 +126,8 @@ def dump_command(
     records: Annotated[bool, typer.Option("--records", "-r", help="Show the records.")] = False,
     transaction: Ids = None,
     data: Annotated[
-        disk_rows.Data, typer.Option(help="How to show the data of records.")
-    ] = disk_rows.Data.HEX,
+        disk_rows.DataForm, typer.Option(help="How to show the data of records.")
+    ] = disk_rows.DataForm.HEX,
     serializer: Annotated[
         str | None,
         typer.Option(
@@ -146,9 +146,11 @@ def dump_command(
 
     Damaged records are left out: waltz disk verify shows them.
     """
-    both = metadata == records  # Neither option chooses one part, or both options are set.
-    first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
-    deserialize = None if serializer is None else parsed(find_deserializer, serializer)
+    # Without either option, both parts are shown.
+    show_header = metadata or not records
+    show_records = records or not metadata
+    first, last = (0, None) if transaction is None else parse_argument(parse_ids, transaction)
+    deserialize = None if serializer is None else parse_argument(find_deserializer, serializer)
     with inspecting(path) as place:
         check_complete(place.root)
         if place.first_id is None:
@@ -156,17 +158,18 @@ def dump_command(
         (partition,) = place.partitions
         header = read_header(place.root, partition, place.first_id)
         found: list[FileRecord] | None = None
-        if both or records:
+        if show_records:
             wanted = (
-                stored
-                for stored in read_whole_records(place.root, partition, place.first_id)
-                if stored.record.transaction_id >= first
-                and (last is None or stored.record.transaction_id <= last)
+                each
+                for each in read_whole_records(place.root, partition, place.first_id)
+                if each.record.transaction_id >= first
+                and (last is None or each.record.transaction_id <= last)
             )
             found = list(islice(wanted, limit))
-    if data is disk_rows.Data.HEX and output is not Format.TABLE:
-        data = disk_rows.Data.NONE  # JSON and YAML have the data in base64 instead.
-    show(output, disk_rows.dumped(header if both or metadata else None, found, data, deserialize))
+    if data is disk_rows.DataForm.HEX and output is not Format.TABLE:
+        data = disk_rows.DataForm.NONE  # JSON and YAML have the data in base64 instead.
+    shown_header = header if show_header else None
+    show(output, disk_rows.render_segment(shown_header, found, data, deserialize))
 
 
 @app.command(
@@ -199,7 +202,7 @@ def control_command(
     wanted = partitions_of(partition)
     with inspecting(path) as place:
         control = read_control(place.root)
-    rendering = disk_rows.control(control, wanted, only_assigned=assigned)
+    rendering = disk_rows.render_control_file(control, wanted, only_assigned=assigned)
     show(output, rendering)
     if any(entry["problem"] for entry in rendering.value["entries"]):
         raise typer.Exit(1)

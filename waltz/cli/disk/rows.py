@@ -30,18 +30,21 @@ from waltz_storage.inspect.segment_check import FileRecord, SegmentReport
 from waltz_storage.inspect.start_rehearsal import StartOutcome
 
 Ids = tuple[int, int | None]
+"""The first and the last of some transaction ids; None: all from the first on."""
+
+Deserialize = Callable[[bytes], object]
+"""Returns the object for the data of a record."""
+
 _ROW_BYTES = 16
+"""How many bytes a line of a hex dump shows."""
 
 
-class Data(StrEnum):
+class DataForm(StrEnum):
     """How the data of records is shown."""
 
     HEX = "hex"
     TEXT = "text"
     NONE = "none"
-
-
-Deserialize = Callable[[bytes], object]
 
 
 def _word_or_blank(value: object) -> object:
@@ -50,7 +53,10 @@ def _word_or_blank(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """The records of one segment; ``end`` is the offset after them, ``tail`` is what follows."""
+    """The records of one segment; ``end`` is the offset after them, ``tail`` is what follows.
+
+    ``after`` is ``tail`` with its size: the text for the table.
+    """
 
     partition: int
     first_id: int
@@ -64,7 +70,7 @@ class CheckedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class FlawRow:
     """A record or an index entry that is damaged."""
 
     partition: int
@@ -101,7 +107,10 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """The control entry of one partition; ``problem`` is why it cannot be read."""
+    """The control entry of one partition; ``problem`` is why it cannot be read.
+
+    ``updates`` is how many times the entry was written.
+    """
 
     partition: int
     session: Annotated[int | None, column(show=blank)]
@@ -114,7 +123,7 @@ class PartitionEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlFile:
+class ControlFileContent:
     """The header of a control file, and its entries."""
 
     version: int
@@ -124,7 +133,7 @@ class ControlFile:
     entries: Annotated[tuple[PartitionEntry, ...], nested(PartitionEntry, "Partitions")]
 
 
-def verified(
+def render_verification(
     reports: Mapping[tuple[int, int], SegmentReport],
     outcomes: Mapping[int, StartOutcome],
     ids: Ids | None,
@@ -135,34 +144,37 @@ def verified(
     Only flaws of the transactions ``ids`` (None: all) are shown; the table has at most ``limit``.
     """
     segments = [_segment(partition, report) for (partition, _), report in reports.items()]
+    starts = [_start(partition, outcome) for partition, outcome in outcomes.items()]
     flaws = [
-        Flaw(partition, first_id, flaw.transaction_id, flaw.offset, flaw.what)
+        FlawRow(partition, first_id, flaw.transaction_id, flaw.offset, flaw.what)
         for (partition, first_id), report in reports.items()
         for flaw in report.flaws
         if ids is None or _within(flaw.transaction_id, ids)
     ]
-    starts = [_start(partition, outcome) for partition, outcome in outcomes.items()]
     tables = [*listing("Segments", CheckedSegment, segments).tables]
     if flaws:
         more = f" (the first {limit} of {len(flaws)})" if len(flaws) > limit else ""
-        tables += listing(f"Flaws{more}", Flaw, flaws[:limit]).tables
-    lines = [(s["partition"], line) for s in starts for line in _start_lines(s)]
+        tables += listing(f"Flaws{more}", FlawRow, flaws[:limit]).tables
+    lines = [(start["partition"], line) for start in starts for line in _start_lines(start)]
     tables.append(Rows("A start of the storage", ("partition", "would"), lines))
     value = {"segments": as_value(segments), "flaws": as_value(flaws), "start": starts}
     return Rendering(value, tuple(tables))
 
 
-def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Rendering:
-    """Return the rendering of data sizes, by partition and first id of the segment."""
-    found = [_sizes(partition, segment, each) for (partition, segment), each in sizes.items()]
-    total = _sizes(None, None, [size for each in sizes.values() for size in each])
-    return listing("Bytes of data", DataSizes, [*found, total])
+def render_data_sizes(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Rendering:
+    """Return the rendering of data sizes.
+
+    ``sizes`` has the bytes of each record's data, by partition and first id of the segment.
+    """
+    segments = [_data_sizes(*segment, each) for segment, each in sizes.items()]
+    total = _data_sizes(None, None, [size for each in sizes.values() for size in each])
+    return listing("Bytes of data", DataSizes, [*segments, total])
 
 
-def dumped(
+def render_segment(
     header: FileHeader | None,
     records: Sequence[FileRecord] | None,
-    data: Data,
+    data: DataForm,
     deserialize: Deserialize | None = None,
 ) -> Rendering:
     """Return the rendering of a segment: its header and records, unless they are None.
@@ -185,12 +197,12 @@ def dumped(
         value["header"] = shown_header.value
         tables += shown_header.tables
     if records is not None:
-        value["records"], shown_records = _records(records, data, deserialize)
+        value["records"], shown_records = _render_records(records, data, deserialize)
         tables.append(shown_records)
     return Rendering(value, tuple(tables))
 
 
-def control(
+def render_control_file(
     found: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
 ) -> Rendering:
     """Return the rendering of a control file; ``partitions`` None: all partitions.
@@ -205,7 +217,7 @@ def control(
         and not (only_assigned and isinstance(entry, ControlEntry) and not entry.info.assigned)
     )
     header = found.header
-    file = ControlFile(
+    file = ControlFileContent(
         header.version, _time(header.created_ms), header.key, header.num_partitions, entries
     )
     return record("Control file", file)
@@ -237,6 +249,7 @@ def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
 
 
 def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
+    """Return what a start of the storage would do to a partition, as a value for scripts."""
     return {
         "partition": partition,
         "refused": outcome.refused,
@@ -246,7 +259,7 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
                 "file": change.path,
                 "size_before": change.size_before,
                 "size_after": change.size_after,
-                "would": _change(change),
+                "would": _change_text(change),
             }
             for change in outcome.changes
         ],
@@ -254,13 +267,14 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
 
 
 def _start_lines(start: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the table for the result of `_start`; they continue "would"."""
     if start["refused"] is not None:
         return [f"refuse the partition: {start['refused']}"]
     changes = [f"{each['would']} ({each['file']})" for each in start["changes"]]
     return [*changes, f"serve it; the next id is {start['next_id']}"]
 
 
-def _change(change: Change) -> str:
+def _change_text(change: Change) -> str:
     match change.kind:
         case ChangeKind.CREATE:
             return "create this file"
@@ -275,28 +289,26 @@ def _change(change: Change) -> str:
             return "rewrite this file"
 
 
-def _sizes(partition: int | None, segment: int | None, found: Sequence[int]) -> DataSizes:
-    if not found:
-        return DataSizes(partition, segment, 0, None, None, None, None, 0)
+def _data_sizes(partition: int | None, segment: int | None, sizes: Sequence[int]) -> DataSizes:
     return DataSizes(
         partition,
         segment,
-        len(found),
-        max(found),
-        min(found),
-        round(statistics.fmean(found), 1),
-        statistics.median(found),
-        sum(found),
+        records=len(sizes),
+        max=max(sizes) if sizes else None,
+        min=min(sizes) if sizes else None,
+        average=round(statistics.fmean(sizes), 1) if sizes else None,
+        median=statistics.median(sizes) if sizes else None,
+        sum=sum(sizes),
     )
 
 
-def _records(
-    records: Sequence[FileRecord], data: Data, deserialize: Deserialize | None
+def _render_records(
+    records: Sequence[FileRecord], data: DataForm, deserialize: Deserialize | None
 ) -> tuple[list[dict[str, Any]], Rows]:
     """Return records as values for scripts, and as a table."""
-    values = [_record(each) for each in records]
+    values = [_record_value(each) for each in records]
     contents = [_content(each.record.data, data, deserialize) for each in records]
-    if data is Data.TEXT or deserialize is not None:
+    if data is DataForm.TEXT or deserialize is not None:
         for value, content in zip(values, contents, strict=True):
             value["data"] = content
     columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
@@ -305,11 +317,11 @@ def _records(
         (*(value[name] for name in names), *([] if content is None else [content]))
         for value, content in zip(values, contents, strict=True)
     ]
-    data_column = () if data is Data.NONE and deserialize is None else ("data",)
+    data_column = () if data is DataForm.NONE and deserialize is None else ("data",)
     return values, Rows("Records", (*columns, *data_column), cells)
 
 
-def _record(found: FileRecord) -> dict[str, Any]:
+def _record_value(found: FileRecord) -> dict[str, Any]:
     """Return the value of a record for scripts."""
     record = found.record
     return {
@@ -326,8 +338,8 @@ def _record(found: FileRecord) -> dict[str, Any]:
     }
 
 
-def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | None:
-    """Return the text that shows ``data``, None if the form is `Data.NONE`."""
+def _content(data: bytes, form: DataForm, deserialize: Deserialize | None) -> str | None:
+    """Return the text that shows ``data``, None if the form is `DataForm.NONE`."""
     if deserialize is not None:
         try:
             return str(deserialize(data))
@@ -335,17 +347,18 @@ def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | 
             # A serializer may raise any error for data that it did not write; the cell shows it.
             return f"unreadable: {problem}"
     match form:
-        case Data.HEX:
+        case DataForm.HEX:
             return hex_dump(data)
-        case Data.TEXT:
+        case DataForm.TEXT:
             return data.decode(errors="backslashreplace")
-        case Data.NONE:
+        case DataForm.NONE:
             return None
 
 
 def _entry(partition: int, entry: ControlEntry | str) -> PartitionEntry:
+    """Return the row of a control entry; a text is why the entry cannot be read."""
     if isinstance(entry, str):
-        return PartitionEntry(partition, None, None, None, None, None, None, entry)
+        return PartitionEntry(partition, None, None, None, None, None, None, problem=entry)
     info = entry.info
     return PartitionEntry(
         partition,
@@ -354,8 +367,8 @@ def _entry(partition: int, entry: ControlEntry | str) -> PartitionEntry:
         info.local_low_water_mark,
         info.assigned,
         info.available,
-        entry.sequence,
-        None,
+        updates=entry.sequence,
+        problem=None,
     )
 
 

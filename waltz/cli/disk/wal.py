@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
@@ -23,7 +23,12 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True)
 class LoggedOperation:
-    """One operation: its transaction, its type, the bytes that it changes, and a row's content."""
+    """One operation of a transaction in the log.
+
+    The id of the transaction is ``transaction``, which consists of ``sequence`` and ``block``. The
+    operation writes or checks ``length`` bytes from ``offset`` on in ``region``. ``row`` is the
+    content of the catalogue row that it writes; None if it writes none.
+    """
 
     transaction: int
     sequence: int
@@ -36,8 +41,13 @@ class LoggedOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """The header of the log, its operations, and its end."""
+class LogSummary:
+    """The header of the log, its operations, and its end.
+
+    ``bytes`` is the size of the file, ``checksum`` the name of its checksum, ``checkpoint`` the id
+    of the first transaction to replay. ``transactions`` is how many transactions are shown.
+    ``damaged`` is whether a durable transaction is damaged.
+    """
 
     key: UUID
     bytes: int
@@ -74,27 +84,28 @@ def wal_command(
 
 
 def render_log(content: WalContent) -> Rendering:
-    """Return the rendering of a log."""
+    """Return the rendering of a write-ahead log."""
     header = content.header
     operations = [
         _operation(transaction.id, operation)
         for transaction in content.transactions
         for operation in transaction.operations
     ]
-    log = Log(
+    log = LogSummary(
         header.key,
         header.blocks * BLOCK_BYTES,
         header.checksum.name,
         header.checkpoint.value,
         len(content.transactions),
-        _end(content.end),
+        _end_text(content.end),
         isinstance(content.end, str),
         tuple(operations),
     )
     return record("Write-ahead log", log)
 
 
-def _end(end: LogEnd | str | None) -> str:
+def _end_text(end: LogEnd | str | None) -> str:
+    """Return the text for `WalContent.end`."""
     if end is None:
         return "there are more transactions"
     if isinstance(end, str):
@@ -104,31 +115,38 @@ def _end(end: LogEnd | str | None) -> str:
 
 
 def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperation:
-    kind, length = _kind(operation)
+    operation_type, length = _type_and_length(operation)
     address = operation.address
-    row: Any = None
-    if address.region == CATALOGUE_REGION and isinstance(operation, WriteData):
-        region = address.offset // ROW_BYTES
-        found = decode_row(operation.data, region)
-        if found is not None:
-            file = found.file
-            row = (
-                f"region {region}: {file.kind.name.lower()} of partition {file.partition} from "
-                f"{file.first_id}, {found.state.name.lower()}, {found.length} bytes"
-            )
     return LoggedOperation(
         transaction.value,
         transaction.sequence,
         transaction.block,
-        kind,
+        operation_type,
         address.region,
         address.offset,
         length,
-        row,
+        _catalogue_row(operation),
     )
 
 
-def _kind(operation: Operation) -> tuple[str, int]:
+def _catalogue_row(operation: Operation) -> str | None:
+    """Return the text for the catalogue row that ``operation`` writes, None if it writes none."""
+    address = operation.address
+    if address.region != CATALOGUE_REGION or not isinstance(operation, WriteData):
+        return None
+    region = address.offset // ROW_BYTES  # A row describes the region with the row's number.
+    row = decode_row(operation.data, region)
+    if row is None:
+        return None
+    file = row.file
+    return (
+        f"region {region}: {file.kind.name.lower()} of partition {file.partition} from "
+        f"{file.first_id}, {row.state.name.lower()}, {row.length} bytes"
+    )
+
+
+def _type_and_length(operation: Operation) -> tuple[str, int]:
+    """Return the type of an operation, and how many bytes it concerns."""
     match operation:
         case WriteData(_, data):
             return "copy", len(data)

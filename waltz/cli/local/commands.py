@@ -14,11 +14,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waltz.cli.cluster.rows import local_processes
+from waltz.cli.cluster.rows import render_local_processes
 from waltz.cli.cluster_options import LOCAL_DIRECTORY
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.running import Failed, failing_clearly, run
+from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.local import (
     Control,
     Layout,
@@ -87,7 +87,7 @@ def up(
     its numbers of processes.
     """
     given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
-    with failing_clearly():
+    with exit_on_expected_error():
         shape = wanted_shape(directory, {k: v for k, v in given.items() if v is not None})
         if detach:
             _up_in_background(directory, shape, session_timeout)
@@ -102,7 +102,7 @@ def up(
 @app.command(epilog=examples("waltz local down", "waltz local down --dir /tmp/w"))
 def down(directory: Dir = LOCAL_DIRECTORY) -> None:
     """Stop a cluster; its data stay."""
-    with failing_clearly():
+    with exit_on_expected_error():
         if _request_stop(directory):
             wait_until_down(directory)
             say("stopped")
@@ -128,9 +128,9 @@ def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
 @app.command(epilog=examples("waltz local status", "waltz local status -o json"))
 def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Show the processes of a running cluster. The exit status is 1 if no cluster runs."""
-    with failing_clearly():
+    with exit_on_expected_error():
         description = read_running(directory)
-    show(output, local_processes(description))
+    show(output, render_local_processes(description))
 
 
 def _request_stop(directory: Path) -> bool:

@@ -11,9 +11,9 @@ import typer
 
 from waltz.cli.client_access import (
     ANSWER_SECONDS,
+    batches_within,
     high_water_marks,
     open_client,
-    without_silence,
 )
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
@@ -24,7 +24,7 @@ from waltz.cli.options import (
     Partition,
     Silence,
     examples,
-    parsed,
+    parse_argument,
     partitions_of,
 )
 from waltz.cli.output import Format, Output, show, show_line
@@ -99,7 +99,7 @@ def append_command(
     """
     where = target(context)
     write, read, unchecked = (
-        [parsed(parse_lock, text) for text in given or ()]
+        [parse_argument(parse_lock, text) for text in given or ()]
         for given in (lock, read_lock, append_lock)
     )
 
@@ -185,7 +185,7 @@ def read_command(
 ) -> None:
     """Print transactions, one per line; with --output json, a line is a JSON object."""
     where = target(context)
-    first, last = parsed(parse_ids, ids)
+    first, last = parse_argument(parse_ids, ids)
 
     async def work() -> None:
         async with open_client(where) as client:
@@ -219,7 +219,7 @@ def high_water_mark_command(
         async with open_client(where) as client:
             return await high_water_marks(client, named)
 
-    show(output, cluster_rows.marks(run(work())))
+    show(output, cluster_rows.render_high_water_marks(run(work())))
 
 
 async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:
@@ -252,7 +252,7 @@ async def _print_all(
     stream: LogStream, output: Format | None, timeout_seconds: float | None
 ) -> None:
     """Print a stream of transactions; with ``output`` None, only the bytes of their data."""
-    async for batch in without_silence(stream, timeout_seconds):
+    async for batch in batches_within(stream, timeout_seconds):
         for transaction in batch:
             if output is None:
                 sys.stdout.buffer.write(transaction.data)

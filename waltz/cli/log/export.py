@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client, without_silence
+from waltz.cli.client_access import ANSWER_SECONDS, batches_within, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.log.archive import BadArchive, Form, exported_up_to
 from waltz.cli.log.archive_files import check_form, find_pieces, write_piece
-from waltz.cli.log.rows import exported
+from waltz.cli.log.rows import render_export
 from waltz.cli.options import (
     AnyPartitions,
     Silence,
@@ -87,7 +87,7 @@ def export_command(
                         await _export(client, partition, after, last, how, advance)
         return ranges
 
-    show(output, exported(run(work(), seconds=None)))
+    show(output, render_export(run(work(), seconds=None)))
 
 
 def _check_same_cluster(directory: Path, ranges: dict[int, tuple[int, int]]) -> None:
@@ -107,7 +107,7 @@ async def _export(
     held: list[Transaction] = []
     size = 0
     stream = client.stream(partition, after=after, until=last, data=True)
-    async with aclosing(without_silence(stream, how.timeout_seconds)) as batches:
+    async with aclosing(batches_within(stream, how.timeout_seconds)) as batches:
         async for batch in batches:
             for transaction in batch:
                 held.append(transaction)

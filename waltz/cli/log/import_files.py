@@ -18,11 +18,11 @@ from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.cli.log.importing import Importer
-from waltz.cli.log.rows import imported
+from waltz.cli.log.rows import render_import
 from waltz.cli.options import DryRun, examples, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 
 app = typer.Typer()
 
@@ -75,14 +75,14 @@ def import_command(
 
     async def work() -> dict[int, tuple[int, int]]:
         sources = find_sources(path, named, to)
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
         file = record or path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
         with _exclusive(path):
             known = ImportRecord.read(file, key)
             return await _import(where, sources, known, file, new_ids=new_ids, dry_run=dry_run)
 
-    show(output, imported(run(work(), seconds=None), dry_run=dry_run))
+    show(output, render_import(run(work(), seconds=None), dry_run=dry_run))
 
 
 async def _import(

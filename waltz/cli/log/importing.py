@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from itertools import islice
 
-from waltz.cli.client_access import ANSWER_SECONDS, without_silence
+from waltz.cli.client_access import ANSWER_SECONDS, batches_within
 from waltz.cli.log.archive import Row
 from waltz.cli.progress import Advance
 from waltz.cli.running import Failed
@@ -44,7 +44,7 @@ class Importer:
             return 0
         count = 0
         stream = self._client.stream(self._partition, after=after, until=last)
-        async with aclosing(without_silence(stream, ANSWER_SECONDS)) as batches:
+        async with aclosing(batches_within(stream, ANSWER_SECONDS)) as batches:
             async for batch in batches:
                 count += sum(each.req_id.client_id in self._clients for each in batch)
         return count

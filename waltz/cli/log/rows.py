@@ -29,7 +29,7 @@ class ImportedPartition:
     imported: Annotated[int, column("imported now")]
 
 
-def exported(ranges: Mapping[int, tuple[int, int]]) -> Rendering:
+def render_export(ranges: Mapping[int, tuple[int, int]]) -> Rendering:
     """Return the rendering of an export.
 
     A range is the last id that was exported before, and the last id that is exported now.
@@ -41,7 +41,7 @@ def exported(ranges: Mapping[int, tuple[int, int]]) -> Rendering:
     return listing("Exported", ExportedPartition, found)
 
 
-def imported(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Rendering:
+def render_import(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Rendering:
     """Return the rendering of an import.
 
     ``counts`` has, by partition, how many transactions earlier runs and this run append.

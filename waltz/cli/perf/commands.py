@@ -16,7 +16,7 @@ from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import (
     Silence,
     examples,
-    parsed,
+    parse_argument,
 )
 from waltz.cli.output import Format, Output, show
 from waltz.cli.perf import rows as load_rows
@@ -78,7 +78,7 @@ def producers_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and show their rate and latencies."""
-    where, used = target(context), parsed(parse_partitions, partitions)
+    where, used = target(context), parse_argument(parse_partitions, partitions)
     plan = LoadPlan(used, clients, transactions, in_flight, interval)
 
     async def work() -> Measurements:
@@ -86,8 +86,8 @@ def producers_command(
             return await produce(where, plan, _writing_random(size, locks), advance)
 
     done = run(work(), seconds=None)
-    count = len(done.durations)
-    show(output, load_rows.produced(size * count, done.seconds, done.durations, done.attempts))
+    num_bytes = size * len(done.durations)
+    show(output, load_rows.render_appends(num_bytes, done.seconds, done.durations, done.attempts))
 
 
 @app.command(
@@ -120,7 +120,7 @@ def consumers_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, read them with their data, and show the rate of reading."""
-    where, used = target(context), parsed(parse_partitions, partitions)
+    where, used = target(context), parse_argument(parse_partitions, partitions)
     share = -(-transactions // len(used))
 
     async def work() -> Rendering:
@@ -157,7 +157,7 @@ async def _read(
             count += len(batch)
             num_bytes += sum(len(transaction.data) for transaction in batch)
             advance(len(batch))
-    return load_rows.consumed(count, num_bytes, time.perf_counter() - begun)
+    return load_rows.render_reads(count, num_bytes, time.perf_counter() - begun)
 
 
 def _writing_random(size: int, locks: int) -> Write:

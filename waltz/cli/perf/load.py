@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from waltz.cli.client.validation import Validation, checked_draft
-from waltz.cli.client_access import ANSWER_SECONDS, open_client, without_silence
+from waltz.cli.client_access import ANSWER_SECONDS, batches_within, open_client
 from waltz.cli.cluster_options import Target
 from waltz.cli.progress import Advance
 from waltz.client import Attempt, Client, Draft, Transaction
@@ -84,7 +84,7 @@ async def read_all(
     ends = {partition: last for partition, last in until.items() if last > after[partition]}
     starts = {partition: after[partition] for partition in ends}
     if starts:
-        async for batch in without_silence(client.stream(starts, until=ends, data=True), seconds):
+        async for batch in batches_within(client.stream(starts, until=ends, data=True), seconds):
             yield batch
 
 
@@ -97,7 +97,7 @@ async def validate(
     """
     found = {partition: Validation() for partition in after}
     left = wanted
-    async for batch in without_silence(client.stream(after, data=True), seconds):
+    async for batch in batches_within(client.stream(after, data=True), seconds):
         checked = sum(found[each.partition].check_next(each) for each in batch)
         advance(checked)
         left -= checked

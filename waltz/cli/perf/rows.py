@@ -63,7 +63,7 @@ def throughput(
     )
 
 
-def produced(
+def render_appends(
     num_bytes: int, seconds: float, durations: Sequence[float], attempts: int
 ) -> Rendering:
     """Return the rendering of appends; ``durations`` has the seconds of each append."""
@@ -80,12 +80,12 @@ def produced(
     return record("Appended", appended)
 
 
-def consumed(transactions: int, num_bytes: int, seconds: float) -> Rendering:
+def render_reads(transactions: int, num_bytes: int, seconds: float) -> Rendering:
     """Return the rendering of a measured consumption."""
     return record("Read", Throughput(*throughput(transactions, num_bytes, seconds)))
 
 
-def validated(found: Mapping[int, Validation], seconds: float) -> Rendering:
+def render_validation(found: Mapping[int, Validation], seconds: float) -> Rendering:
     """Return the rendering of the checked transactions of all partitions."""
     problems = tuple(problem for each in found.values() for problem in each.problems)
     result = ValidationResult(

@@ -8,10 +8,10 @@ import typer
 
 from waltz.admin import ServerQuery, query_servers
 from waltz.cli.cluster_options import ClusterCommand, target
-from waltz.cli.options import DryRun, Partitions, examples, parsed
+from waltz.cli.options import DryRun, Partitions, examples, parse_argument
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
@@ -43,7 +43,7 @@ def list_command(
     where = target(context)
 
     async def ask() -> Rendering:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             membership = await cluster.membership()
             replicas = (await cluster.replica_assignments()).value
         for server in servers or ():
@@ -54,7 +54,7 @@ def list_command(
             if not servers or f"{member.host}:{member.port}" in servers
         }
         reports = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
-        return server_rows.servers(members, reports, replicas)
+        return server_rows.render_servers(members, reports, replicas)
 
     show(output, run(ask()))
 
@@ -87,11 +87,11 @@ def _set_preference(
     context: typer.Context, server: str, partitions: str, *, wanted: bool, dry_run: bool
 ) -> None:
     """Make a server prefer ``partitions``, or not prefer them any more."""
-    where, ids = target(context), parsed(parse_partitions, partitions)
+    where, ids = target(context), parse_argument(parse_partitions, partitions)
     shown = format_partitions(ids)
 
     async def prefer() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
             count = (await cluster.params()).num_partitions
         if ids[-1] >= count:

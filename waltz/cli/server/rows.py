@@ -38,7 +38,7 @@ class ListedServer:
     partitions: Annotated[tuple[ServedPartition, ...], nested(ServedPartition, "Partitions")]
 
 
-def servers(
+def render_servers(
     members: Mapping[int, ServerDescriptor],
     reports: Mapping[int, ServerReport],
     replicas: ReplicaAssignments,

@@ -17,7 +17,7 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.storage import partitions as storage_partitions
 from waltz.cli.storage import replicas as storage_replicas
 from waltz.cli.storage import rows as storage_rows
@@ -56,7 +56,7 @@ def list_command(
     where = target(context)
 
     async def read() -> Rendering:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             maps = await cluster.storage_maps()
             names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
             if unknown := sorted(set(storages or ()) - set(names)):
@@ -68,7 +68,7 @@ def list_command(
             holdings = await asyncio.gather(
                 *(_holdings(cluster, maps, s, where.tls) for s in queried)
             )
-        return storage_rows.storages(maps, dict(zip(queried, holdings, strict=True)))
+        return storage_rows.render_storages(maps, dict(zip(queried, holdings, strict=True)))
 
     show(output, run(read()))
 
@@ -100,7 +100,7 @@ def add_command(
     where = target(context)
 
     async def add() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             order = Registration(storage, group, admin_port)
             await perform_directly(
                 cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
@@ -123,7 +123,7 @@ def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = F
     where = target(context)
 
     async def remove() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             order = Deregistration(storage)
             await perform_directly(
                 cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
@@ -143,10 +143,10 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
     where = target(context)
 
     async def check() -> Rendering:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
             ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)
-        return storage_rows.ports(ports)
+        return storage_rows.render_ports(ports)
 
     rendering = run(check())
     show(output, rendering)

@@ -25,7 +25,7 @@ from waltz.admin import (
 from waltz.cli.cluster_options import Target
 from waltz.cli.output import say
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, opened
+from waltz.cli.running import Failed, open_cluster
 from waltz.metadata.cluster import Cluster
 
 Only = Annotated[
@@ -50,7 +50,7 @@ async def perform(
     A dry run prints the steps; with ``quiet_if_done``, it prints nothing if there are none. Raises
     Failed if the goal cannot be reached, or no step is possible for ``max_stall`` seconds.
     """
-    async with opened(where) as cluster:
+    async with open_cluster(where) as cluster:
         if dry_run:
             executor = OrderExecutor(cluster, where.tls)
             return await print_forecast(executor, order, quiet_if_done=quiet_if_done)

@@ -26,9 +26,9 @@ from waltz.admin import (
 )
 from waltz.admin.core.steps import CreateReplicas, DropReplicas
 from waltz.cli.cluster_options import ClusterCommand, Target, target
-from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parsed
+from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parse_argument
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.storage.orders import (
     STEP_SECONDS,
     Only,
@@ -37,7 +37,7 @@ from waltz.cli.storage.orders import (
     perform_directly,
     say_forecast,
 )
-from waltz.cli.storage.rows import SyncedStorage, synced
+from waltz.cli.storage.rows import SyncedStorage, render_synced
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.protocol import UnsupportedByPeer
@@ -69,11 +69,11 @@ def assign_command(
     keep that load off the servers, run waltz storage recover first: it copies the partitions from
     other storages.
     """
-    where, wanted = target(context), parsed(parse_partitions, partitions)
+    where, wanted = target(context), parse_argument(parse_partitions, partitions)
     order = Assignment(storage, wanted, only)
 
     async def assign() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             await perform_directly(cluster, where, order, step_seconds=timeout, dry_run=dry_run)
 
     run(assign(), seconds=None)
@@ -100,14 +100,14 @@ def auto_assign_command(
     where = target(context)
 
     async def assign() -> dict[str, SyncedStorage]:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             members = (await cluster.storage_maps()).group_members(group)
             changes = await _changes(
                 cluster, where, GroupAssignment(group), timeout, dry_run=dry_run
             )
             return {member: changes.get(member, SyncedStorage(member)) for member in members}
 
-    show(output, synced(run(assign(), seconds=None)))
+    show(output, render_synced(run(assign(), seconds=None)))
 
 
 @app.command(
@@ -132,7 +132,7 @@ def sync_command(
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
     changes, failures = run(work, seconds=None)
-    show(output, synced(changes))
+    show(output, render_synced(changes))
     for failure in failures:
         say(f"waltz: {failure}")
     if failures:
@@ -162,7 +162,7 @@ def availability_command(
     Fill a switched-off replica from another storage with: waltz storage recover-partition
     """
     on = state is OnOff.ON
-    wanted = parsed(parse_partitions, partitions)
+    wanted = parse_argument(parse_partitions, partitions)
     order = Switching(storage, wanted, read=on, write=on, together=True)
     _switch(target(context), order, dry_run=dry_run)
     verb = "would be switched" if dry_run else "are switched"
@@ -194,7 +194,7 @@ def switch_command(
     Storages of Waltz 0.13.2 have one switch for reading and writing together: for them, use waltz
     storage availability.
     """
-    wanted = parsed(parse_partitions, partitions)
+    wanted = parse_argument(parse_partitions, partitions)
     given = {
         name: state is OnOff.ON
         for name, state in (("read", read), ("write", write))
@@ -211,7 +211,7 @@ def switch_command(
 
 def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
     async def switch() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             try:
                 await perform_directly(
                     cluster, where, order, step_seconds=STEP_SECONDS, dry_run=dry_run
@@ -231,7 +231,7 @@ async def _sync_all(
     """Return what changed at each storage, and the errors of the storages that failed."""
     done: dict[str, SyncedStorage] = {}
     failures: list[str] = []
-    async with opened(where) as cluster:
+    async with open_cluster(where) as cluster:
         assigned = (await cluster.replica_assignments()).value.partitions
         for storage in storages or sorted(assigned):
             order = Synchronization(storage)

@@ -31,9 +31,9 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.storage.orders import RecoveryResult, perform, recover_each
-from waltz.cli.storage.rows import compared
+from waltz.cli.storage.rows import render_comparisons
 from waltz.metadata.cluster import Cluster
 
 app = typer.Typer()
@@ -214,7 +214,7 @@ async def _assigned(where: Target, storage: str) -> tuple[int, ...]:
 
     An empty list would make the command report success for a misspelt address.
     """
-    async with opened(where) as cluster:
+    async with open_cluster(where) as cluster:
         assigned = (await cluster.replica_assignments()).value.partitions.get(storage, ())
     if not assigned:
         raise Failed(
@@ -242,7 +242,7 @@ def compare_command(
     where, wanted = target(context), partitions_of(partitions)
 
     async def compare() -> dict[int, ComparisonResult]:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             count = (await cluster.params()).num_partitions
             results = {}
             for partition in wanted if wanted is not None else range(count):
@@ -250,7 +250,7 @@ def compare_command(
             return results
 
     results = run(compare(), seconds=None)
-    show(output, compared(results))
+    show(output, render_comparisons(results))
     if not all(each.is_sound for each in results.values()):
         raise typer.Exit(1)
 

@@ -133,7 +133,7 @@ class ComparedPartition:
     ]
 
 
-def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rendering:
+def render_storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rendering:
     """Return the rendering of the storages in ``holdings``."""
     found = [
         ListedStorage(
@@ -150,23 +150,23 @@ def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rendering:
     return listing("Storages", ListedStorage, found)
 
 
-def ports(found: Mapping[str, PortProblems]) -> Rendering:
+def render_ports(found: Mapping[str, PortProblems]) -> Rendering:
     """Return the rendering of the check of the ports of storages."""
     states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
     return listing("Ports", PortState, states)
 
 
-def max_id(storage: str, partition: int, transaction_id: int) -> Rendering:
+def render_replica_end(storage: str, partition: int, transaction_id: int) -> Rendering:
     """Return the rendering of a replica's end."""
     return record("Replica", ReplicaEnd(storage, partition, transaction_id))
 
 
-def synced(changes: Mapping[str, SyncedStorage]) -> Rendering:
+def render_synced(changes: Mapping[str, SyncedStorage]) -> Rendering:
     """Return the rendering of the replicas that each storage created and dropped."""
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 
-def compared(found: Mapping[int, ComparisonResult]) -> Rendering:
+def render_comparisons(found: Mapping[int, ComparisonResult]) -> Rendering:
     """Return the rendering of comparisons, by partition."""
     results = []
     for partition, each in found.items():

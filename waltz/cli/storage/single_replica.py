@@ -8,13 +8,13 @@ import typer
 
 from waltz.admin import COPY_BATCH, OfflineFill, OrderExecutor, max_transaction_id
 from waltz.cli.admin_access import check_held, open_admin
-from waltz.cli.cluster_options import ClusterCommand, target, tls_named
+from waltz.cli.cluster_options import ClusterCommand, target, tls_from_option
 from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import opened, run
+from waltz.cli.running import open_cluster, run
 from waltz.cli.storage.orders import RUN_AGAIN, carry_out_order, print_forecast
-from waltz.cli.storage.rows import max_id
+from waltz.cli.storage.rows import render_replica_end
 
 app = typer.Typer()
 
@@ -42,7 +42,7 @@ def max_transaction_id_command(
     where = target(context)
 
     async def ask() -> int:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
             async with await open_admin(cluster, maps, storage, where.tls) as admin:
                 check_held(storage, [partition], await admin.partitions())
@@ -50,7 +50,7 @@ def max_transaction_id_command(
                     admin, storage, partition, where.tls, params, offline=offline
                 )
 
-    show(output, max_id(storage, partition, run(ask())))
+    show(output, render_replica_end(storage, partition, run(ask())))
 
 
 @app.command(
@@ -85,14 +85,14 @@ def recover_partition_command(
     """
     where = target(context)
     tls_of = {
-        source: tls_named(source_tls, default=where.tls),
-        destination: tls_named(destination_tls, default=where.tls),
+        source: tls_from_option(source_tls, default=where.tls),
+        destination: tls_from_option(destination_tls, default=where.tls),
     }
     order = OfflineFill(partition, source, destination)
     positions: list[int] = []  # First the id before the copy, then one id for each request.
 
     async def copy() -> int:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             with progress_towards("copied") as advance:
 
                 def progress(at: int, last: int) -> None:

@@ -16,9 +16,9 @@ from waltz.admin import (
     carry_out,
 )
 from waltz.cli.cluster_options import ClusterCommand, target
-from waltz.cli.options import DryRun, Partitions, Storage, Yes, confirm, examples, parsed
+from waltz.cli.options import DryRun, Partitions, Storage, Yes, confirm, examples, parse_argument
 from waltz.cli.output import say
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.storage.orders import Only, print_forecast, say_step
 from waltz.client.core.ranges import format_partitions, parse_partitions
 
@@ -65,14 +65,14 @@ def unassign_command(
     when servers have begun sessions without the replicas, the storage drops them. If the storage
     will never run again, use --only zookeeper.
     """
-    where, wanted = target(context), parsed(parse_partitions, partitions)
+    where, wanted = target(context), parse_argument(parse_partitions, partitions)
     shown = format_partitions(wanted)
     if delete_files and not dry_run:
         confirm(f"The files of partitions {shown} at {storage} will be deleted", yes=yes)
     order = Unassignment(storage, wanted, delete_files, only, force)
 
     async def unassign() -> None:
-        async with opened(where) as cluster:
+        async with open_cluster(where) as cluster:
             executor = OrderExecutor(cluster, where.tls)
             if dry_run:
                 await print_forecast(executor, order, waiting_fails=True)

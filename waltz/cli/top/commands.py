@@ -19,8 +19,8 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, as_yaml, show, tables
 from waltz.cli.rows import Rendering
-from waltz.cli.running import opened, run
-from waltz.cli.top.rows import top
+from waltz.cli.running import open_cluster, run
+from waltz.cli.top.rows import render_sample
 
 app = typer.Typer()
 
@@ -57,16 +57,16 @@ def top_command(
 
     async def watch(display: Callable[[Rendering], None]) -> None:
         async with (
-            opened(where) as cluster,
+            open_cluster(where) as cluster,
             Monitor(cluster, where.tls, timeout_seconds=timeout) as monitor,
         ):
             first = before = await monitor.sample()
             if not once:
-                display(top(first, None, first))
+                display(render_sample(first, None, first))
             while True:
                 await asyncio.sleep(interval)
                 now = await monitor.sample()
-                display(top(first, before, now))
+                display(render_sample(first, before, now))
                 before = now
                 if once:
                     return

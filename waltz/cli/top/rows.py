@@ -103,7 +103,7 @@ class WatchedCluster:
     storages: Annotated[tuple[WatchedStorage, ...], nested(WatchedStorage, "Storages")]
 
 
-def top(first: Sample, before: Sample | None, now: Sample) -> Rendering:
+def render_sample(first: Sample, before: Sample | None, now: Sample) -> Rendering:
     """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
     rates = [p.transactions_per_second for p in partitions]
