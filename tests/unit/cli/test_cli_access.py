@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from waltz.cli.access import rows as access_rows
-from waltz.cli.access.commands import _grants, _rights, _with, _without
+from waltz.cli.access.commands import _grants, _rights, _with_grants, _without_grants
 from waltz.cli.running import Failed
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
 
@@ -45,8 +45,8 @@ def test_empty_name_is_refused() -> None:
 
 
 def test_revoked_grants_are_removed_from_granted_ones() -> None:
-    rules = _with(AccessRules(), _grants("app", (Right.READ,), "0-4", 8))
-    rules = _without(rules, _grants("app", (Right.READ,), "2", 8))
+    rules = _with_grants(AccessRules(), _grants("app", (Right.READ,), "0-4", 8))
+    rules = _without_grants(rules, _grants("app", (Right.READ,), "2", 8))
     assert rules.grants == (Grant("app", Right.READ, 0, 1), Grant("app", Right.READ, 3, 4))
 
 

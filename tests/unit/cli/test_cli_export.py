@@ -39,7 +39,7 @@ async def test_each_file_has_as_much_as_the_bounds_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, pieces: list[tuple[int, int]]
 ) -> None:
     monkeypatch.setattr(export, "_FILE_BYTES", 100)
-    how = export._Export(tmp_path, Form.JSONL, rows, timeout_seconds=5)
+    how = export._ExportOptions(tmp_path, Form.JSONL, rows, timeout_seconds=5)
     advances: list[int] = []
     await export._export(cast(Client[Any], Log()), 0, -1, 6, how, advances.append)
     assert [(piece.first_id, piece.last_id) for piece in find_pieces(tmp_path)[0]] == pieces

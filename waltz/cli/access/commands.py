@@ -76,8 +76,8 @@ def grant_command(
                     "every request that no grant allows"
                 )
             if dry_run:
-                return _with(AccessRules() if read is None else read.value, grants)
-            return await change_access_rules(cluster, lambda rules: _with(rules, grants))
+                return _with_grants(AccessRules() if read is None else read.value, grants)
+            return await change_access_rules(cluster, lambda rules: _with_grants(rules, grants))
 
     rules = run(grant())
     _report("granted", client, wanted, partitions, dry_run=dry_run)
@@ -119,8 +119,8 @@ def revoke_command(
                     "first waltz access grant switches them on"
                 )
             if dry_run:
-                return _without(read.value, grants)
-            return await change_access_rules(cluster, lambda rules: _without(rules, grants))
+                return _without_grants(read.value, grants)
+            return await change_access_rules(cluster, lambda rules: _without_grants(rules, grants))
 
     rules = run(revoke())
     _report("revoked", client, wanted, partitions, dry_run=dry_run)
@@ -223,13 +223,13 @@ def _ranges(partitions: tuple[int, ...]) -> list[tuple[int, int]]:
     return ranges
 
 
-def _with(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
+def _with_grants(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
     for grant in grants:
         rules = rules.with_grant(grant)
     return rules
 
 
-def _without(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
+def _without_grants(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
     for grant in grants:
         rules = rules.without_grant(grant)
     return rules

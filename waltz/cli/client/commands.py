@@ -63,13 +63,13 @@ def validate_command(
             marks = await high_water_marks(reader, used, timeout)
             begun = time.perf_counter()
             with progress("validated", plan.total) as advance:
-                found, _ = await asyncio.gather(
+                validations, _ = await asyncio.gather(
                     validate(reader, marks, plan.total, timeout, advance),
                     produce(where, plan, write_checked, lambda _: None),
                 )
-            return load_rows.render_validation(found, time.perf_counter() - begun)
+            return load_rows.render_validation(validations, time.perf_counter() - begun)
 
-    _show_validated(run(work(), seconds=None), output)
+    _show_validation(run(work(), seconds=None), output)
 
 
 @app.command(
@@ -149,13 +149,14 @@ def consume_command(
                 marks = await high_water_marks(client, used, timeout)
             begun = time.perf_counter()
             with progress("checked", transactions) as advance:
-                found = await validate(client, marks, transactions, timeout, advance)
-            return load_rows.render_validation(found, time.perf_counter() - begun)
+                validations = await validate(client, marks, transactions, timeout, advance)
+            return load_rows.render_validation(validations, time.perf_counter() - begun)
 
-    _show_validated(run(work(), seconds=None), output)
+    _show_validation(run(work(), seconds=None), output)
 
 
-def _show_validated(rendering: Rendering, output: Format) -> None:
+def _show_validation(rendering: Rendering, output: Format) -> None:
+    """Show the result; end with status 1 if a check has failed."""
     show(output, rendering)
     if not rendering.value["passed"]:
         raise typer.Exit(1)

@@ -1,9 +1,9 @@
 """Check order and locks by transactions that contain the mark of their producer.
 
 The producer's mark is the last transaction that the producer had received before the append. The
-data of a checked transaction is this mark plus one. All checked transactions take the
-same lock, so no checked transaction may lie between the mark and the id of another checked
-transaction. Transactions of other producers may lie anywhere; they are only counted.
+data of a checked transaction is this mark plus one. All checked transactions take the same lock. So
+between the mark in a checked transaction and the transaction itself, the log must have no other
+checked transaction. Transactions of other producers may lie anywhere; they are only counted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CHECKED_BYTES = 8
 
 def checked_draft(attempt: Attempt) -> Draft:
     """Return the transaction to append: its data is the id that follows the producer's mark."""
-    value = attempt.mark + 1
-    return Draft(value.to_bytes(CHECKED_BYTES, "big", signed=True), write_locks=[LOCK])
+    following_id = attempt.mark + 1
+    return Draft(following_id.to_bytes(CHECKED_BYTES, "big", signed=True), write_locks=[LOCK])
 
 
 @dataclass(slots=True)
@@ -37,7 +37,9 @@ class Validation:
     others: int = 0
     problems: list[str] = field(default_factory=list)
     _last_id: int | None = None
+    """The id of the last transaction; None before the first one."""
     _last_checked: int | None = None
+    """The id of the last checked transaction; None before the first one."""
 
     def check_next(self, transaction: Transaction) -> bool:
         """Check the next transaction; return whether it has the form of `checked_draft`."""
@@ -52,13 +54,13 @@ class Validation:
             self.others += 1
             return False
         self.checked += 1
-        value = int.from_bytes(data, "big", signed=True)
-        if value > transaction.id:
-            self._report(transaction, f"was appended by a producer that had seen {value - 1}")
-        elif self._last_checked is not None and value <= self._last_checked:
+        producer_mark = int.from_bytes(data, "big", signed=True) - 1
+        if producer_mark >= transaction.id:
+            self._report(transaction, f"was appended by a producer that had seen {producer_mark}")
+        elif self._last_checked is not None and producer_mark < self._last_checked:
             self._report(
                 transaction,
-                f"was appended by a producer that had seen {value - 1}, although "
+                f"was appended by a producer that had seen {producer_mark}, although "
                 f"{self._last_checked} took the same lock since",
             )
         self._last_checked = transaction.id

@@ -11,7 +11,8 @@ from waltz.runtime.configuration import DEFAULT, Setting, SettingsReport
 from waltz.runtime.core.setting_names import environment_variable
 
 
-def _written(value: Any) -> str:
+def _shown_value(value: Any) -> str:
+    """Return a value as a settings file has it."""
     if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -21,12 +22,12 @@ def _written(value: Any) -> str:
 class ExplainedSetting:
     """One setting and its value.
 
-    ``origin`` says where the value comes from. ``source`` is the same text for tables, except for a
-    setting that must be set and is not set.
+    ``origin`` says where the value comes from. ``source`` is the same text for tables, except that
+    it is "nowhere" for a setting that must be set and is not set.
     """
 
     name: Annotated[str, column("setting")]
-    value: Annotated[Any, column(show=_written)]
+    value: Annotated[Any, column(show=_shown_value)]
     origin: Annotated[str, column(in_table=False)]
     source: Annotated[str, column("from", in_value=False)]
     type: str
@@ -43,7 +44,7 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
         *(("problem", problem) for problem in report.problems),
         *(("no effect", warning) for warning in report.warnings),
     ]
-    settings = [_explained(setting) for setting in report.settings]
+    settings = [_explained_setting(setting) for setting in report.settings]
     tables = [*listing(f"Settings of {process}", ExplainedSetting, settings).tables]
     if remarks:
         tables.append(Rows("Remarks", ("", ""), remarks))
@@ -57,7 +58,7 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
     return Rendering(value, tuple(tables))
 
 
-def _explained(setting: Setting) -> ExplainedSetting:
+def _explained_setting(setting: Setting) -> ExplainedSetting:
     key = setting.key
     return ExplainedSetting(
         key.name,
@@ -67,11 +68,12 @@ def _explained(setting: Setting) -> ExplainedSetting:
         key.kind,
         key.required,
         _plain(key.default),
-        "must be set" if key.required else _written(key.default),
+        "must be set" if key.required else _shown_value(key.default),
         environment_variable(key.name),
         key.meaning,
     )
 
 
 def _plain(value: Any) -> Any:
+    """Return ``value`` in a form that JSON and YAML can represent."""
     return str(value) if isinstance(value, Path) else value

@@ -22,6 +22,7 @@ from waltz.protocol import NO_TRANSACTION
 _NAME = re.compile(r"(\d{19})-(\d{19})\.(jsonl|parquet)", re.ASCII)
 _FOLDER = re.compile(r"partition-(\d+)", re.ASCII)
 _INT32 = range(-(1 << 31), 1 << 31)
+"""The values that a transaction's header can have."""
 
 
 class Form(StrEnum):
@@ -73,14 +74,11 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
     """
     found: dict[int, list[Piece]] = {}
     for path in sorted(paths):
-        folder, _, name = path.rpartition("/")
-        numbered, ids = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
-        if numbered is not None and ids is not None:
-            piece = Piece(int(numbered[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
+        if (piece := _piece_at(path)) is not None:
             found.setdefault(piece.partition, []).append(piece)
-    for of_partition in found.values():
-        of_partition.sort()
-        for before, after in pairwise(of_partition):
+    for partition_pieces in found.values():
+        partition_pieces.sort()
+        for before, after in pairwise(partition_pieces):
             if after.first_id != before.last_id + 1:
                 raise BadArchive(
                     f"the file after {before.path} must begin with transaction "
@@ -90,10 +88,22 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
     return found
 
 
+def _piece_at(path: str) -> Piece | None:
+    """Return the piece whose path in the archive is ``path``, None if it is another file."""
+    folder, _, name = path.rpartition("/")
+    partition, ids = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
+    if partition is None or ids is None:
+        return None
+    return Piece(int(partition[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
+
+
 def exported_up_to(found: Mapping[int, list[Piece]], partition: int) -> int:
-    """Return the last exported id of ``partition``, -1 if there is none."""
-    of_partition = found.get(partition)
-    return of_partition[-1].last_id if of_partition else NO_TRANSACTION
+    """Return the last exported id of ``partition``, -1 if there is none.
+
+    ``found`` is the result of `pieces`.
+    """
+    partition_pieces = found.get(partition)
+    return partition_pieces[-1].last_id if partition_pieces else NO_TRANSACTION
 
 
 def as_json(transaction: Transaction) -> str:

@@ -120,8 +120,8 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 yield from (as_row(row) for row in batch.to_pylist())
-    # pyarrow raises OSError, without the name of the file, for damaged pages.
     except (arrow.ArrowInvalid, BadArchive, OSError, UnicodeDecodeError) as problem:
+        # OSError: pyarrow raises it, without the name of the file, for damaged pages.
         raise BadArchive(f"{path}: {problem}") from None
 
 

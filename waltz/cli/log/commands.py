@@ -98,7 +98,7 @@ def append_command(
     A lock is a name and a number, such as account:17. Options for locks may be repeated.
     """
     where = target(context)
-    write, read, unchecked = (
+    write_locks, read_locks, append_locks = (
         [parse_argument(parse_lock, text) for text in given or ()]
         for given in (lock, read_lock, append_lock)
     )
@@ -111,9 +111,9 @@ def append_command(
                     partition,
                     content,
                     header=header,
-                    write_locks=write,
-                    read_locks=read,
-                    append_locks=unchecked,
+                    write_locks=write_locks,
+                    read_locks=read_locks,
+                    append_locks=append_locks,
                     mark=mark,
                     timeout=timeout,
                 )
@@ -224,26 +224,27 @@ def high_water_mark_command(
 
 async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:
     """Append every line of standard input; print the ids in the order of the lines."""
-    under_way: list[asyncio.Task[int]] = []
+    open_appends: list[asyncio.Task[int]] = []
     with progress("lines appended", None) as advance:
 
         async def finish_all_but(most: int) -> None:
-            """Wait for the oldest appends, until at most ``most`` are under way."""
-            while len(under_way) > most:
-                _print_id(partition, await under_way.pop(0), output)
+            """Wait for the oldest appends, until at most ``most`` are open."""
+            while len(open_appends) > most:
+                _print_id(partition, await open_appends.pop(0), output)
                 advance(1)
 
         try:
-            async for line in _lines():
-                under_way.append(asyncio.create_task(append(line)))
+            async for line in _input_lines():
+                open_appends.append(asyncio.create_task(append(line)))
                 await finish_all_but(in_flight - 1)
             await finish_all_but(0)
         finally:
-            for task in under_way:
+            for task in open_appends:
                 task.cancel()
 
 
-async def _lines() -> AsyncIterator[bytes]:
+async def _input_lines() -> AsyncIterator[bytes]:
+    """Yield the lines of standard input as they arrive."""
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         yield line.removesuffix(b"\n")
 

@@ -32,8 +32,8 @@ _FILE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Export:
-    """The options of an export."""
+class _ExportOptions:
+    """How an export writes its files. A batch must arrive within ``timeout_seconds``."""
 
     directory: Path
     form: Form
@@ -71,9 +71,10 @@ def export_command(
     Transactions in complete files are not exported again; the names of the files show their ids.
     """
     where, named = target(context), partitions_of(partitions)
-    how = _Export(directory, form, rows_per_file, timeout)
+    options = _ExportOptions(directory, form, rows_per_file, timeout)
 
     async def work() -> dict[int, tuple[int, int]]:
+        """Return, by partition, the last id that was exported before, and the last id now."""
         check_form(form)
         existing = find_pieces(directory)
         async with open_client(where) as client:
@@ -84,7 +85,7 @@ def export_command(
             with progress("exported", total) as advance:
                 for partition, (after, last) in ranges.items():
                     if after < last:
-                        await _export(client, partition, after, last, how, advance)
+                        await _export(client, partition, after, last, options, advance)
         return ranges
 
     show(output, render_export(run(work(), seconds=None)))
@@ -101,18 +102,24 @@ def _check_same_cluster(directory: Path, ranges: dict[int, tuple[int, int]]) -> 
 
 
 async def _export(
-    client: Client, partition: int, after: int, last: int, how: _Export, advance: Advance
+    client: Client,
+    partition: int,
+    after: int,
+    last: int,
+    options: _ExportOptions,
+    advance: Advance,
 ) -> None:
     """Write files of ``partition`` from the id after ``after`` to ``last``."""
     held: list[Transaction] = []
-    size = 0
+    size = 0  # The bytes of data of the transactions in ``held``.
     stream = client.stream(partition, after=after, until=last, data=True)
-    async with aclosing(batches_within(stream, how.timeout_seconds)) as batches:
+    async with aclosing(batches_within(stream, options.timeout_seconds)) as batches:
         async for batch in batches:
             for transaction in batch:
                 held.append(transaction)
                 size += len(transaction.data)
-                if len(held) == how.rows_per_file or size >= _FILE_BYTES or transaction.id == last:
-                    write_piece(how.directory, how.form, held)
+                is_full = len(held) == options.rows_per_file or size >= _FILE_BYTES
+                if is_full or transaction.id == last:
+                    write_piece(options.directory, options.form, held)
                     advance(len(held))
                     held, size = [], 0

@@ -74,6 +74,7 @@ def import_command(
     where, named = target(context), partitions_of(partitions)
 
     async def work() -> dict[int, tuple[int, int]]:
+        """Return the result of `_import`."""
         sources = find_sources(path, named, to)
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
@@ -94,10 +95,10 @@ async def _import(
     new_ids: bool,
     dry_run: bool,
 ) -> dict[int, tuple[int, int]]:
-    """Append missing transactions; return the counts by partition.
+    """Append missing transactions; return by partition how many earlier runs and this run append.
 
-    The counts are the numbers of transactions that earlier runs appended, and that this run
-    appends. A dry run appends none of them.
+    In a dry run, the second number is what a real run would append. ``known`` is the record of the
+    import, which is written to ``file`` before the first append.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
@@ -109,7 +110,7 @@ async def _import(
             check_ids(sources, known)
         if not dry_run:
             known.write(file)
-        before: dict[int, int] = {}
+        before: dict[int, int] = {}  # How many transactions earlier runs appended.
         importers: dict[int, Importer] = {}
         for partition, mark in marks.items():
             recorded = known.partitions[partition]

@@ -39,7 +39,7 @@ class ImportRecord:
         """Return the record in ``path``, an empty one if there is no file. Raises BadArchive."""
         try:
             value = json.loads(path.read_text())
-            found = uuid.UUID(value["key"])
+            recorded_key = uuid.UUID(value["key"])
             partitions = {
                 int(partition): PartitionImport(
                     int(recorded["base"]), [int(each) for each in recorded["clients"]]
@@ -50,8 +50,10 @@ class ImportRecord:
             return cls(key)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise BadArchive(f"{path} is not the record of an import: {problem!r}") from None
-        if found != key:
-            raise BadArchive(f"{path} is the record of an import into another cluster, {found}")
+        if recorded_key != key:
+            raise BadArchive(
+                f"{path} is the record of an import into another cluster, {recorded_key}"
+            )
         return cls(key, partitions)
 
     def write(self, path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from waltz.cli.log.archive import BadArchive, Row
+from waltz.cli.log.archive import BadArchive, Piece, Row
 from waltz.cli.log.archive_files import find_pieces, read_piece, read_rows
 from waltz.cli.log.import_record import ImportRecord
 from waltz.protocol import NO_TRANSACTION
@@ -15,7 +15,7 @@ from waltz.protocol import NO_TRANSACTION
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``count`` transactions for the partition ``target``; ``rows`` yields them in order.
+    """``count`` transactions to append to the partition ``target``; ``rows`` yields them in order.
 
     ``displaced`` is the first id that would change in an empty log, and the id that it would become
     there. It is None if all ids would be kept, or if the rows come from several partitions, whose
@@ -48,9 +48,9 @@ def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> l
     the original one).
     """
     if path.is_dir():
-        found = _of_directory(path, named)
+        found = _directory_sources(path, named)
     elif path.is_file():
-        found = _of_file(path, named, to)
+        found = _file_sources(path, named, to)
     else:
         raise BadArchive(f"there is no file or directory {path}")
     if not found:
@@ -62,23 +62,30 @@ def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> l
     return [replace(found[0], target=to)]
 
 
-def _of_directory(path: Path, named: tuple[int, ...] | None) -> list[Source]:
-    def source(partition: int) -> Source:
-        pieces = found[partition]
-
-        def rows() -> Iterator[Row]:
-            for piece in pieces:
-                yield from read_piece(path, piece)
-
-        first = pieces[0].first_id
-        displaced = None if first == 0 else (first, 0)
-        return Source(partition, sum(piece.count for piece in pieces), rows, displaced)
-
-    found = find_pieces(path)
-    return [source(p) for p in sorted(found) if named is None or p in named]
+def _directory_sources(path: Path, named: tuple[int, ...] | None) -> list[Source]:
+    """Return one source for each partition of the export in the directory ``path``."""
+    return [
+        _source_of_pieces(path, partition, pieces)
+        for partition, pieces in sorted(find_pieces(path).items())
+        if named is None or partition in named
+    ]
 
 
-def _of_file(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
+def _source_of_pieces(path: Path, partition: int, pieces: list[Piece]) -> Source:
+    def rows() -> Iterator[Row]:
+        for piece in pieces:
+            yield from read_piece(path, piece)
+
+    first = pieces[0].first_id
+    displaced = None if first == 0 else (first, 0)
+    return Source(partition, sum(piece.count for piece in pieces), rows, displaced)
+
+
+def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
+    """Return one source for each partition of the rows in the file ``path``.
+
+    With ``to`` and no ``named`` partitions, all rows are one source, whatever their partitions are.
+    """
     counts: Counter[int | None] = Counter()
     displaced: dict[int | None, tuple[int, int]] = {}
     for row in read_rows(path):

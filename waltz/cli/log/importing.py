@@ -2,8 +2,8 @@
 
 An interrupted run may leave an append in flight that reaches the server while the next run works.
 Every append of every import takes the same lock, with the mark up to which its run has searched the
-log. So the server refuses one of two: the late append, or the next append of the new run. In the
-second case the new run searches the log again, finds the late append, and stops.
+log. So the server refuses the one that arrives second: the late append, or the next append of the
+new run. In the second case the new run searches the log again, finds the late append, and stops.
 """
 
 from __future__ import annotations
@@ -53,18 +53,21 @@ class Importer:
         """Append ``rows``, in batches that the server accepts. Raises Failed, WaltzError."""
         while batch := _next_batch(rows):
             while batch:
-                done = await self._append(batch)
+                done = await self._append_beginning(batch)
                 advance(done)
                 batch = batch[done:]
 
-    async def _append(self, batch: list[Row]) -> int:
-        """Append rows from the start of ``batch``; return how many of them are in the log now."""
+    async def _append_beginning(self, batch: list[Row]) -> int:
+        """Append rows from the start of ``batch``; return how many of them are in the log now.
+
+        Fewer than all are appended after a refusal, or by a server that does not know batches.
+        """
         try:
             done, refused = await self._append_batch(batch)
         except ServerTooOld:
             done, refused = await self._append_one(batch[0])
         if refused:
-            await self._after_refusal()
+            await self._check_after_refusal()
         return done
 
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
@@ -92,8 +95,8 @@ class Importer:
             return 0, True
         return 1, False
 
-    async def _after_refusal(self) -> None:
-        """Raise Failed if an earlier run has appended; otherwise advance the mark.
+    async def _check_after_refusal(self) -> None:
+        """Raise Failed if an earlier run has appended after the mark; otherwise advance the mark.
 
         Without such an append, the refusal came from another import or from a collision of lock
         hashes, and the next append may succeed.

@@ -5,6 +5,7 @@ The appended transactions stay in the log: use these verbs only with test cluste
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from typing import Annotated
@@ -121,7 +122,7 @@ def consumers_command(
 ) -> None:
     """Append transactions, read them with their data, and show the rate of reading."""
     where, used = target(context), parse_argument(parse_partitions, partitions)
-    share = -(-transactions // len(used))
+    share = math.ceil(transactions / len(used))
 
     async def work() -> Rendering:
         async with open_client(where) as client:
@@ -147,6 +148,7 @@ async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> 
 async def _read(
     client: Client, after: dict[int, int], until: dict[int, int], timeout_seconds: float
 ) -> Rendering:
+    """Read the transactions after the ids in ``after`` up to those in ``until``, by partition."""
     total = sum(until[partition] - after[partition] for partition in after)
     if total == 0:
         raise Failed("these partitions are empty; omit --existing to append first")

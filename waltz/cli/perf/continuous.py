@@ -106,7 +106,8 @@ class ContinuousAppends:
         ``since`` counts as an acknowledgement. The time after the last one is not included.
         """
         moments = [since, *(moment for moment in self.times[partition] if moment >= since)]
-        return max((b - a for a, b in itertools.pairwise(moments)), default=0.0)
+        pauses = (after - before for before, after in itertools.pairwise(moments))
+        return max(pauses, default=0.0)
 
     async def _produce(self, client: Client, partition: int, number: int) -> None:
         locks = [Lock("producer", number)] if self._locks else []

@@ -52,7 +52,7 @@ class Measurements:
 
 
 async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance) -> Measurements:
-    """Append as planned; return the measurements. Raises WaltzError."""
+    """Append as planned by ``write``; return the measurements. Raises WaltzError."""
     measured = Measurements()
     async with AsyncExitStack() as stack:
         opening = (
@@ -64,6 +64,7 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for client in clients:
+                    # One iterator for all producers of a client: together they append its share.
                     turns = iter(range(plan.transactions))
                     for _ in range(min(plan.in_flight, plan.transactions)):
                         tasks.create_task(_producer(client, plan, write, turns, measured, advance))
@@ -95,15 +96,15 @@ async def validate(
 
     Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
-    found = {partition: Validation() for partition in after}
+    validations = {partition: Validation() for partition in after}
     left = wanted
     async for batch in batches_within(client.stream(after, data=True), seconds):
-        checked = sum(found[each.partition].check_next(each) for each in batch)
+        checked = sum(validations[each.partition].check_next(each) for each in batch)
         advance(checked)
         left -= checked
         if left <= 0:
-            return found
-    return found
+            break
+    return validations
 
 
 async def write_checked(client: Client, partition: int) -> int:
@@ -134,12 +135,12 @@ async def _submit(client: Client, partition: int, build: Callable[[Attempt], Dra
     """Append the draft of ``build``, again after each conflict; return the number of attempts."""
     attempts = 0
 
-    def counted(attempt: Attempt) -> Draft:
+    def build_and_count(attempt: Attempt) -> Draft:
         nonlocal attempts
         attempts = attempt.number
         return build(attempt)
 
-    await client.submit(partition, counted, timeout=ANSWER_SECONDS)
+    await client.submit(partition, build_and_count, timeout=ANSWER_SECONDS)
     return attempts
 
 
@@ -151,10 +152,14 @@ async def _producer(
     measured: Measurements,
     advance: Advance,
 ) -> None:
-    """Append until ``turns``, which the producers of a client share, has no next number."""
+    """Append until ``turns``, which the producers of a client share, has no next number.
+
+    The number of a turn decides the partition: a client appends to the partitions in rotation.
+    """
     for turn in turns:
         if plan.interval_ms > 0:
-            await asyncio.sleep(random.expovariate(1000 / plan.interval_ms))
+            appends_per_second = 1000 / plan.interval_ms
+            await asyncio.sleep(random.expovariate(appends_per_second))
         begun = time.perf_counter()
         attempts = await write(client, plan.partitions[turn % len(plan.partitions)])
         measured.attempts += attempts

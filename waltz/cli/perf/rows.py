@@ -10,6 +10,7 @@ from waltz.cli.client.validation import Validation
 from waltz.cli.rows import Rendering, Rows, column, record
 
 _MOST_PROBLEMS = 100
+"""How many problems the table has at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended(Throughput):
+class AppendThroughput(Throughput):
     """The throughput of appends, and how long an append took."""
 
     retries_per_transaction: float
@@ -48,10 +49,10 @@ class ValidationResult:
     problems: Annotated[tuple[str, ...], column(in_table=False)]
 
 
-def throughput(
+def _throughput_fields(
     transactions: int, num_bytes: int, seconds: float
 ) -> tuple[int, float, float, float, float]:
-    """Return the fields of `Throughput`."""
+    """Return the fields of `Throughput` in their order."""
     rate = transactions / seconds if seconds > 0 else 0.0
     megabytes = num_bytes / 1e6
     return (
@@ -66,11 +67,15 @@ def throughput(
 def render_appends(
     num_bytes: int, seconds: float, durations: Sequence[float], attempts: int
 ) -> Rendering:
-    """Return the rendering of appends; ``durations`` has the seconds of each append."""
+    """Return the rendering of appends.
+
+    ``durations`` has the seconds of each append, ``attempts`` is the sum of their attempts. The
+    whole load took ``seconds``.
+    """
     ordered = sorted(durations)
     count = len(ordered)
-    appended = Appended(
-        *throughput(count, num_bytes, seconds),
+    appended = AppendThroughput(
+        *_throughput_fields(count, num_bytes, seconds),
         round((attempts - count) / count, 3) if count else 0.0,
         _ms(sum(ordered) / count if count else 0.0),
         _ms(_quantile(ordered, 0.5)),
@@ -82,7 +87,7 @@ def render_appends(
 
 def render_reads(transactions: int, num_bytes: int, seconds: float) -> Rendering:
     """Return the rendering of a measured consumption."""
-    return record("Read", Throughput(*throughput(transactions, num_bytes, seconds)))
+    return record("Read", Throughput(*_throughput_fields(transactions, num_bytes, seconds)))
 
 
 def render_validation(found: Mapping[int, Validation], seconds: float) -> Rendering:
@@ -105,6 +110,7 @@ def render_validation(found: Mapping[int, Validation], seconds: float) -> Render
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:
+    """Return the value below which the share ``q`` of the ``ordered`` values lies; 0 if empty."""
     return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 

@@ -27,7 +27,10 @@ class ServedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """One server and its report; ``problem`` is why the server did not answer."""
+    """One server and its report; ``problem`` is why the server did not answer.
+
+    ``count`` and ``partition_ranges`` summarize ``partitions`` for the table.
+    """
 
     id: int
     endpoint: str

@@ -66,7 +66,7 @@ def list_command(
                 )
             queried = [name for name in names if not storages or name in storages]
             holdings = await asyncio.gather(
-                *(_holdings(cluster, maps, s, where.tls) for s in queried)
+                *(_query_holdings(cluster, maps, storage, where.tls) for storage in queried)
             )
         return storage_rows.render_storages(maps, dict(zip(queried, holdings, strict=True)))
 
@@ -150,11 +150,13 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
 
     rendering = run(check())
     show(output, rendering)
-    if any(s["storage_problem"] or s["admin_problem"] for s in rendering.value):
+    if any(state["storage_problem"] or state["admin_problem"] for state in rendering.value):
         raise typer.Exit(1)
 
 
-async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig) -> Holdings:
+async def _query_holdings(
+    cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig
+) -> Holdings:
     """Return the storage's report on its replicas, or why the storage did not report."""
     try:
         async with (

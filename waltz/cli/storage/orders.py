@@ -39,7 +39,9 @@ StepTimeout = Annotated[
     float, typer.Option("--timeout", "-t", min=0.1, help="Seconds a storage has for one step.")
 ]
 STEP_SECONDS = 60.0
+"""The default of `StepTimeout`."""
 RUN_AGAIN = "Run the same command again to continue."
+"""The end of an error message: what the user should do."""
 
 
 async def perform(
@@ -48,7 +50,7 @@ async def perform(
     """Carry out an order that waits for servers or storages; return the number of steps.
 
     A dry run prints the steps; with ``quiet_if_done``, it prints nothing if there are none. Raises
-    Failed if the goal cannot be reached, or no step is possible for ``max_stall`` seconds.
+    Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
     """
     async with open_cluster(where) as cluster:
         if dry_run:
@@ -98,7 +100,7 @@ async def perform_directly(
 ) -> None:
     """Carry out an order that never waits, or print its dry run.
 
-    Raises Failed, UnsupportedByPeer.
+    A storage has ``step_seconds`` for one step. Raises Failed, UnsupportedByPeer.
     """
     executor = direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:

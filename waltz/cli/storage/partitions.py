@@ -102,7 +102,7 @@ def auto_assign_command(
     async def assign() -> dict[str, SyncedStorage]:
         async with open_cluster(where) as cluster:
             members = (await cluster.storage_maps()).group_members(group)
-            changes = await _changes(
+            changes = await _carry_out(
                 cluster, where, GroupAssignment(group), timeout, dry_run=dry_run
             )
             return {member: changes.get(member, SyncedStorage(member)) for member in members}
@@ -195,16 +195,16 @@ def switch_command(
     storage availability.
     """
     wanted = parse_argument(parse_partitions, partitions)
-    given = {
+    wanted_switches = {
         name: state is OnOff.ON
         for name, state in (("read", read), ("write", write))
         if state is not None
     }
-    if not given:
+    if not wanted_switches:
         raise typer.BadParameter("no switch is named: use --read on|off, --write on|off, or both")
-    order = Switching(storage, wanted, given.get("read"), given.get("write"))
+    order = Switching(storage, wanted, wanted_switches.get("read"), wanted_switches.get("write"))
     _switch(target(context), order, dry_run=dry_run)
-    done = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in given.items())
+    done = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in wanted_switches.items())
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
 
@@ -229,27 +229,27 @@ async def _sync_all(
     where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
     """Return what changed at each storage, and the errors of the storages that failed."""
-    done: dict[str, SyncedStorage] = {}
+    synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []
     async with open_cluster(where) as cluster:
         assigned = (await cluster.replica_assignments()).value.partitions
         for storage in storages or sorted(assigned):
             order = Synchronization(storage)
             try:
-                changes = await _changes(cluster, where, order, step_seconds, dry_run=dry_run)
-                done[storage] = changes.get(storage, SyncedStorage(storage))
+                changes = await _carry_out(cluster, where, order, step_seconds, dry_run=dry_run)
+                synced[storage] = changes.get(storage, SyncedStorage(storage))
             except Failed as problem:
                 failures.append(str(problem))
-    return done, failures
+    return synced, failures
 
 
-async def _changes(
+async def _carry_out(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
 ) -> dict[str, SyncedStorage]:
-    """Carry out an order, or print its dry run.
+    """Carry out an order, or print its dry run; return which replicas each storage changes.
 
-    Nothing is waited for: a step that fails or is not possible yet raises Failed at once. Returns
-    the partitions whose replicas each storage creates and drops.
+    Nothing is waited for: a step that fails or is not possible yet raises Failed at once. A storage
+    without changes is not in the result.
     """
     steps: list[Step | Wait] = []
     executor = direct_executor(cluster, where, step_seconds=step_seconds)
@@ -264,6 +264,11 @@ async def _changes(
             raise Failed(str(problem)) from problem
         except Stalled as problem:
             raise Failed(f"{problem}. {_SYNC_LATER}") from problem
+    return _replica_changes(steps)
+
+
+def _replica_changes(steps: Iterable[Step | Wait]) -> dict[str, SyncedStorage]:
+    """Return the partitions whose replicas each storage creates and drops in ``steps``."""
     changes: dict[str, SyncedStorage] = {}
     for step in steps:
         if isinstance(step, CreateReplicas):

@@ -160,7 +160,7 @@ def recover_command(
     where, wanted = target(context), partitions_of(partitions)
 
     async def recover() -> RecoveryResult:
-        chosen = wanted if wanted is not None else await _assigned(where, destination)
+        chosen = wanted if wanted is not None else await _assigned_partitions(where, destination)
         return await recover_each(
             chosen,
             lambda partition: _recover(
@@ -209,7 +209,7 @@ async def _recover(
     return steps
 
 
-async def _assigned(where: Target, storage: str) -> tuple[int, ...]:
+async def _assigned_partitions(where: Target, storage: str) -> tuple[int, ...]:
     """Return the partitions that ZooKeeper assigns to a storage; raises Failed if there are none.
 
     An empty list would make the command report success for a misspelt address.

@@ -41,7 +41,10 @@ class KnownStorage:
 
 @dataclass(frozen=True, slots=True)
 class HeldReplica:
-    """The report of a storage on one of its replicas."""
+    """The report of a storage on one of its replicas; None where the storage knows no value.
+
+    `waltz.admin.HeldPartition` describes the marks.
+    """
 
     partition: int
     available: Annotated[bool, column(in_table=False)]
@@ -108,7 +111,9 @@ class SyncedStorage:
 class ComparedPartition:
     """The comparison of a partition's replicas up to the transaction ``compared_to``.
 
-    ``first_difference`` is None if no transaction differs.
+    ``first_difference`` is None if no transaction differs. ``versions`` has, for each version of
+    the transaction that differs, the storages that hold it. ``behind`` has the last transaction of
+    each replica that ends before ``compared_to``, ``problems`` why a replica was not compared.
     """
 
     partition: int
@@ -128,7 +133,7 @@ class ComparedPartition:
         Mapping[str, str],
         column(
             "problem",
-            show=lambda found: "; ".join(f"{storage}: {p}" for storage, p in found.items()),
+            show=lambda problems: "; ".join(f"{storage}: {p}" for storage, p in problems.items()),
         ),
     ]
 
@@ -152,7 +157,10 @@ def render_storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rend
 
 def render_ports(found: Mapping[str, PortProblems]) -> Rendering:
     """Return the rendering of the check of the ports of storages."""
-    states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
+    states = [
+        PortState(storage, problems.storage_problem, problems.admin_problem)
+        for storage, problems in found.items()
+    ]
     return listing("Ports", PortState, states)
 
 
@@ -169,16 +177,17 @@ def render_synced(changes: Mapping[str, SyncedStorage]) -> Rendering:
 def render_comparisons(found: Mapping[int, ComparisonResult]) -> Rendering:
     """Return the rendering of comparisons, by partition."""
     results = []
-    for partition, each in found.items():
-        difference = each.difference
+    for partition, comparison in found.items():
+        difference = comparison.difference
+        versions = () if difference is None else difference.versions
         results.append(
             ComparedPartition(
                 partition,
-                each.last_id,
+                comparison.last_id,
                 None if difference is None else difference.transaction_id,
-                tuple(tuple(sorted(v)) for v in difference.versions) if difference else (),
-                dict(each.ends),
-                dict(each.problems),
+                tuple(tuple(sorted(storages)) for storages in versions),
+                dict(comparison.ends),
+                dict(comparison.problems),
             )
         )
     return listing("Replicas", ComparedPartition, results)

@@ -89,9 +89,11 @@ def recover_partition_command(
         destination: tls_from_option(destination_tls, default=where.tls),
     }
     order = OfflineFill(partition, source, destination)
-    positions: list[int] = []  # First the id before the copy, then one id for each request.
+    # The last id that the replica holds: before the copy, and after each request of the copy.
+    positions: list[int] = []
 
-    async def copy() -> int:
+    async def copy() -> int | None:
+        """Copy; return the last id that the replica then holds, None in a dry run."""
         async with open_cluster(where) as cluster:
             with progress_towards("copied") as advance:
 
@@ -108,21 +110,22 @@ def recover_partition_command(
                     on_copied=progress,
                 )
                 if dry_run:
-                    return await print_forecast(executor, order, waiting_fails=True)
+                    await print_forecast(executor, order, waiting_fails=True)
+                    return None
                 await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
                 # A storage of Waltz 0.13.2 may not report the last id of a replica. A complete copy
                 # sets the low-water mark to it.
-                end = held.max_transaction_id
-                return held.low_water_mark if end is None else end
+                last_id = held.max_transaction_id
+                return held.low_water_mark if last_id is None else last_id
 
-    end = run(copy(), seconds=None)
-    if dry_run:
+    last_id = run(copy(), seconds=None)
+    if last_id is None:
         say(f"partition {partition} would be copied from {source} to {destination}")
         return
     count = positions[-1] - positions[0] if positions else 0
     say(
-        f"{count} transactions copied; the replica ends at {end}; switch it on with: waltz storage "
-        f"availability {destination} {partition} on"
+        f"{count} transactions copied; the replica ends at {last_id}; switch it on with: "
+        f"waltz storage availability {destination} {partition} on"
     )

@@ -86,7 +86,7 @@ def unassign_command(
 
 async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: float) -> None:
     try:
-        taken = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=say_step)
+        num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=say_step)
     except OrderRefused as problem:
         raise Failed(str(problem)) from problem
     except NotPossible as problem:
@@ -97,8 +97,9 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
             "ZooKeeper has changed already, run the same command again when the storage answers: "
             "the storage then drops the replicas, and with --delete-files also deletes their files"
         ) from problem
-    if taken == 0 and order.only is AssignmentSide.STORAGE:
-        # A storage does not list a partition whose control entry is damaged.
+    if num_steps == 0 and order.only is AssignmentSide.STORAGE:
+        # A storage does not list a partition whose control entry is damaged, although it has files
+        # of the partition. So success without a step would be misleading.
         raise Failed(
             f"storage {order.storage} reports that it does not hold partitions "
             f"{format_partitions(order.partitions)}; --force sends the request nevertheless"

@@ -88,6 +88,7 @@ def _display(output: Format, *, once: bool) -> Iterator[Callable[[Rendering], No
 
 
 def _print(output: Format, rendering: Rendering) -> None:
+    """Print one of many samples: as a line of JSON, a YAML document, or tables."""
     match output:
         case Format.JSON:
             print(json.dumps(rendering.value), flush=True)  # noqa: T201

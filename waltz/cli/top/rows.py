@@ -13,7 +13,7 @@ _RATE_DIGITS = 1
 
 @dataclass(frozen=True, slots=True)
 class WatchedReplica:
-    """One replica.
+    """One replica; ``lag`` is how many committed transactions it lacks, None if that is unknown.
 
     ``available`` is whether the replica is switched on: False also if the storage does not hold the
     replica, None if the storage does not answer.
@@ -107,9 +107,9 @@ def render_sample(first: Sample, before: Sample | None, now: Sample) -> Renderin
     """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
     rates = [p.transactions_per_second for p in partitions]
-    known = [each for each in rates if each is not None]
+    known_rates = [each for each in rates if each is not None]
     cluster = WatchedCluster(
-        round(sum(known), _RATE_DIGITS) if known else None,
+        round(sum(known_rates), _RATE_DIGITS) if known_rates else None,
         sum(p.recoveries for p in partitions),
         partitions,
         tuple(_server(now, server, partitions) for server in sorted(now.membership.servers())),
@@ -162,14 +162,14 @@ def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) 
 def _storage(now: Sample, storage: str) -> WatchedStorage:
     report = now.storages[storage]
     sizes = [held.size_bytes for held in report.held.values()]
-    known = [size for size in sizes if size is not None]
+    known_sizes = [size for size in sizes if size is not None]
     return WatchedStorage(
         storage,
         now.maps.groups.groups.get(storage),
         tuple(sorted(report.held)),
         sum(now.in_session(p, storage) for p in range(now.num_partitions)),
         sum(now.lag(partition, storage) or 0 for partition in report.held),
-        sum(known) if known else None,
+        sum(known_sizes) if known_sizes else None,
         report.problem,
     )
 
@@ -189,7 +189,7 @@ def _in_session(replicas: Replicas) -> str:
 
 def _summary(cluster: WatchedCluster) -> Rows:
     problems = [s.problem for s in cluster.servers] + [s.problem for s in cluster.storages]
-    silent = [problem for problem in problems if problem]
+    num_silent = sum(bool(problem) for problem in problems)
     columns = (
         "transactions/s",
         "replicas in session",
@@ -201,7 +201,7 @@ def _summary(cluster: WatchedCluster) -> Rows:
             or_dash(cluster.transactions_per_second),
             _in_session(tuple(r for p in cluster.partitions for r in p.replicas)),
             cluster.recoveries,
-            len(silent) or "-",
+            num_silent or "-",
         )
     ]
     return Rows("Cluster", columns, cells)
