@@ -25,7 +25,7 @@ from waltz.client.log_client import LogClient
 from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
-from waltz.client.stream import ServerStream, StreamSources
+from waltz.client.stream import ServerStream, StreamDependencies
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
@@ -164,7 +164,7 @@ class Client(LogClient[DataT]):
     def _stream(
         self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
     ) -> LogStream[Any]:
-        sources = StreamSources(
+        dependencies = StreamDependencies(
             directory=self._directory,
             dialer=self._dialer,
             request_client=self._request_client,
@@ -174,7 +174,7 @@ class Client(LogClient[DataT]):
             count_received=self._count_received,
             on_end=self._streams.discard,
         )
-        stream: ServerStream[Any] = ServerStream(sources, marks, ends, data=data)
+        stream: ServerStream[Any] = ServerStream(dependencies, marks, ends, data=data)
         self._streams.add(stream)
         return stream
 

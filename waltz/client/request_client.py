@@ -211,13 +211,13 @@ class RequestClient:
             link.send(messages)
         for answer in requests.effects.take_results():
             cast(OnAnswer, answer.token)(answer)
-        if requests:
+        if not requests.idle:
             self._ticker.start()
 
     def _tick(self, now: float) -> bool:
         busy = False
         for partition, requests in self._partitions.items():
-            if requests:
+            if not requests.idle:
                 busy = True
                 requests.tick(now)
                 self._perform(partition)

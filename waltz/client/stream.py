@@ -49,7 +49,7 @@ application."""
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSources:
+class StreamDependencies:
     """The parts of a client that its streams use.
 
     ``buffer`` is the number of fed transactions that a stream holds before it stops reading.
@@ -89,13 +89,13 @@ class ServerStream(LogStream[DataT_co]):
 
     def __init__(
         self,
-        sources: StreamSources,
+        dependencies: StreamDependencies,
         after: Mapping[int, int],
         until: Mapping[int, int],
         *,
         data: bool,
     ) -> None:
-        self._sources = sources
+        self._dependencies = dependencies
         self._after = dict(after)
         self._until = dict(until)
         self._with_data = data
@@ -141,7 +141,7 @@ class ServerStream(LogStream[DataT_co]):
         self._closed = True
         self._ticker.stop()
         self._changed.set()
-        self._sources.on_end(self)
+        self._dependencies.on_end(self)
         if self._links is not None:
             await self._links.close()
 
@@ -170,7 +170,7 @@ class ServerStream(LogStream[DataT_co]):
                 self._check_feed(partition)
             self._perform(partition)
         self._ticker.start()
-        if self._buffered >= self._sources.buffer:
+        if self._buffered >= self._dependencies.buffer:
             self._pause()
 
     async def _from_ranges_or_feeds(self) -> AsyncIterator[list[Transaction[Any]]]:
@@ -185,11 +185,11 @@ class ServerStream(LogStream[DataT_co]):
                 yield batch
             return
         ranges = StreamRanges(
-            self._sources.request_client, self._after, self._until, self._changed.set
+            self._dependencies.request_client, self._after, self._until, self._changed.set
         )
         try:
             async for batch in read_batches(
-                ranges, self._wait_unless_failed, self._sources.deserialize
+                ranges, self._wait_unless_failed, self._dependencies.deserialize
             ):
                 yield batch
         finally:
@@ -204,13 +204,13 @@ class ServerStream(LogStream[DataT_co]):
 
         ``after`` maps each partition to the transaction after which its feed begins.
         """
-        client_id = await self._sources.new_client_id()
+        client_id = await self._dependencies.new_client_id()
         if self._failure is not None:
             raise self._failure
         if self._closed:
             raise ClientClosed
-        sources = self._sources
-        self._links = Links(sources.directory, sources.dialer, self)
+        dependencies = self._dependencies
+        self._links = Links(dependencies.directory, dependencies.dialer, self)
         for partition, mark in after.items():
             if partition not in self._until or mark < self._until[partition]:
                 self._feeds[partition] = PartitionFeed(RequestIds(client_id, partition), mark)
@@ -223,7 +223,7 @@ class ServerStream(LogStream[DataT_co]):
         if until is not None and records and records[-1][FEED_TRANSACTION_ID] > until:
             records = [record for record in records if record[FEED_TRANSACTION_ID] <= until]
         if records:
-            self._sources.request_client.note_mark(partition, records[-1][FEED_TRANSACTION_ID])
+            self._dependencies.request_client.note_mark(partition, records[-1][FEED_TRANSACTION_ID])
             self._buffer.append(records)
             self._buffered += len(records)
             self._changed.set()
@@ -231,7 +231,7 @@ class ServerStream(LogStream[DataT_co]):
     def _count_received(self, batch: list[Transaction[Any]]) -> None:
         """Count the transactions of a batch for the metrics of their partitions."""
         for partition, number in Counter(each.partition for each in batch).items():
-            self._sources.count_received(partition, number)
+            self._dependencies.count_received(partition, number)
 
     @property
     def _complete(self) -> bool:
@@ -260,7 +260,7 @@ class ServerStream(LogStream[DataT_co]):
                 run = run[:room]
             records += run
         self._buffered -= len(records)
-        if self._paused and self._buffered <= self._sources.buffer // 2:
+        if self._paused and self._buffered <= self._dependencies.buffer // 2:
             self._resume()
         return records
 
@@ -310,7 +310,7 @@ class ServerStream(LogStream[DataT_co]):
 
         ahead.requested()
         request = ReadData(record[FEED_TRANSACTION_ID])
-        self._sources.request_client.send(record[FEED_PARTITION], request, on_answer)
+        self._dependencies.request_client.send(record[FEED_PARTITION], request, on_answer)
         return read
 
     def _take_completed(self, reads: deque[_DataRead], ahead: ReadAhead) -> list[Transaction[Any]]:
@@ -343,7 +343,7 @@ class ServerStream(LogStream[DataT_co]):
             )
         if answer.kind is AnswerKind.DENIED:
             raise PermissionDenied(read.record[FEED_PARTITION], answer.denial)
-        return _transaction(read.record, self._sources.deserialize(answer.data))
+        return _transaction(read.record, self._dependencies.deserialize(answer.data))
 
     def _check_feed(self, partition: int) -> None:
         """Make the stream fail if its feed was denied, or is known to be beyond the log's end."""

@@ -50,14 +50,15 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 class Protection:
     """How a session authenticates, and the ACLs of the znodes that it creates.
 
-    ``auth_data`` is kazoo's: pairs of scheme and credential. If ``private`` is None, znodes get the
-    open ACL. Otherwise a znode gets ``private``, which lets everyone read it, or ``shared``, with
-    which everyone may write its data, too.
+    ``auth_data`` is the argument of kazoo: pairs of scheme and credential. With both ACLs, every
+    process may read the znode. With ``owner_writes_acl``, only the identity of this session may
+    write it. With ``everyone_writes_acl``, every process may write its data. None is the open ACL,
+    with which every process may do everything.
     """
 
     auth_data: tuple[tuple[str, str], ...] = ()
-    private: tuple[ACL, ...] | None = None
-    shared: tuple[ACL, ...] | None = None
+    owner_writes_acl: tuple[ACL, ...] | None = None
+    everyone_writes_acl: tuple[ACL, ...] | None = None
 
 
 def protection(access: ZooKeeperAccess) -> Protection:

@@ -170,11 +170,12 @@ class KazooStore:
         anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
+        acls = self._acls
         begin = partial(
             self._client.create_async,
             path,
             data,
-            acl=self._acls.shared if anyone_may_write else self._acls.private,
+            acl=acls.everyone_writes_acl if anyone_may_write else acls.owner_writes_acl,
             ephemeral=ephemeral,
             sequence=sequence,
         )

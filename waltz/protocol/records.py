@@ -176,9 +176,12 @@ class RecordBatch:
         # of the next record. The first record has no checksum before it, and the last has no head
         # after it: zero bytes take their places.
         padded = b"".join((bytes(_CHECKSUM.size), self.wire, bytes(WIRE_HEAD.size)))
-        unpack, expected = _BETWEEN_DATA.unpack_from, first_id
+        unpack = _BETWEEN_DATA.unpack_from
         _, transaction_id, length = unpack(padded)
         start = _BETWEEN_DATA.size
+        # Reading beyond the end, or bytes after the last record, are errors of the record at which
+        # the loop was.
+        expected = first_id
         try:
             for expected in range(first_id, first_id + self.count):
                 end = start + length

@@ -165,7 +165,7 @@ def test_denied_read_ends_with_the_reason(read: Any) -> None:
     reads.received(RequestDenied(request.req_id, WHY))
     (answer,) = reads.effects.take_results()
     assert (answer.token, answer.kind, answer.denial) == ("token", AnswerKind.DENIED, WHY)
-    assert len(reads) == 0
+    assert reads.idle
 
 
 # ---- the public client

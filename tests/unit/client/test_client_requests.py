@@ -65,7 +65,7 @@ def test_request_before_a_connection_is_sent_on_it() -> None:
         Answer("data", AnswerKind.DATA, b"00000001"),
         Answer("mark", AnswerKind.MARK, number=2),
     ]
-    assert len(wire.requests) == 0
+    assert wire.requests.idle
 
 
 def test_open_request_is_sent_again_on_the_next_connection() -> None:
@@ -153,4 +153,4 @@ def test_close_returns_the_open_tokens() -> None:
     wire.requests.add("a", ReadData(0))
     wire.requests.add("b", ReadMark())
     assert wire.requests.close() == ["a", "b"]
-    assert len(wire.requests) == 0
+    assert wire.requests.idle

@@ -57,7 +57,7 @@ def test_password_is_not_in_the_representation() -> None:
 
 def test_open_access_protects_nothing() -> None:
     made = protection(OPEN_ACCESS)
-    assert (made.auth_data, made.private, made.shared) == ((), None, None)
+    assert (made.auth_data, made.owner_writes_acl, made.everyone_writes_acl) == ((), None, None)
 
 
 def test_user_owns_its_znodes_and_everyone_reads_them(tmp_path: Path) -> None:
@@ -65,23 +65,23 @@ def test_user_owns_its_znodes_and_everyone_reads_them(tmp_path: Path) -> None:
     file.write_text("waltz:secret")
     made = protection(ZooKeeperAccess(credentials=file))
     assert made.auth_data == (("digest", "waltz:secret"),)
-    assert made.private is not None
-    assert made.shared is not None
-    entries = [(acl.id.scheme, acl.id.id, acl.acl_list) for acl in made.private]
+    assert made.owner_writes_acl is not None
+    assert made.everyone_writes_acl is not None
+    entries = [(acl.id.scheme, acl.id.id, acl.acl_list) for acl in made.owner_writes_acl]
     # The hash is that of ZooKeeper's own DigestAuthenticationProvider for waltz:secret.
     assert entries == [
         ("digest", "waltz:PWd3wMZXs87DOKqOzHvSfX0/vxw=", ["ALL"]),
         ("world", "anyone", ["READ"]),
     ]
-    assert made.shared[0] == made.private[0]
-    assert made.shared[1].acl_list == ["READ", "WRITE"]
+    assert made.everyone_writes_acl[0] == made.owner_writes_acl[0]
+    assert made.everyone_writes_acl[1].acl_list == ["READ", "WRITE"]
 
 
 def test_certificate_owner_is_the_identity_of_the_session() -> None:
     made = protection(ZooKeeperAccess(by_certificate=True))
     assert made.auth_data == ()
-    assert made.private is not None
-    assert [(acl.id.scheme, acl.acl_list) for acl in made.private] == [
+    assert made.owner_writes_acl is not None
+    assert [(acl.id.scheme, acl.acl_list) for acl in made.owner_writes_acl] == [
         ("auth", ["ALL"]),
         ("world", ["READ"]),
     ]

@@ -148,8 +148,10 @@ class PartitionRequests:
         self._open: dict[int, _OpenRequest] = {}
         """The open requests, by the sequence number of their present request id."""
 
-    def __len__(self) -> int:
-        return len(self._open)
+    @property
+    def idle(self) -> bool:
+        """Whether no request is open."""
+        return not self._open
 
     def attach(self, generation: int, version: int) -> None:
         """Send all open requests on a new connection to the partition's server."""

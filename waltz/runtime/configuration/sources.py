@@ -48,7 +48,10 @@ class RawSettingSource(PydanticBaseSettingsSource):
         self._values = _nested(model, raw)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return a field's value (None if not set), its alias, and False: the value is no JSON."""
+        """Return a field's value (None if it is not set), its alias, and False.
+
+        False means that pydantic-settings must not decode the value as JSON.
+        """
         name = str(field.validation_alias)
         return self._values.get(name), name, False
 

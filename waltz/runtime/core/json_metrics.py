@@ -185,4 +185,5 @@ def _bean_snapshot(timer: Timer) -> dict[str, Any]:
 
 
 def _quantile(ordered: list[float], q: float) -> float:
+    """Return the value in ``ordered`` below which the share ``q`` (0 to 1) of all values lies."""
     return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0.0
