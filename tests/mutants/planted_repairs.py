@@ -28,7 +28,7 @@ REPAIR_BUGS = (
     Planted(
         "a repair trusts the lengths of the peer's records",
         Package.STORAGE,
-        "if not fits or offsets[-1] > segment.end:\n",
+        "if not fits or end > segment.end:\n",
         "if False:\n",
         "A repair overwrites the beginning of the next record.",
         _REFUSED,
@@ -36,7 +36,7 @@ REPAIR_BUGS = (
     Planted(
         "a repair replaces undamaged records",
         Package.STORAGE,
-        "_check_no_other(segments, segment, data, first_id + number, offsets[number])\n",
+        "_refuse_undamaged(segments, segment, data, first_id + number, offsets[number])\n",
         "pass\n",
         "A record of another log replaces a committed record.",
         _REFUSED,

@@ -200,7 +200,7 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark overwritten in place",
         Package.STORAGE,
-        "if not durable and row.written[newest] == self._begun:\n",
+        "if not durable and no_flush_since:\n",
         "if True:\n",
         "A torn write leaves a partition without a mark.",
         nodes(

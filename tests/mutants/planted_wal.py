@@ -40,8 +40,8 @@ WAL_BUGS = (
     Planted(
         "space of the log used before the header is durable",
         Package.STORAGE,
-        "write_header(self._file, header)\nself._header = header\n",
-        "write_header(self._file, header)\nself._header = self._durable = header\n",
+        "write_wal_header(self._file, header)\nself._header = header\n",
+        "write_wal_header(self._file, header)\nself._header = self._durable_header = header\n",
         "A crash leaves an older header, whose transactions are overwritten.",
         nodes(f"{_HAZARDS}test_space_of_a_checkpoint_is_used_only_when_its_header_is_durable"),
     ),
@@ -76,8 +76,8 @@ WAL_BUGS = (
     Planted(
         "source of a logged move changed",
         Package.STORAGE,
-        "return not any(source.overlaps(each) for _, source in self._sources "
-        "for each in changed)\n",
+        "return not any(\n    source.overlaps(changed) for _, source in self._sources "
+        "for changed in changes\n)\n",
         "return True\n",
         "A replay moves newer bytes than the transaction did.",
         nodes(f"{_HAZARDS}test_change_of_the_source_of_a_logged_move_waits_for_a_checkpoint"),
@@ -157,8 +157,8 @@ WAL_BUGS = (
     Planted(
         "directory plain before its segments are complete",
         Package.STORAGE,
-        "self._segment_log.close()\nself._control.mark_plain()\n",
-        "self._control.mark_plain()\nself._segment_log.close()\n",
+        "self._wal.close()\nself._control.mark_plain()\n",
+        "self._control.mark_plain()\nself._wal.close()\n",
         "A crash during a clean stop leaves segments that lack acknowledged records.",
         nodes(f"{_HAZARDS}test_crash_during_a_clean_stop_leaves_all_records"),
     ),
@@ -191,9 +191,9 @@ WAL_BUGS = (
     Planted(
         "file read while the lock is held",
         Package.STORAGE,
-        "    self._commits.logged.files.write_pending(node.region, offset, length)\n"
+        "    self._commits.logged.files.write_pending(state.region, offset, length)\n"
         'return self._opened().read(offset, length).ljust(length, b"\\0")\n',
-        "    self._commits.logged.files.write_pending(node.region, offset, length)\n"
+        "    self._commits.logged.files.write_pending(state.region, offset, length)\n"
         '    return self._opened().read(offset, length).ljust(length, b"\\0")\n',
         "One slow read delays the commits of all partitions.",
         nodes(f"{_READS}test_slow_read_of_a_partition_delays_no_commit_of_another"),
@@ -201,7 +201,7 @@ WAL_BUGS = (
     Planted(
         "read of bytes that are not in the file yet",
         Package.STORAGE,
-        "self._commits.logged.files.write_pending(node.region, offset, length)\n",
+        "self._commits.logged.files.write_pending(state.region, offset, length)\n",
         "pass\n",
         "A read finds zeros instead of an acknowledged record.",
         nodes(f"{_READS}test_read_finds_bytes_that_were_applied_and_are_not_in_the_file_yet"),

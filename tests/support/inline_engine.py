@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from waltz.protocol import storage
-from waltz.testing.engine import AtOnce
+from waltz.testing.engine import ImmediateExecutor
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, RequestJob
 from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -23,7 +23,7 @@ class InlineEngine:
         self.failures: list[BaseException] = []
         self.engine = Engine(directory)
         self.scrubber = Scrubber(0, now=0.0)
-        self.writer: RoundWriter = directory.rounds or ParallelFlushes(AtOnce())
+        self.writer: RoundWriter = directory.round_writer or ParallelFlushes(ImmediateExecutor())
         self.handler = AdminHandler(directory, self.submit, _deliver, self.scrubber)
         self._arrivals: list[Arrival] = []
 

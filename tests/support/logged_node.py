@@ -16,8 +16,8 @@ from waltz_storage.core.wal.operations import Operation
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.transaction_blocks import Transaction
 from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader
-from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, decode_header
-from waltz_storage.core.wal.wal_scan import scan
+from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, decode_wal_header
+from waltz_storage.core.wal.wal_scan import scan_transactions
 from waltz_storage.shell.wal_commits import DIRECT_BYTES, WalCommits
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
@@ -55,7 +55,7 @@ class LoggedNode:
                 home,
             )
         )
-        self.directory = StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, segment_log=wal)
+        self.directory = StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, wal=wal)
         for partition in range(PARTITIONS):
             self.directory.assign(partition)
         self.engine = InlineEngine(self.directory)
@@ -65,7 +65,7 @@ class LoggedNode:
     def opened(disk: MemoryDisk, blocks: int = 32) -> StorageDirectory:
         """Open a directory that has been used, and assign nothing."""
         wal = WalEngine(WalOptions(blocks * BLOCK_BYTES, lambda: 0.0))
-        return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, segment_log=wal)
+        return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, wal=wal)
 
     def append(self, partition: int, size: int = 200) -> Any:
         return self.engine.ask(self.request(partition, size))
@@ -104,11 +104,11 @@ def used(disk: MemoryDisk) -> int:
 def logged_operations(disk: MemoryDisk) -> list[Operation]:
     """Return all operations in the log on ``disk`` since its checkpoint."""
     raw = disk.content(WAL_FILE)[: HEADER_BLOCKS * BLOCK_BYTES]
-    header = decode_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
+    header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
     reader = BlockReader(disk.open(WAL_FILE))
     return [
         operation
-        for found in scan(header, reader.read_block)
+        for found in scan_transactions(header, reader.read_block)
         if isinstance(found, Transaction)
         for operation in found.operations
     ]

@@ -14,20 +14,20 @@ from random import Random
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX
-from waltz_storage.core.wal.catalogue import FileName, Kind, present, removed, write_row
+from waltz_storage.core.wal.catalogue import FileKind, FileName, present, removed, write_row
 from waltz_storage.core.wal.checksums import DEFAULT
 from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.operations import Address, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.region_files import Flush, RegionFiles, create_catalogue
 from waltz_storage.core.wal.wal_file import WAL_FILE, create_wal
 from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, WalHeader
-from waltz_storage.core.wal.wal_replay import Progress, Replayed, open_log
+from waltz_storage.core.wal.wal_replay import Progress, ReplayResult, replay_log
 
 KEY = uuid.UUID(int=41)
-MARKS = FileName(Kind.FLUSHED_MARKS)
+MARKS = FileName(FileKind.FLUSHED_MARKS)
 FILES = [
     FileName(kind, partition, first_id)
-    for kind in (Kind.DATA, Kind.INDEX)
+    for kind in (FileKind.DATA, FileKind.INDEX)
     for partition in (0, 1)
     for first_id in (0, 1)
 ]
@@ -52,7 +52,7 @@ def state_on(disk: MemoryDisk) -> State:
     for directory in disk.names(""):
         for name in disk.names(directory) if directory.isdecimal() else ():
             stem, _, suffix = name.partition(".")
-            kind = {DATA_SUFFIX: Kind.DATA, INDEX_SUFFIX: Kind.INDEX}[f".{suffix}"]
+            kind = {DATA_SUFFIX: FileKind.DATA, INDEX_SUFFIX: FileKind.INDEX}[f".{suffix}"]
             file = FileName(kind, int(directory), int(stem))
             found[file] = disk.content(f"{directory}/{name}")
     return found
@@ -119,9 +119,9 @@ class LoggedWorld:
         self.random = random
         self.progress: list[Progress] = []
         files = RegionFiles(disk, disk)
-        opened = open_log(disk.open(WAL_FILE), files, self.progress.append)
-        writer, checksum, self.replayed = opened
-        self.logged = LoggedFiles(writer, files, checksum, most_open=3)
+        opened = replay_log(disk.open(WAL_FILE), files, self.progress.append)
+        self.replayed = opened.result
+        self.logged = LoggedFiles(opened.writer, files, opened.checksum, most_open=3)
         self.state = state_on(disk)
         self.crashes: list[Crash] = []
         self._under_way: Change | None = None
@@ -179,11 +179,11 @@ class LoggedWorld:
     def commit(self, change: Change) -> None:
         """Write a transaction, flush it and apply it; wait for checkpoints if necessary."""
         logged = self.logged
-        if not logged.allows(change.all_logged()):
+        if not logged.can_write(change.all_logged()):
             self.finish_checkpoint()
-            if not logged.allows(change.all_logged()):
+            if not logged.can_write(change.all_logged()):
                 logged.checkpoint()
-            assert logged.allows(change.all_logged())
+            assert logged.can_write(change.all_logged())
         self._under_way = change
         operations = list(change.operations)
         if change.direct is not None:
@@ -314,7 +314,7 @@ class LoggedWorld:
         change.state[file] = patched(content, operation.address.offset, moved)
 
 
-def replayed(crash: Crash, random: Random) -> tuple[LoggedWorld, Replayed]:
+def replayed(crash: Crash, random: Random) -> tuple[LoggedWorld, ReplayResult]:
     """Open the log on a crashed disk, and check the state of its files."""
     world = LoggedWorld(crash.disk, random)
     assert world.replayed.damaged == ()

@@ -18,7 +18,7 @@ from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.records import wrapped
-from waltz.testing.faults import Delivery, Draws, Faults
+from waltz.testing.faults import AppendDelivery, Draws, Faults
 from waltz.testing.frames import Frame, split_frames
 from waltz.testing.interceptors import DialedConnection
 
@@ -43,7 +43,7 @@ class AppendFaults:
         """
         self._seed = seed
         self._draws: dict[tuple[int, int], Draws] = {}
-        self._ordered: list[deque[Delivery]] = [deque() for _ in range(partitions)]
+        self._ordered: list[deque[AppendDelivery]] = [deque() for _ in range(partitions)]
         self._ordered_conflicts = [0] * partitions
         self._interceptors: dict[AppendInterceptor, None] = {}
 
@@ -57,14 +57,14 @@ class AppendFaults:
             or any(self._ordered_conflicts)
         )
 
-    def order(self, partition: int, delivery: Delivery) -> None:
+    def order(self, partition: int, delivery: AppendDelivery) -> None:
         """Deliver the next append of ``partition`` as ``delivery`` says.
 
         CONFLICT applies to the next append with write or read locks. Each call affects one more
         append.
         """
         with self.lock:
-            if delivery is Delivery.CONFLICT:
+            if delivery is AppendDelivery.CONFLICT:
                 self._ordered_conflicts[partition] += 1
             else:
                 self._ordered[partition].append(delivery)
@@ -90,7 +90,7 @@ class AppendFaults:
             self._interceptors = dict.fromkeys((*open_ones, interceptor))
         return interceptor
 
-    def delivery(self, req_id: ReqId, *, checked: bool) -> Delivery:
+    def delivery(self, req_id: ReqId, *, checked: bool) -> AppendDelivery:
         """Decide how an append is delivered.
 
         ``checked`` tells whether the append, or one of its batch, has write or read locks. Each
@@ -104,7 +104,7 @@ class AppendFaults:
             drawn = self._draws[key].delivery(self.rates, checked=checked)
             if checked and self._ordered_conflicts[partition]:
                 self._ordered_conflicts[partition] -= 1
-                return Delivery.CONFLICT
+                return AppendDelivery.CONFLICT
             if self._ordered[partition]:
                 return self._ordered[partition].popleft()
             return drawn
@@ -157,7 +157,7 @@ class AppendInterceptor:
         """Return what the server gets for a frame with one append."""
         checked = bool(append.write_locks or append.read_locks)
         delivery = self._faults.delivery(append.req_id, checked=checked)
-        if delivery is Delivery.CONFLICT:
+        if delivery is AppendDelivery.CONFLICT:
             # The refusal names a transaction that the client has received already.
             refusal = cs.LockFailure(append.req_id, append.client_high_water_mark)
             self._inject(cs.encode(refusal, frame.version))
@@ -168,12 +168,14 @@ class AppendInterceptor:
         """Return what the server gets for a frame with a batch."""
         checked = [n for n, a in enumerate(batch.appends) if a.write_locks or a.read_locks]
         delivery = self._faults.delivery(batch.req_id, checked=bool(checked))
-        if delivery is Delivery.CONFLICT:
+        if delivery is AppendDelivery.CONFLICT:
             return self._with_refusal(batch, checked[0], frame.version)
         req_ids = tuple(_later(batch.req_id, n) for n in range(len(batch.appends)))
         return self._delivered(delivery, req_ids, frame)
 
-    def _delivered(self, delivery: Delivery, req_ids: tuple[ReqId, ...], frame: Frame) -> bytes:
+    def _delivered(
+        self, delivery: AppendDelivery, req_ids: tuple[ReqId, ...], frame: Frame
+    ) -> bytes:
         """Return what the server gets for the appends ``req_ids`` in ``frame``.
 
         If the delivery is UNCERTAIN_ABSENT, the client gives the appends up now. If it is
@@ -181,12 +183,12 @@ class AppendInterceptor:
         CONFLICT.
         """
         match delivery:
-            case Delivery.LOST:
+            case AppendDelivery.LOST:
                 return b""
-            case Delivery.UNCERTAIN_ABSENT:
+            case AppendDelivery.UNCERTAIN_ABSENT:
                 self._give_up(req_ids)
                 return b""
-            case Delivery.UNCERTAIN_COMMITTED:
+            case AppendDelivery.UNCERTAIN_COMMITTED:
                 with self._faults.lock:
                     self._faults.watched.update(dict.fromkeys(req_ids, req_ids))
         return frame.raw

@@ -29,7 +29,7 @@ from waltz.net import PLAINTEXT
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 from waltz.testing.append_faults import AppendFaults
-from waltz.testing.faults import Delivery, Faults
+from waltz.testing.faults import AppendDelivery, Faults
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.nodes import (
     ADMIN_PORT,
@@ -228,7 +228,9 @@ class InProcessCluster:
         ``committed`` decides whether the append is in the log.
         """
         self._check(partition)
-        uncertain = Delivery.UNCERTAIN_COMMITTED if committed else Delivery.UNCERTAIN_ABSENT
+        uncertain = (
+            AppendDelivery.UNCERTAIN_COMMITTED if committed else AppendDelivery.UNCERTAIN_ABSENT
+        )
         self._appends.order(partition, uncertain)
 
     def fail_next_lock(self, partition: int) -> None:
@@ -237,7 +239,7 @@ class InProcessCluster:
         Each call affects one more append.
         """
         self._check(partition)
-        self._appends.order(partition, Delivery.CONFLICT)
+        self._appends.order(partition, AppendDelivery.CONFLICT)
 
     def suspend_feed(self, partition: int) -> None:
         """Stop the feed of the partition: streams and ranges have nothing new, and appends wait."""

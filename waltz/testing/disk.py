@@ -45,38 +45,38 @@ class _Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Node:
+class _Inode:
     """A file: the durable content, the content that a reader sees, and the changes in between."""
 
     durable: bytearray = field(default_factory=bytearray)
     current: bytearray = field(default_factory=bytearray)
     pending: list[_Change] = field(default_factory=list)
 
-    def copy(self) -> _Node:
+    def copy(self) -> _Inode:
         """Return a file with the same contents and changes."""
-        return _Node(bytearray(self.durable), bytearray(self.current), list(self.pending))
+        return _Inode(bytearray(self.durable), bytearray(self.current), list(self.pending))
 
 
 class _NameChange(NamedTuple):
     """A change of names: "mkdir" or "link" of ``new``, "unlink" of ``old``, or a "rename".
 
-    ``node`` is the file of a "link", otherwise None.
+    ``inode`` is the file of a "link", otherwise None.
     """
 
     kind: str
     old: str
     new: str
-    node: _Node | None = None
+    inode: _Inode | None = None
 
-    def apply(self, names: dict[str, _Node], directories: set[str]) -> None:
+    def apply(self, names: dict[str, _Inode], directories: set[str]) -> None:
         """Make this change of ``names`` or ``directories``.
 
         Ignore it if an earlier change that it needs was lost.
         """
         if self.kind == "mkdir":
             directories.add(self.new)
-        elif self.kind == "link" and self.node is not None:
-            names[self.new] = self.node
+        elif self.kind == "link" and self.inode is not None:
+            names[self.new] = self.inode
         elif self.kind == "unlink":
             names.pop(self.old, None)
         elif self.kind == "rename" and self.old in names:
@@ -102,11 +102,11 @@ class MemoryDisk:
         self.failing_remove = 0
         self.flushes = 0
         self.locks: dict[int, MemoryFile] = {}
-        """The open file that holds the lock of a `_Node`, by the ``id`` of the `_Node`."""
+        """The open file that holds the lock of a `_Inode`, by the ``id`` of the `_Inode`."""
         self.directories = {""}
         self._durable_directories = {""}
-        self._names: dict[str, _Node] = {}
-        self._durable_names: dict[str, _Node] = {}
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
         self._pending_names: list[_NameChange] = []
         """The changes of names and directories that are not durable yet."""
 
@@ -138,11 +138,11 @@ class MemoryDisk:
         """See `Disk`."""
         with changing(f"creation of {path}"):
             self._count_open()
-        node = self._names.get(path)
-        if node is None:
-            node = self._names[path] = _Node()
-            self._record_name_change(_NameChange("link", path, path, node))
-        return MemoryFile(self, node)
+        inode = self._names.get(path)
+        if inode is None:
+            inode = self._names[path] = _Inode()
+            self._record_name_change(_NameChange("link", path, path, inode))
+        return MemoryFile(self, inode)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk`."""
@@ -173,8 +173,8 @@ class MemoryDisk:
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Change a file durably, as damage of the disk does: ``observer`` is not called."""
-        node = self._names[path]
-        for content in (node.durable, node.current):
+        inode = self._names[path]
+        for content in (inode.durable, inode.current):
             _Change(position, data).apply(content)
 
     def lose_directory(self, path: str) -> None:
@@ -188,14 +188,16 @@ class MemoryDisk:
 
     def restarted(self) -> MemoryDisk:
         """Return the disk as the next process finds it: all written data are still cached."""
-        copies = {id(node): node.copy() for node in self._nodes()}
+        copies = {id(inode): inode.copy() for inode in self._inodes()}
         disk = MemoryDisk()
-        disk._names = {path: copies[id(node)] for path, node in self._names.items()}
-        disk._durable_names = {path: copies[id(node)] for path, node in self._durable_names.items()}
+        disk._names = {path: copies[id(inode)] for path, inode in self._names.items()}
+        disk._durable_names = {
+            path: copies[id(inode)] for path, inode in self._durable_names.items()
+        }
         disk.directories = set(self.directories)
         disk._durable_directories = set(self._durable_directories)
         disk._pending_names = [
-            change if change.node is None else change._replace(node=copies[id(change.node)])
+            change if change.inode is None else change._replace(inode=copies[id(change.inode)])
             for change in self._pending_names
         ]
         return disk
@@ -207,56 +209,56 @@ class MemoryDisk:
         for change in self._pending_names:
             if random.random() < kept_share:
                 change.apply(names, directories)
-        return _after_crash(names, directories, lambda node: _survivor(node, random))
+        return _after_crash(names, directories, lambda inode: _survivor(inode, random))
 
     @property
     def unflushed(self) -> int:
         """How many changes of files and names are not durable."""
-        return len(self._pending_names) + sum(len(node.pending) for node in self._nodes())
+        return len(self._pending_names) + sum(len(inode.pending) for inode in self._inodes())
 
     def every_crash(self) -> Iterator[MemoryDisk]:
         """Yield the disk after a loss of power, for each subset of the changes not durable.
 
         Each change is whole or lost; there are 2^`unflushed` subsets.
         """
-        nodes = self._nodes()
-        writes = [(node, change) for node in nodes for change in node.pending]
+        inodes = self._inodes()
+        writes = [(inode, change) for inode in inodes for change in inode.pending]
         for kept in product((False, True), repeat=self.unflushed):
-            contents = {id(node): bytearray(node.durable) for node in nodes}
+            contents = {id(inode): bytearray(inode.durable) for inode in inodes}
             names, directories = dict(self._durable_names), set(self._durable_directories)
-            for (node, write), survives in zip(writes, kept, strict=False):
+            for (inode, write), survives in zip(writes, kept, strict=False):
                 if survives:
-                    write.apply(contents[id(node)])
+                    write.apply(contents[id(inode)])
             for change, survives in zip(self._pending_names, kept[len(writes) :], strict=True):
                 if survives:
                     change.apply(names, directories)
-            left = {id(node): bytes(contents[id(node)]) for node in nodes}
+            left = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
             yield _after_crash(names, directories, partial(_content_in, left))
 
-    def change(self, node: _Node, change: _Change) -> None:
+    def change(self, inode: _Inode, change: _Change) -> None:
         """Make a change of a file that is not durable yet."""
-        change.apply(node.current)
-        node.pending.append(change)
+        change.apply(inode.current)
+        inode.pending.append(change)
         self._observe()
 
-    def flush(self, node: _Node) -> None:
+    def flush(self, inode: _Inode) -> None:
         """Make a file durable."""
         # If the flush fails below, the changes are no longer pending: no later flush repeats them.
-        pending, node.pending = node.pending, []
+        pending, inode.pending = inode.pending, []
         self._count_flush("file")
         for change in pending:
-            change.apply(node.durable)
+            change.apply(inode.durable)
         self._observe()
 
     def left(self) -> int:
         """Return how many bytes files may still grow by; negative if they exceed ``space``."""
-        return self.space - sum(len(node.current) for node in self._names.values())
+        return self.space - sum(len(inode.current) for inode in self._names.values())
 
-    def _nodes(self) -> list[_Node]:
+    def _inodes(self) -> list[_Inode]:
         """Return all files that have or had a name, each once."""
-        nodes = [*self._names.values(), *self._durable_names.values()]
-        nodes += [change.node for change in self._pending_names if change.node is not None]
-        return list({id(node): node for node in nodes}.values())
+        inodes = [*self._names.values(), *self._durable_names.values()]
+        inodes += [change.inode for change in self._pending_names if change.inode is not None]
+        return list({id(inode): inode for inode in inodes}.values())
 
     def _record_name_change(self, change: _NameChange) -> None:
         """Record a change of names that is not durable yet."""
@@ -284,32 +286,32 @@ class MemoryDisk:
 class MemoryFile:
     """Implements `waltz_storage.core.disk.DiskFile`."""
 
-    def __init__(self, disk: MemoryDisk, node: _Node) -> None:
+    def __init__(self, disk: MemoryDisk, inode: _Inode) -> None:
         self._disk = disk
-        self._node = node
+        self._inode = inode
         self._closed = False
 
     def size(self) -> int:
         """See `DiskFile`."""
-        return len(self._node.current)
+        return len(self._inode.current)
 
     def read(self, offset: int, length: int) -> bytes:
         """See `DiskFile`."""
         assert not self._closed
-        return bytes(self._node.current[offset : offset + length])
+        return bytes(self._inode.current[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
         """See `DiskFile`. If the space does not suffice, write the part of ``data`` that fits."""
         assert not self._closed
-        growth = offset + len(data) - len(self._node.current)
+        growth = offset + len(data) - len(self._inode.current)
         missing = max(0, growth) - max(0, self._disk.left())
         if missing > 0:
             fits = data[: max(0, len(data) - missing)]
             if fits:
-                self._disk.change(self._node, _Change(offset, fits))
+                self._disk.change(self._inode, _Change(offset, fits))
             raise NoSpace("no space left: as configured by the test")
         if data:
-            self._disk.change(self._node, _Change(offset, bytes(data)))
+            self._disk.change(self._inode, _Change(offset, bytes(data)))
 
     def write_durably(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
@@ -323,24 +325,24 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         """See `DiskFile`."""
         assert not self._closed
-        self._disk.change(self._node, _Change(size, None))
+        self._disk.change(self._inode, _Change(size, None))
 
     def flush(self) -> None:
         """See `DiskFile`."""
         assert not self._closed
-        self._disk.flush(self._node)
+        self._disk.flush(self._inode)
 
     def lock(self, length: int) -> bool:
         """See `DiskFile`."""
-        holder = self._disk.locks.setdefault(id(self._node), self)
+        holder = self._disk.locks.setdefault(id(self._inode), self)
         return holder is self
 
     def close(self) -> None:
         """See `DiskFile`."""
         assert not self._closed
         self._closed = True
-        if self._disk.locks.get(id(self._node)) is self:
-            del self._disk.locks[id(self._node)]
+        if self._disk.locks.get(id(self._inode)) is self:
+            del self._disk.locks[id(self._inode)]
 
 
 def _directory_of(path: str) -> str:
@@ -348,28 +350,28 @@ def _directory_of(path: str) -> str:
 
 
 def _after_crash(
-    names: dict[str, _Node], directories: set[str], content: Callable[[_Node], bytes]
+    names: dict[str, _Inode], directories: set[str], content: Callable[[_Inode], bytes]
 ) -> MemoryDisk:
     """Return a disk with the ``content`` of each file whose directory is left, all durable."""
     disk = MemoryDisk()
     disk.directories, disk._durable_directories = directories, set(directories)
-    for path, node in names.items():
+    for path, inode in names.items():
         if _directory_of(path) in directories:
-            left = content(node)
-            disk._names[path] = _Node(bytearray(left), bytearray(left))
+            left = content(inode)
+            disk._names[path] = _Inode(bytearray(left), bytearray(left))
     disk._durable_names = dict(disk._names)
     return disk
 
 
-def _content_in(contents: dict[int, bytes], node: _Node) -> bytes:
-    return contents[id(node)]
+def _content_in(contents: dict[int, bytes], inode: _Inode) -> bytes:
+    return contents[id(inode)]
 
 
-def _survivor(node: _Node, random: Random) -> bytes:
+def _survivor(inode: _Inode, random: Random) -> bytes:
     """Return a file's content after a crash: a mixture of its contents since the last flush."""
-    version = bytearray(node.durable)
+    version = bytearray(inode.durable)
     versions = [bytes(version)]
-    for change in node.pending:
+    for change in inode.pending:
         change.apply(version)
         versions.append(bytes(version))
     return torn_content(versions, random)

@@ -20,7 +20,7 @@ from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 
-class AtOnce(Executor):
+class ImmediateExecutor(Executor):
     """Does work at once, on the thread that submits it."""
 
     @override
@@ -51,7 +51,7 @@ class EventLoopEngine:
         self._mailbox = mailbox
         self._fail = fail
         self._clock = clock
-        self._flushes: RoundWriter = directory.rounds or ParallelFlushes(AtOnce())
+        self._flushes: RoundWriter = directory.round_writer or ParallelFlushes(ImmediateExecutor())
         self._arrivals: list[Arrival] = []
         self._scheduled = False
         self._ended = False

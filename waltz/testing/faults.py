@@ -42,7 +42,7 @@ class Faults:
             )
 
 
-class Delivery(Enum):
+class AppendDelivery(Enum):
     """How one append is delivered."""
 
     ARRIVES = "without a fault"
@@ -58,16 +58,16 @@ class Draws:
     def __init__(self, seed: int, client_id: int, partition: int) -> None:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
-    def delivery(self, faults: Faults, *, checked: bool) -> Delivery:
+    def delivery(self, faults: Faults, *, checked: bool) -> AppendDelivery:
         """Draw how the next append is delivered.
 
         ``checked`` tells whether the append has write or read locks.
         """
         drawn, half = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
-            return Delivery.LOST
+            return AppendDelivery.LOST
         if drawn < faults.lost + faults.uncertain:
-            return Delivery.UNCERTAIN_COMMITTED if half else Delivery.UNCERTAIN_ABSENT
+            return AppendDelivery.UNCERTAIN_COMMITTED if half else AppendDelivery.UNCERTAIN_ABSENT
         if checked and drawn < faults.lost + faults.uncertain + faults.conflict:
-            return Delivery.CONFLICT
-        return Delivery.ARRIVES
+            return AppendDelivery.CONFLICT
+        return AppendDelivery.ARRIVES

@@ -16,7 +16,7 @@ from waltz.metadata.store import (
     VersionConflict,
 )
 
-OnChange = Callable[[str, tuple[str, ...]], None]
+OnTreeChange = Callable[[str, tuple[str, ...]], None]
 """Called with the path of a changed node, and the paths of the nodes whose child watches fire."""
 
 
@@ -48,7 +48,7 @@ class Znode:
 
 
 @dataclass(slots=True)
-class Lag:
+class LaggingFollower:
     """A follower that is behind: the nodes as it has them, and the changes that it has not seen."""
 
     nodes: dict[str, Znode]
@@ -58,7 +58,7 @@ class Lag:
 class ZnodeTree:
     """The nodes by path. Each change calls ``on_change``."""
 
-    def __init__(self, on_change: OnChange) -> None:
+    def __init__(self, on_change: OnTreeChange) -> None:
         self.nodes = {"/": Znode(None, None)}
         self._on_change = on_change
 

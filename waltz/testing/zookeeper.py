@@ -27,7 +27,7 @@ from waltz.metadata.store import (
     StoreClosed,
     StoreConnectionLost,
 )
-from waltz.testing.znodes import Lag, Znode, ZnodeTree
+from waltz.testing.znodes import LaggingFollower, Znode, ZnodeTree
 
 Pause = Callable[[], Awaitable[None]]
 
@@ -120,7 +120,7 @@ class MemoryZooKeeper:
         As in ZooKeeper, a write of the client brings its follower up to date.
         """
         with self._lock:
-            client._lag = Lag(self._tree.copied_nodes())
+            client._lag = LaggingFollower(self._tree.copied_nodes())
 
     def catch_up(self, client: MemoryStore) -> None:
         """Bring the client's follower up to date; call the watches of the changes it has missed."""
@@ -151,7 +151,7 @@ class MemoryZooKeeper:
         return self._last_session
 
     def _fire(self, changed: str, child_lists: tuple[str, ...]) -> None:
-        """Notify every client of a change; see `waltz.testing.znodes.OnChange`."""
+        """Notify every client of a change; see `waltz.testing.znodes.OnTreeChange`."""
         for client in self._clients:
             client._notify(changed, child_lists)
 
@@ -178,7 +178,7 @@ class MemoryStore:
         self._answers_to_lose = 0
         self._writes_to_lose: deque[bool] = deque()
         """The next writes that get no answer; True for a write that is executed."""
-        self._lag: Lag | None = None
+        self._lag: LaggingFollower | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._loop = _running_loop()
 

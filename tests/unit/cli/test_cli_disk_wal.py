@@ -31,7 +31,7 @@ def crashed(tmp_path: Path) -> Path:
     running.mkdir()
     wal = WalEngine(WalOptions(16 * BLOCK_BYTES, lambda: 0.0))
     options = LogOptions(lambda: 1, allocate_bytes=0)
-    directory = StorageDirectory(PosixDisk(running), KEY, 1, options, segment_log=wal)
+    directory = StorageDirectory(PosixDisk(running), KEY, 1, options, wal=wal)
     directory.assign(0)
     wal.commits.checkpoint()
     for number in range(2):

@@ -89,7 +89,7 @@ class History:
     def open(self, disk: MemoryDisk) -> StorageDirectory:
         options = WalOptions(WAL_BYTES, lambda: 0.0, direct_bytes=DIRECT_BYTES)
         wal = WalEngine(options) if self.engine == "wal" else None
-        return StorageDirectory(disk, KEY, 2, self.options, segment_log=wal)
+        return StorageDirectory(disk, KEY, 2, self.options, wal=wal)
 
     def run(self, step: Step) -> None:
         handlers: dict[str, Callable[[Step], None]] = {

@@ -17,7 +17,7 @@ from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import UNLIMITED, MemoryDisk
-from waltz.testing.engine import AtOnce
+from waltz.testing.engine import ImmediateExecutor
 from waltz_storage.core.engine import engine as engine_module
 from waltz_storage.core.engine.engine import GROUP_LIMIT_BYTES, Arrival, Engine
 from waltz_storage.core.engine.rounds import RoundPart
@@ -381,7 +381,7 @@ def test_part_of_a_round_is_durable_after_the_last_of_its_flushes() -> None:
         seen.append(len(durable))
 
     parts: list[Any] = [Staged(flush, flush), Staged(flush, flush, flush), Staged()]
-    ParallelFlushes(AtOnce()).commit(parts, durable.append)
+    ParallelFlushes(ImmediateExecutor()).commit(parts, durable.append)
     assert durable == parts
     assert seen == [0, 0, 1, 1, 1]
 
@@ -399,7 +399,7 @@ def test_engine_is_not_idle_while_a_round_or_a_task_is_under_way() -> None:
     ready = engine.step([arrival(append(0, 0), lambda _: None)])
     assert not engine.idle
     (part,) = ready.parts
-    ParallelFlushes(AtOnce()).commit([part], lambda _: None)
+    ParallelFlushes(ImmediateExecutor()).commit([part], lambda _: None)
     done = engine.settle(part, 0.0)
     assert not engine.idle
     engine.step([done.freed])
@@ -422,7 +422,7 @@ def test_part_of_a_round_is_durable_after_all_its_flushes() -> None:
             return [lambda: done.append("data"), lambda: done.append("index")]
 
     part = SimpleNamespace(log=Log(), staged=None)
-    writer = ParallelFlushes(AtOnce())
+    writer = ParallelFlushes(ImmediateExecutor())
     writer.commit([part, part], lambda _: done.append("durable"))  # type: ignore[list-item]
     one = ["write", "data", "index", "durable"]
     assert done == one + one

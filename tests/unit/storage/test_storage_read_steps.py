@@ -12,7 +12,7 @@ from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
-from waltz.testing.engine import AtOnce
+from waltz.testing.engine import ImmediateExecutor
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneRead
 from waltz_storage.core.log.log_reads import STEP_BYTES, Steps, result_of
 from waltz_storage.core.log.log_segments import LogOptions
@@ -79,7 +79,7 @@ class Scene:
             self._finish(self.engine.run_task(task))
         for part in ready.parts:
             begun.append(f"{len(part.appends)} appends")
-            ParallelFlushes(AtOnce()).commit([part], lambda _: None)
+            ParallelFlushes(ImmediateExecutor()).commit([part], lambda _: None)
             self._finish(self.engine.settle(part, 0.0))
         return begun
 

@@ -429,7 +429,7 @@ class BadDisk(MemoryDisk):
 
 class BadFile(MemoryFile):
     def __init__(self, disk: BadDisk, opened: MemoryFile, path: str) -> None:
-        super().__init__(disk, opened._node)
+        super().__init__(disk, opened._inode)
         self._bad_disk = disk
         self._path = path
 
@@ -506,7 +506,7 @@ def engine_on(
     disk: MemoryDisk, wal: WalEngine | None = None, records: RecordBatch | None = None
 ) -> InlineEngine:
     """Return an engine whose partition 3 has ``records``, by default those of `SIZES`."""
-    directory = StorageDirectory(disk, IDENTITY.key, 4, options(THRESHOLD), segment_log=wal)
+    directory = StorageDirectory(disk, IDENTITY.key, 4, options(THRESHOLD), wal=wal)
     directory.assign(3)
     engine = InlineEngine(directory)
     append(engine, -1, batch(SIZES) if records is None else records)
@@ -626,9 +626,7 @@ def test_repair_makes_a_direct_write_durable_that_was_interrupted_before_its_tra
     disk = disk.restarted()
     disk.open(file(0, ".seg")).write(0, original)
     wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0))
-    engine = InlineEngine(
-        StorageDirectory(disk, IDENTITY.key, 4, options(THRESHOLD), segment_log=wal)
-    )
+    engine = InlineEngine(StorageDirectory(disk, IDENTITY.key, 4, options(THRESHOLD), wal=wal))
     before = disk.unflushed
     assert engine.administer(request(1, 1), 2) == admin.AdminSuccessResponse(8)
     assert disk.unflushed < before

@@ -44,7 +44,7 @@ class Replica:
         wal = WalOptions(32 * BLOCK_BYTES, lambda: 0.0, direct_bytes=DIRECT_BYTES)
         self.wal = WalEngine(wal) if self.with_wal else None
         options = LogOptions(lambda: 9, self.threshold, open_segments=2, allocate_bytes=0)
-        self.directory = StorageDirectory(self.disk, KEY, 2, options, segment_log=self.wal)
+        self.directory = StorageDirectory(self.disk, KEY, 2, options, wal=self.wal)
         self.engine = InlineEngine(self.directory)
 
     @property

@@ -37,9 +37,9 @@ from waltz_storage.core.scrub.findings import DamagedRange, Findings
 from waltz_storage.core.scrub.scrubber import (
     CHECK_BYTES,
     PASS_SECONDS,
-    Check,
-    Pause,
     Scrubber,
+    ScrubCheck,
+    ScrubPause,
 )
 from waltz_storage.shell.scrubbing import Scrubbing
 
@@ -224,16 +224,16 @@ def sizes_of(**sizes: int) -> dict[int, int]:
 def test_pass_checks_every_open_partition_from_its_beginning() -> None:
     scrubber = Scrubber(1 << 30, now=0.0)
     sizes = sizes_of(p2=100, p0=300)
-    assert scrubber.next_action(0.0, lambda: sizes) == Check(0, 0)
-    assert scrubber.note(Check(0, 0), checked(0, 10, end_id=30), 0.0) == ()
-    assert scrubber.next_action(0.0, lambda: sizes) == Check(0, 10)
-    new = scrubber.note(Check(0, 10), checked(10, 30, 11, 12, 20, end_id=30), 0.0)
+    assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(0, 0)
+    assert scrubber.note(ScrubCheck(0, 0), checked(0, 10, end_id=30), 0.0) == ()
+    assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(0, 10)
+    new = scrubber.note(ScrubCheck(0, 10), checked(10, 30, 11, 12, 20, end_id=30), 0.0)
     assert new == (DamagedRange(11, 12), DamagedRange(20, 20))
     assert scrubber.progress.share == pytest.approx(0.75)
-    assert scrubber.next_action(0.0, lambda: sizes) == Check(2, 0)
+    assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(2, 0)
     # A partition that was unassigned meanwhile is skipped.
-    assert scrubber.note(Check(2, 0), None, 0.0) == ()
-    assert scrubber.next_action(1.0, lambda: sizes) == Pause(PASS_SECONDS - 1)
+    assert scrubber.note(ScrubCheck(2, 0), None, 0.0) == ()
+    assert scrubber.next_action(1.0, lambda: sizes) == ScrubPause(PASS_SECONDS - 1)
     assert (scrubber.progress.passes, scrubber.progress.checked_bytes) == (1, 300)
     assert scrubber.progress.share == 1.0
 
@@ -241,12 +241,12 @@ def test_pass_checks_every_open_partition_from_its_beginning() -> None:
 def test_second_pass_reports_known_damage_no_more_and_forgets_partitions_that_left() -> None:
     scrubber = Scrubber(1 << 30, now=0.0)
     for partition in (0, 1):
-        assert scrubber.next_action(0.0, lambda: {0: 1, 1: 1}) == Check(partition, 0)
-        assert scrubber.note(Check(partition, 0), checked(0, 2, 1, end_id=2), 0.0)
-    assert isinstance(scrubber.next_action(0.0, dict), Pause)
-    assert scrubber.next_action(PASS_SECONDS, lambda: {0: 1}) == Check(0, 0)
+        assert scrubber.next_action(0.0, lambda: {0: 1, 1: 1}) == ScrubCheck(partition, 0)
+        assert scrubber.note(ScrubCheck(partition, 0), checked(0, 2, 1, end_id=2), 0.0)
+    assert isinstance(scrubber.next_action(0.0, dict), ScrubPause)
+    assert scrubber.next_action(PASS_SECONDS, lambda: {0: 1}) == ScrubCheck(0, 0)
     assert dict(scrubber.findings.ranges) == {0: (DamagedRange(1, 1),)}
-    assert scrubber.note(Check(0, 0), checked(0, 2, 1, end_id=2), PASS_SECONDS) == ()
+    assert scrubber.note(ScrubCheck(0, 0), checked(0, 2, 1, end_id=2), PASS_SECONDS) == ()
 
 
 def test_scrubber_reads_no_faster_than_its_rate() -> None:
@@ -255,7 +255,7 @@ def test_scrubber_reads_no_faster_than_its_rate() -> None:
     next_id = 0
     while now < 60.0:
         action = scrubber.next_action(now, lambda: {0: 1 << 40})
-        if isinstance(action, Pause):
+        if isinstance(action, ScrubPause):
             assert action.seconds > 0
             now += action.seconds
             continue
@@ -268,10 +268,12 @@ def test_scrubber_reads_no_faster_than_its_rate() -> None:
 def test_records_that_cannot_be_read_use_up_the_rate_too() -> None:
     scrubber = Scrubber(CHECK_BYTES, now=0.0)
     for first_id in (0, 4096):
-        assert scrubber.next_action(0.0, lambda: {0: 1}) == Check(0, first_id)
+        assert scrubber.next_action(0.0, lambda: {0: 1}) == ScrubCheck(0, first_id)
         ids = tuple(range(first_id, first_id + 4096))
-        scrubber.note(Check(0, first_id), CheckedRecords(first_id, ids[-1] + 1, 9000, 0, ids), 0.0)
-    assert scrubber.next_action(0.0, lambda: {0: 1}) == Pause(1.0)
+        scrubber.note(
+            ScrubCheck(0, first_id), CheckedRecords(first_id, ids[-1] + 1, 9000, 0, ids), 0.0
+        )
+    assert scrubber.next_action(0.0, lambda: {0: 1}) == ScrubPause(1.0)
 
 
 def test_rate_of_zero_switches_scrubber_off() -> None:

@@ -23,7 +23,7 @@ from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import open_control
 from waltz_storage.core.control.control_format import inverted
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
-from waltz_storage.core.partitions.storage_directory import LogFigures
+from waltz_storage.core.partitions.storage_directory import WalFigures
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
@@ -224,18 +224,18 @@ def test_failed_checkpoint_on_the_thread_ends_the_process_without_another_append
 def test_figures_show_the_fill_of_the_log_and_the_age_of_its_oldest_transaction() -> None:
     node = LoggedNode(MemoryDisk(), blocks=32)
     node.commits.checkpoint()
-    assert node.directory.log_figures.checkpoint_lag == 0.0
+    assert node.directory.wal_figures.checkpoint_lag == 0.0
     node.now = 10.0
     node.append(0)
     node.now = 12.5
     node.append(1)
-    figures = node.directory.log_figures
+    figures = node.directory.wal_figures
     assert figures.checkpoint_lag == 2.5
     # Two transactions of one block each. One block of the ring of 30 stays unused.
     assert figures.fill == 2 / 29
     node.commits.checkpoint()
-    assert node.directory.log_figures.checkpoint_lag == 0.0
+    assert node.directory.wal_figures.checkpoint_lag == 0.0
 
 
 def test_figures_of_a_directory_without_a_log_are_zero() -> None:
-    assert plain(MemoryDisk()).log_figures == LogFigures()
+    assert plain(MemoryDisk()).wal_figures == WalFigures()

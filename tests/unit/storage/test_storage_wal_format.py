@@ -33,8 +33,13 @@ from waltz_storage.core.wal.transaction_blocks import (
     encode_transaction,
     read_transaction,
 )
-from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, HeaderDamaged, WalHeader, decode_header
-from waltz_storage.core.wal.wal_scan import LogEnd, WalDamaged, scan
+from waltz_storage.core.wal.wal_header import (
+    HEADER_BLOCKS,
+    HeaderDamaged,
+    WalHeader,
+    decode_wal_header,
+)
+from waltz_storage.core.wal.wal_scan import LogEnd, WalDamaged, scan_transactions
 
 KEY = uuid.UUID(int=7)
 addresses = st.builds(Address, st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 40) - 1))
@@ -78,7 +83,7 @@ class Log:
 
     def read(self) -> tuple[list[list[Operation]], LogEnd]:
         """Return the operations of all transactions, and the log's end."""
-        *found, end = scan(self.header, self.blocks.__getitem__)
+        *found, end = scan_transactions(self.header, self.blocks.__getitem__)
         assert isinstance(end, LogEnd)
         return [list(each.operations) for each in found if isinstance(each, Transaction)], end
 
@@ -233,12 +238,12 @@ def test_header_is_read_from_the_block_that_is_newer(updates: int, checksum: Che
         older = header
         header = header.advanced(header.ring.after(header.checkpoint, 5))
         blocks[header.slot] = header.encode()
-        assert decode_header(*blocks) == header
+        assert decode_wal_header(*blocks) == header
         torn = list(blocks)
         torn[header.slot] = header.encode()[:30].ljust(BLOCK_BYTES, b"\0")
-        assert decode_header(*torn) == older
+        assert decode_wal_header(*torn) == older
 
 
 def test_header_without_a_valid_block_is_refused() -> None:
     with pytest.raises(HeaderDamaged, match="no header of a write-ahead log"):
-        decode_header(bytes(BLOCK_BYTES), bytes(BLOCK_BYTES))
+        decode_wal_header(bytes(BLOCK_BYTES), bytes(BLOCK_BYTES))

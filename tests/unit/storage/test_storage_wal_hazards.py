@@ -13,10 +13,10 @@ from tests.support.logged_node import LoggedNode, lengths, plain
 from tests.support.logged_world import LoggedWorld, state_on
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed
-from waltz_storage.core.wal.catalogue import FileName, Kind, present, removed, write_row
+from waltz_storage.core.wal.catalogue import FileKind, FileName, present, removed, write_row
 from waltz_storage.core.wal.operations import Address, Move, WriteData
 
-A, B = FileName(Kind.DATA, 0, 0), FileName(Kind.DATA, 1, 0)
+A, B = FileName(FileKind.DATA, 0, 0), FileName(FileKind.DATA, 1, 0)
 
 
 def with_files() -> tuple[LoggedWorld, int, int]:
@@ -62,9 +62,9 @@ def test_change_of_the_source_of_a_logged_move_waits_for_a_checkpoint() -> None:
     world, a, b = with_files()
     world.logged.commit([Move(Address(b, 0), Address(a, 0), 3)])
     change = [WriteData(Address(a, 0), b"NEW")]
-    assert not world.logged.allows(change)
+    assert not world.logged.can_write(change)
     world.logged.checkpoint()
-    assert world.logged.allows(change)
+    assert world.logged.can_write(change)
     world.logged.commit(change)
     flush_files(world)
     state = LoggedWorld(world.disk.restarted(), Random(2)).state

@@ -15,8 +15,8 @@ from waltz_storage.core.wal.catalogue import (
     FIRST_REGION,
     ROW_BYTES,
     CatalogueDamaged,
+    FileKind,
     FileName,
-    Kind,
     present,
     write_row,
 )
@@ -28,7 +28,7 @@ from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, HeaderDamaged
 from waltz_storage.core.wal.wal_replay import VolumesDiffer
 from waltz_storage.core.wal.wal_scan import WalDamaged
 
-A, B = FileName(Kind.DATA, 0, 0), FileName(Kind.DATA, 1, 0)
+A, B = FileName(FileKind.DATA, 0, 0), FileName(FileKind.DATA, 1, 0)
 SEEDS = st.integers(0, 1 << 32)
 MOST_SUBSETS = 6
 """With more unflushed changes than this, crashes are chosen at random."""

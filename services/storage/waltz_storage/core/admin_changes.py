@@ -1,4 +1,4 @@
-"""Describe the admin requests that change a storage, for the log. Pure."""
+"""Pure. Describe the admin requests that change a storage, for the log of the process."""
 
 from __future__ import annotations
 

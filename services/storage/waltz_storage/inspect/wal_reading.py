@@ -14,9 +14,9 @@ from waltz_storage.core.wal.wal_header import (
     HEADER_BLOCKS,
     HeaderDamaged,
     WalHeader,
-    decode_header,
+    decode_wal_header,
 )
-from waltz_storage.core.wal.wal_scan import LogEnd, WalDamaged, scan
+from waltz_storage.core.wal.wal_scan import LogEnd, WalDamaged, scan_transactions
 from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.places import CannotInspect
 
@@ -40,9 +40,9 @@ def read_wal(root: Path, limit: int) -> WalContent:
     try:
         with ReadOnlyFile(path) as file:
             raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
-            header = decode_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
+            header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
             reader = BlockReader(file)
-            for each in islice(scan(header, reader.read_block), limit + 1):
+            for each in islice(scan_transactions(header, reader.read_block), limit + 1):
                 if isinstance(each, LogEnd):
                     return WalContent(header, found, each)
                 found.append(each)

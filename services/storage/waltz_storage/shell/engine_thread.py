@@ -74,7 +74,7 @@ class EngineThread:
         self._fail = fail
         self._failed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._rounds: RoundWriter = directory.rounds or ParallelFlushes(self._flushers)
+        self._rounds: RoundWriter = directory.round_writer or ParallelFlushes(self._flushers)
         self._marks_written = threading.Event()
         self._stopped = threading.Event()
         self._marks_thread = threading.Thread(target=self._flush_marks, name="marks", daemon=True)

@@ -18,16 +18,16 @@ from functools import partial
 
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import NoSpace
-from waltz_storage.core.wal.catalogue import FileName, State, present, removed, write_row
-from waltz_storage.core.wal.logged_nodes import (
-    LoggedNode,
+from waltz_storage.core.wal.catalogue import FileName, RowState, present, removed, write_row
+from waltz_storage.core.wal.logged_file_state import (
+    LoggedFileState,
     QueuedChange,
     file_of,
     is_new_segment,
     path_of,
 )
 from waltz_storage.core.wal.operations import Address, WriteData
-from waltz_storage.shell.wal_commits import Applied, WalCommits
+from waltz_storage.shell.wal_commits import OnApplied, WalCommits
 
 _WRITE_BYTES = 1 << 20
 """Larger data become several operations, so that a transaction has space for each of them."""
@@ -41,17 +41,17 @@ class LoggedDisk:
         """Take an open log, all of whose transactions are in their files. Raises OSError."""
         self.commits = commits
         self._disk = disk
-        self._nodes: dict[str, LoggedNode] = {}
+        self._states: dict[str, LoggedFileState] = {}
         for region, row in commits.logged.files.catalogue.rows.items():
             path = path_of(row.file)
-            if row.state is State.PRESENT and disk.exists(path):
-                self._nodes[path] = LoggedNode(region, row.file, loaded=False, inherited=True)
+            if row.state is RowState.PRESENT and disk.exists(path):
+                self._states[path] = LoggedFileState(region, row.file, loaded=False, inherited=True)
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
         if file_of(path) is not None:
-            return path in self._nodes
-        return path in self._nodes or self._disk.exists(path)
+            return path in self._states
+        return path in self._states or self._disk.exists(path)
 
     def names(self, directory: str) -> list[str]:
         """See `Disk`."""
@@ -59,7 +59,7 @@ class LoggedDisk:
         found = {name for name in self._disk.names(directory) if file_of(prefix + name) is None}
         if directory:
             with self.commits.locked():
-                paths = list(self._nodes)
+                paths = list(self._states)
             found.update(path[len(prefix) :] for path in paths if path.startswith(prefix))
         return list(found)
 
@@ -69,15 +69,15 @@ class LoggedDisk:
 
     def open(self, path: str) -> DiskFile:
         """See `Disk`."""
-        node = self._nodes.get(path)
-        if node is not None:
-            if not node.loaded:
+        state = self._states.get(path)
+        if state is not None:
+            if not state.loaded:
                 # A file that cannot be opened must not hold up the other partitions.
                 file = self._disk.open(path)
-                node.size = node.real_size = file.size()
-                node.loaded = True
+                state.size = state.real_size = file.size()
+                state.loaded = True
                 file.close()
-            return LoggedFile(self.commits, node, self._disk)
+            return LoggedFile(self.commits, state, self._disk)
         if file_of(path) is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self._disk.open(path)
@@ -88,13 +88,13 @@ class LoggedDisk:
         if file is None and not is_new_segment(path):
             return self._disk.create(path)
         with self.commits.locked():
-            node = self._nodes.get(path)
-            if node is None:
-                node = LoggedNode()
+            state = self._states.get(path)
+            if state is None:
+                state = LoggedFileState()
                 if file is not None:
-                    self._queue_creation(file, node)
-                self._nodes[path] = node
-            return LoggedFile(self.commits, node, self._disk)
+                    self._queue_creation(file, state)
+                self._states[path] = state
+            return LoggedFile(self.commits, state, self._disk)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk`.
@@ -111,29 +111,29 @@ class LoggedDisk:
             self._disk.rename(old, new)
             return
         with self.commits.locked():
-            node = self._nodes[old]
-            size = len(node.content)
+            state = self._states[old]
+            size = len(state.content)
             self._take_space(old, size)
 
-            def applied() -> None:
-                assert node.region is not None, "the file has its final name"
+            def release_space() -> None:
+                assert state.region is not None, "the file has its final name"
                 self._disk.remove(old)
-                self.commits.logged.files.write_pending(node.region, 0, size)
+                self.commits.logged.files.write_pending(state.region, 0, size)
 
             try:
-                self._queue_creation(file, node, applied)
+                self._queue_creation(file, state, release_space)
             except NoSpace:
                 self._disk.remove(old)
                 raise
-            self._nodes[new] = self._nodes.pop(old)
+            self._states[new] = self._states.pop(old)
 
     def remove(self, path: str) -> None:
         """See `Disk`."""
         with self.commits.locked():
-            node = self._nodes.pop(path, None)
-            if node is not None and node.region is not None and node.file is not None:
-                self.commits.queue([write_row(node.region, removed(node.file))], node)
-        if node is None:
+            state = self._states.pop(path, None)
+            if state is not None and state.region is not None and state.file is not None:
+                self.commits.queue([write_row(state.region, removed(state.file))], state)
+        if state is None:
             self._disk.remove(path)
 
     def flush_directory(self, path: str) -> None:
@@ -155,9 +155,9 @@ class LoggedDisk:
             file.close()
 
     def _queue_creation(
-        self, file: FileName, node: LoggedNode, applied: Applied | None = None
+        self, file: FileName, state: LoggedFileState, on_applied: OnApplied | None = None
     ) -> None:
-        """Queue the creation of a file with the content of ``node``; the lock is held.
+        """Queue the creation of a file with the content of ``state``; the lock is held.
 
         Raises NoSpace before anything is queued, if the catalogue has no space for the row.
         """
@@ -169,13 +169,13 @@ class LoggedDisk:
         except NoSpace:
             files.catalogue.return_region(region)
             raise
-        content = bytes(node.content)
+        content = bytes(state.content)
         operations = [write_row(region, present(file)), WriteData(Address(region, 0), content)]
-        node.region, node.file = region, file
-        node.exists_after = commits.next_number
-        node.content.clear()
-        node.changes.append(QueuedChange(commits.next_number, 0, content))
-        commits.queue(operations, node, applied)
+        state.region, state.file = region, file
+        state.exists_after = commits.next_number
+        state.content.clear()
+        state.changes.append(QueuedChange(commits.next_number, 0, content))
+        commits.queue(operations, state, on_applied)
 
 
 class LoggedFile:
@@ -185,9 +185,9 @@ class LoggedFile:
     partitions applies changes to them meanwhile.
     """
 
-    def __init__(self, commits: WalCommits, node: LoggedNode, disk: Disk) -> None:
+    def __init__(self, commits: WalCommits, state: LoggedFileState, disk: Disk) -> None:
         self._commits = commits
-        self._node = node
+        self._state = state
         self._disk = disk
         self._handle: DiskFile | None = None
         """The file on the disk for reads without the lock; None before the first such read."""
@@ -195,7 +195,7 @@ class LoggedFile:
 
     def size(self) -> int:
         """See `DiskFile`."""
-        return self._node.size
+        return self._state.size
 
     def read(self, offset: int, length: int) -> bytes:
         """See `DiskFile`.
@@ -207,33 +207,33 @@ class LoggedFile:
         own, because a checkpoint may close the files of the log.
         """
         assert not self._closed, "a closed file is not used"
-        node = self._node
+        state = self._state
         with self._commits.locked():
-            length = min(length, node.size - offset)
+            length = min(length, state.size - offset)
             if length <= 0:
                 return b""
-            if node.region is None or node.is_changed(offset, length):
-                return node.read(offset, length, partial(self._read_file, node.region or 0))
+            if state.region is None or state.is_changed(offset, length):
+                return state.read(offset, length, partial(self._read_file, state.region or 0))
             # Bytes that were applied may not be in the file yet.
-            self._commits.logged.files.write_pending(node.region, offset, length)
+            self._commits.logged.files.write_pending(state.region, offset, length)
         return self._opened().read(offset, length).ljust(length, b"\0")
 
     def write(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
         assert not self._closed, "a closed file is not used"
-        node, commits = self._node, self._commits
+        state, commits = self._state, self._commits
         step = min(_WRITE_BYTES, commits.logged.writer.most_bytes - _WRITE_HEAD_BYTES)
         self._prepare(offset + len(data))
         with commits.locked():
-            if node.region is None:
-                node.content[offset : offset + len(data)] = data
-                node.size = len(node.content)
+            if state.region is None:
+                state.content[offset : offset + len(data)] = data
+                state.size = len(state.content)
                 return
             self._reserve(offset + len(data))
             for begin in range(0, len(data), step):
                 part = bytes(data[begin : begin + step])
-                node.queue(QueuedChange(commits.next_number, offset + begin, part))
-                commits.queue([WriteData(Address(node.region, offset + begin), part)], node)
+                state.queue(QueuedChange(commits.next_number, offset + begin, part))
+                commits.queue([WriteData(Address(state.region, offset + begin), part)], state)
 
     def write_durably(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
@@ -246,26 +246,26 @@ class LoggedFile:
         The log has no operation for these zeros: after a crash they are bytes after the last
         record, which no reader counts.
         """
-        node = self._node
+        state = self._state
         self._prepare(end)
         with self._commits.locked():
-            assert node.region is not None, "space is allocated for a file with its final name"
+            assert state.region is not None, "space is allocated for a file with its final name"
             self._reserve(end)
-            node.size = max(node.size, end)
+            state.size = max(state.size, end)
 
     def truncate(self, size: int) -> None:
         """See `DiskFile`."""
-        node, commits = self._node, self._commits
+        state, commits = self._state, self._commits
         with commits.locked():
-            if node.region is None:
-                del node.content[size:]
-                node.size = len(node.content)
-            elif size < node.size or node.real_size > node.size:
-                assert size <= node.size, "a truncation makes no file longer"
-                node.queue(QueuedChange(commits.next_number, size, None))
-                assert node.file is not None, "a file with a region has its final name"
-                row = write_row(node.region, present(node.file, size))
-                commits.queue([row], node)
+            if state.region is None:
+                del state.content[size:]
+                state.size = len(state.content)
+            elif size < state.size or state.real_size > state.size:
+                assert size <= state.size, "a truncation makes no file longer"
+                state.queue(QueuedChange(commits.next_number, size, None))
+                assert state.file is not None, "a file with a region has its final name"
+                row = write_row(state.region, present(state.file, size))
+                commits.queue([row], state)
 
     def flush(self) -> None:
         """See `DiskFile`.
@@ -275,11 +275,11 @@ class LoggedFile:
         finds nothing to write again. A repair of records would then report them as durable.
         """
         assert not self._closed, "a closed file is not used"
-        node = self._node
-        self._commits.commit(node.last_change)
-        if node.inherited:
+        state = self._state
+        self._commits.commit(state.last_change)
+        if state.inherited:
             self._opened().flush()
-            node.inherited = False
+            state.inherited = False
 
     def lock(self, length: int) -> bool:
         """Segment files are never locked: the lock of the control file covers them."""
@@ -295,7 +295,7 @@ class LoggedFile:
     def _opened(self) -> DiskFile:
         """Return the handle for reads; raises OSError."""
         if self._handle is None:
-            file = self._node.file
+            file = self._state.file
             assert file is not None, "a file with a region has its final name"
             self._handle = self._disk.open(path_of(file))
         return self._handle
@@ -305,24 +305,24 @@ class LoggedFile:
 
     def _prepare(self, end: int) -> None:
         """Let `_reserve` make the file longer: commit its creation, and a cut that is queued."""
-        node = self._node
-        if node.region is not None and end > node.real_size and not node.may_be_extended:
-            self._commits.commit(node.last_change)
+        state = self._state
+        if state.region is not None and end > state.real_size and not state.may_be_extended:
+            self._commits.commit(state.last_change)
 
     def _reserve(self, end: int) -> None:
         """Make the file on the disk long enough; raises NoSpace before anything is queued.
 
         A durable transaction whose file has no space could never leave the log.
         """
-        node = self._node
-        if end <= node.real_size:
+        state = self._state
+        if end <= state.real_size:
             return
-        assert node.region is not None, "space is reserved in a file with its final name"
-        assert node.may_be_extended, "only one thread at a time changes a file"
+        assert state.region is not None, "space is reserved in a file with its final name"
+        assert state.may_be_extended, "only one thread at a time changes a file"
         files = self._commits.logged.files
         try:
-            files.extend(node.region, node.real_size, end)
+            files.extend(state.region, state.real_size, end)
         except NoSpace:
-            files.shorten(node.region, node.real_size)
+            files.shorten(state.region, state.real_size)
             raise
-        node.real_size = end
+        state.real_size = end

@@ -215,21 +215,21 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
         "part of the write-ahead log that a replay would need, from 0 to 1; at 1 appends wait for "
         "a checkpoint; 0 with the engine `files`",
         "wal-used",
-        lambda storage: storage.directory.log_figures.fill,
+        lambda storage: storage.directory.wal_figures.fill,
     ),
     gauge(
         "waltz_storage_wal_checkpoint_lag_seconds",
         "age of the oldest transaction in the write-ahead log that no checkpoint has passed; 0 if "
         "there is none, and with the engine `files`",
         "wal-checkpoint-lag",
-        lambda storage: storage.directory.log_figures.checkpoint_lag,
+        lambda storage: storage.directory.wal_figures.checkpoint_lag,
     ),
     gauge(
         "waltz_storage_wal_replay_seconds",
         "duration of the replay of the write-ahead log when this process started; 0 with the "
         "engine `files`",
         "wal-replay",
-        lambda storage: storage.directory.log_figures.replay_seconds,
+        lambda storage: storage.directory.wal_figures.replay_seconds,
     ),
 )
 

@@ -18,7 +18,7 @@ from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.findings import Ranges
-from waltz_storage.core.scrub.scrubber import Check, Pause, Scrubber
+from waltz_storage.core.scrub.scrubber import Scrubber, ScrubCheck, ScrubPause
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +51,12 @@ class Scrubbing:
             if scrubber.progress.passes > passes:
                 self._log_pass()
             match action:
-                case Pause(seconds):
+                case ScrubPause(seconds):
                     await asyncio.sleep(seconds)
-                case Check():
+                case ScrubCheck():
                     self._note(action, await self._perform(action))
 
-    async def _perform(self, check: Check) -> _Outcome:
+    async def _perform(self, check: ScrubCheck) -> _Outcome:
         done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
 
         def reply(outcome: _Outcome) -> None:
@@ -68,7 +68,7 @@ class Scrubbing:
         self._submit([Arrival(check.partition, task)])
         return await done
 
-    def _note(self, check: Check, outcome: _Outcome) -> None:
+    def _note(self, check: ScrubCheck, outcome: _Outcome) -> None:
         now, partition = self._clock(), check.partition
         if isinstance(outcome, CheckedRecords):
             found = self.scrubber.note(check, outcome, now)
@@ -110,7 +110,9 @@ REMEDY = (
 )
 
 
-def _check_steps(directory: StorageDirectory, check: Check, reply: Reply) -> Steps[list[Answer]]:
+def _check_steps(
+    directory: StorageDirectory, check: ScrubCheck, reply: Reply
+) -> Steps[list[Answer]]:
     """Perform a check in its second step, so that appends that wait are done first.
 
     A refusal means that the partition is not open any more.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.wal.checkpoint_lag import CheckpointLag
+from waltz_storage.core.wal.logged_file_state import LoggedFileState
 from waltz_storage.core.wal.logged_files import LoggedFiles
-from waltz_storage.core.wal.logged_nodes import LoggedNode
 from waltz_storage.core.wal.operations import Operation, encoded_bytes
 
 DIRECT_BYTES = 256 << 10
@@ -31,29 +31,30 @@ _CHECKPOINT_SHARE = 4
 """A checkpoint begins at the latest when this fraction (one fourth) of the log is used."""
 
 Fail = Callable[[BaseException], None]
-Applied = Callable[[], None]
+OnApplied = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
     """Operations of one transaction, and the file that they change. Units are committed in order.
 
-    After a crash, either all operations of a unit were applied or none. ``applied`` is called when
-    the unit is durable and applied, before the lock is released.
+    After a crash, either all operations of a unit were applied or none. ``on_applied`` is called
+    when the unit is durable and applied, before the lock is released.
     """
 
     number: int
     operations: Sequence[Operation]
-    node: LoggedNode
+    file_state: LoggedFileState
     size: int
-    applied: Applied | None
+    """How many bytes the operations take in a transaction."""
+    on_applied: OnApplied | None
 
 
 class WalCommits:
     """The queue of changes, the commits and the checkpoints of one log. Thread-safe.
 
-    Use the fields of `LoggedNode` and the methods of ``logged`` only while `locked` is held. After
-    a failure each call raises DiskFailed: the content of the disk is unknown.
+    Use the fields of `LoggedFileState` and the methods of ``logged`` only while `locked` is held.
+    After a failure each call raises DiskFailed: the content of the disk is unknown.
     """
 
     def __init__(
@@ -104,16 +105,19 @@ class WalCommits:
         return self._queued + 1
 
     def queue(
-        self, operations: Sequence[Operation], node: LoggedNode, applied: Applied | None = None
+        self,
+        operations: Sequence[Operation],
+        file_state: LoggedFileState,
+        on_applied: OnApplied | None = None,
     ) -> None:
         """Queue a unit with the number `next_number`; call with the lock.
 
-        ``applied`` is called with the lock when the unit is durable and applied.
+        ``on_applied`` is called with the lock when the unit is durable and applied.
         """
         size = sum(map(encoded_bytes, operations))
         assert size <= self.logged.writer.most_bytes, "a unit has space in one transaction"
         self._queued += 1
-        self._queue.append(_Unit(self._queued, operations, node, size, applied))
+        self._queue.append(_Unit(self._queued, operations, file_state, size, on_applied))
 
     def commit(self, number: int) -> None:
         """Return when the units up to ``number`` are durable and applied; raises DiskFailed."""
@@ -200,7 +204,7 @@ class WalCommits:
         try:
             units = self._take()
             operations = [operation for unit in units for operation in unit.operations]
-            while not self.logged.allows(operations):
+            while not self.logged.can_write(operations):
                 self._checkpoint()
                 self._flush_header()
             operations = self.logged.write_large_directly(operations, self._direct_bytes)
@@ -214,9 +218,9 @@ class WalCommits:
             self._lag.transaction_complete()
             self._durable = units[-1].number
             for unit in units:
-                unit.node.settle(self._durable)
-                if unit.applied is not None:
-                    unit.applied()
+                unit.file_state.settle(self._durable)
+                if unit.on_applied is not None:
+                    unit.on_applied()
             writer = self.logged.writer
             if writer.used_blocks * _CHECKPOINT_SHARE > writer.ring_blocks:
                 self._wake.set()

@@ -14,11 +14,11 @@ from waltz_storage.core.control.control_file import ControlFile
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.engine.rounds import RoundPart
 from waltz_storage.core.errors import PartitionDamaged
-from waltz_storage.core.partitions.storage_directory import LogFigures
+from waltz_storage.core.partitions.storage_directory import WalFigures
 from waltz_storage.core.wal.log_directory import check_no_log_directory, lock_log_directory
-from waltz_storage.core.wal.logged_nodes import path_of
+from waltz_storage.core.wal.logged_file_state import path_of
 from waltz_storage.core.wal.ring import BLOCK_BYTES
-from waltz_storage.core.wal.wal_replay import Progress, Replayed
+from waltz_storage.core.wal.wal_replay import Progress, ReplayResult
 from waltz_storage.core.wal.wal_start import prepare_log, start_log
 from waltz_storage.shell.logged_disk import LoggedDisk
 from waltz_storage.shell.wal_commits import DIRECT_BYTES, Fail, WalCommits
@@ -45,7 +45,7 @@ class WalOptions:
 
 
 class WalEngine:
-    """Implements `SegmentLog`: the engine of one storage directory."""
+    """Implements `WriteAheadLog`: the engine of one storage directory."""
 
     def __init__(self, options: WalOptions) -> None:
         self._options = options
@@ -62,7 +62,7 @@ class WalEngine:
         return self._commits
 
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
-        """See `SegmentLog`.
+        """See `WriteAheadLog`.
 
         The order of the steps of a plain directory: tie the directory of the log, make the log and
         the catalogue durable, invert the key. A crash before the last step leaves a plain
@@ -103,23 +103,23 @@ class WalEngine:
         return LoggedDisk(disk, commits)
 
     @property
-    def rounds(self) -> LoggedRounds:
-        """See `SegmentLog`."""
+    def round_writer(self) -> LoggedRounds:
+        """See `WriteAheadLog`."""
         return LoggedRounds(self.commits)
 
     @property
     def damaged(self) -> Mapping[int, PartitionDamaged]:
-        """See `SegmentLog`."""
+        """See `WriteAheadLog`."""
         return self._damaged
 
     @property
-    def figures(self) -> LogFigures:
-        """See `SegmentLog`."""
+    def figures(self) -> WalFigures:
+        """See `WriteAheadLog`."""
         commits = self.commits
-        return LogFigures(commits.fill, commits.checkpoint_lag, self._replay_seconds)
+        return WalFigures(commits.fill, commits.checkpoint_lag, self._replay_seconds)
 
     def close(self) -> None:
-        """See `SegmentLog`.
+        """See `WriteAheadLog`.
 
         The lock of the directory of the log is released by `release`, after the control file has
         its plain key: until then the directory needs this log.
@@ -127,13 +127,13 @@ class WalEngine:
         self.commits.close()
 
     def release(self) -> None:
-        """See `SegmentLog`."""
+        """See `WriteAheadLog`."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
 
 
-def _damaged_partitions(commits: WalCommits, replayed: Replayed) -> dict[int, PartitionDamaged]:
+def _damaged_partitions(commits: WalCommits, replayed: ReplayResult) -> dict[int, PartitionDamaged]:
     """Return the partitions whose records were durable and fail the checksum in the log."""
     rows = commits.logged.files.catalogue.rows
     damaged: dict[int, PartitionDamaged] = {}

@@ -60,7 +60,11 @@ class ControlFile:
         marks: FlushedMarks,
         pair: Pair | None = None,
     ) -> None:
-        """Take the open file. ``header`` is on the disk, ``key`` is the key of the cluster."""
+        """Take the open file, its content, and the locked pair files if there are any.
+
+        ``header`` is on the disk, ``key`` is the key of the cluster. ``entries`` has None for each
+        partition whose entry is damaged, and ``damage`` has the reason for each of these.
+        """
         self.marks = marks
         self._file = file
         self._header = header
@@ -179,22 +183,22 @@ def open_control(
     now_ms: int,
     meta: Disk | None = None,
     *,
-    with_log: bool = False,
+    can_replay: bool = False,
 ) -> ControlFile:
     """Open the control file of this cluster; create one if there are no partitions.
 
     ``disk`` is the directory of the partitions. ``meta`` is the directory of the control file, None
-    if both are the same. ``with_log`` says whether the caller can replay a write-ahead log.
+    if both are the same. ``can_replay`` says whether the caller can replay a write-ahead log.
 
     Raises DirectoryRefused if a directory is in use, cannot be read, or belongs to another cluster
     or another number of partitions, or if the directories are not a pair (see `directory_pair`).
-    Raises DirectoryRefused if the directory needs its write-ahead log, and not ``with_log``. Raises
-    DirectoryRefused also if the control file is cut off or missing although there are partitions: a
-    new file would say, as with Waltz 0.13.2, that no partition is assigned. Raises NoSpace,
-    DiskFailed.
+    Raises DirectoryRefused if the directory needs its write-ahead log, and ``can_replay`` is false.
+    Raises DirectoryRefused also if the control file is cut off or missing although there are
+    partitions: a new file would say, as with Waltz 0.13.2, that no partition is assigned. Raises
+    NoSpace, DiskFailed.
     """
     try:
-        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions), with_log)
+        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions), can_replay)
     except OSError as error:
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; this storage does "
@@ -208,7 +212,7 @@ def partition_directories(disk: Disk) -> list[int]:
     return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
 
 
-def _open(data: Disk, meta: Disk | None, expected: ControlHeader, with_log: bool) -> ControlFile:
+def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bool) -> ControlFile:
     with ExitStack() as held:
         if meta is None:
             check_alone(data)
@@ -221,7 +225,7 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, with_log: bool
         if not file.lock(HEADER_BYTES):
             raise DirectoryRefused(IN_USE)
         header = ControlHeader.decode(file.read(0, HEADER_BYTES))
-        _check_owner(header, expected, with_log)
+        _check_owner(header, expected, can_replay)
         _make_durable(file)
         entries, damage = _read(file, expected.num_partitions)
         if pair is not None:
@@ -237,8 +241,9 @@ def _make_durable(file: DiskFile) -> None:
     If the flush of an update failed, the process ended, but the operating system may still have the
     update in its cache. The storage would report a session that a loss of power takes back. A flush
     alone does not help: after a failed flush, Linux counts the cached pages as flushed. So the same
-    bytes are written again. A torn write damages at most a struct that was not durable before: the
-    other struct of its entry is the current one then.
+    bytes are written again. If a crash tears this write, at most a struct that was not durable
+    before is damaged, because the durable bytes do not change. The other struct of the same entry
+    is then the current one.
     """
     file.write_durably(0, file.read(0, file.size()))
 
@@ -251,15 +256,16 @@ def _lock_pair(data: Disk, meta: Disk) -> Pair:
     return lock_pair(data, meta)
 
 
-def _check_owner(header: ControlHeader, expected: ControlHeader, with_log: bool) -> None:
-    logged = header.key != expected.key and is_partly_inverted(header.key, expected.key)
-    if logged and not with_log:
+def _check_owner(header: ControlHeader, expected: ControlHeader, can_replay: bool) -> None:
+    """Raise DirectoryRefused if the directory belongs to another cluster, or needs its log."""
+    needs_log = header.key != expected.key and is_partly_inverted(header.key, expected.key)
+    if needs_log and not can_replay:
         raise DirectoryRefused(
             "the storage directory needs its write-ahead log, which this storage does not use: a "
             "storage with storage.engine: wal used the directory last and did not stop cleanly. "
             "Start the storage with storage.engine: wal, and stop it; then change the engine"
         )
-    if header.key != expected.key and not logged:
+    if header.key != expected.key and not needs_log:
         raise DirectoryRefused(
             "the cluster key does not match: the storage directory belongs to the cluster "
             f"{header.key}, this node to {expected.key}; use the directory of this cluster, or an "

@@ -72,24 +72,32 @@ class ControlHeader:
 
 
 def inverted(key: uuid.UUID) -> uuid.UUID:
-    """Return ``key`` with all bits inverted: the directory needs its write-ahead log."""
+    """Return ``key`` with all bits inverted.
+
+    The control file has the inverted key of its cluster while its segment files are complete only
+    with the write-ahead log (docs/decisions/write-ahead-log.md).
+    """
     return uuid.UUID(bytes=bytes(byte ^ 0xFF for byte in key.bytes))
 
 
 def is_partly_inverted(found: uuid.UUID, key: uuid.UUID) -> bool:
     """Return whether each byte of ``found`` is the byte of ``key``, inverted or not.
 
-    A crash may tear the write of an inverted key.
+    A crash may tear the write of an inverted key, so that only some of its bytes are inverted.
     """
-    return all(a in (b, b ^ 0xFF) for a, b in zip(found.bytes, key.bytes, strict=True))
+    pairs = zip(found.bytes, key.bytes, strict=True)
+    return all(stored in (byte, byte ^ 0xFF) for stored, byte in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
     """The persisted state of a partition besides its log (spec/disk.md section 9).
 
-    ``flags`` is a sum, without the stamp: 1 if both switches are on, 8 if only the read switch is
-    on, 16 if only the write switch is on, 4 if the partition is assigned to this node.
+    ``session_id`` is the last store session, -1 if there was none. ``low_water_mark`` is the last
+    transaction that was committed when this session began. ``local_low_water_mark`` is the last
+    transaction that this log had then; it is lower if this replica lagged. ``flags`` is a sum,
+    without the stamp: 1 if both switches are on, 8 if only the read switch is on, 16 if only the
+    write switch is on, 4 if the partition is assigned to this node.
     """
 
     session_id: int = -1
@@ -148,7 +156,10 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """A partition's current info, the number of its last update, and its slot: struct 0 or 1."""
+    """A partition's current info, the number of its last update, and its slot: struct 0 or 1.
+
+    The struct with the higher number is the current one.
+    """
 
     info: PartitionInfo
     sequence: int
@@ -221,7 +232,8 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
 
     The result is the same as with Waltz 0.13.2: the struct that was current gets number -1, and the
     other one number 0. After a crash between two steps, the current struct has the last info or
-    fresh info, never the info before the last, whose marks are wrong (`test_storage_control`).
+    fresh info. It never has the info of the older struct, whose marks are outdated
+    (`test_storage_control`).
     """
     current = entry or ControlEntry(PartitionInfo(), 0, 0)
     fresh = current.updated(PartitionInfo())
@@ -242,10 +254,12 @@ def _stamped(flags: int, sequence: int) -> int:
 def _unstamped(raw: int, sequence: int) -> int:
     """Return the flags of ``raw``, written in update ``sequence``.
 
-    A flag that only one switch is on counts only if its stamp fits ``sequence``.
+    A flag that only one switch is on counts only if its stamp fits ``sequence``, and if no other
+    flag says something else about the switches.
     """
     flags = raw & _LOW_16_BITS
     stamp_fits = raw >> _STAMP_SHIFT == sequence & _LOW_16_BITS
-    if flags & _AVAILABLE or not stamp_fits or flags & _ONLY_ONE_SWITCH == _ONLY_ONE_SWITCH:
+    contradictory = bool(flags & _AVAILABLE) or flags & _ONLY_ONE_SWITCH == _ONLY_ONE_SWITCH
+    if contradictory or not stamp_fits:
         return flags & ~_ONLY_ONE_SWITCH
     return flags

@@ -2,15 +2,16 @@
 
 The meta directory has the control file, the data directory has the segments. A storage with two
 directories could be started with the segments of another storage, or without segments. Its control
-file would then prove records that the storage does not have. So each directory has a *pair
+file would then name marks for records that the storage does not have. So each directory has a *pair
 file*, created before the control file, and a storage starts only if both pair files have the same
 UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file.
 
-Each start also raises the *generation* in both pair files, first in the data directory. So a volume
-that was restored from a copy of an earlier start is noticed: its generation differs from that of
-the other volume. After a crash between the two writes, the data directory is one generation ahead,
-and the storage starts. The same difference may come from a copy of the meta volume of one start
-before: that is safe, because its control file has only older sessions and marks than the log.
+Each start also raises the *generation* in both pair files, first in the data directory. If one
+volume was restored from a copy of an earlier start, the generations differ, and the storage refuses
+to start. One difference is accepted: the data directory may be one generation ahead of the meta
+directory, because a crash between the two writes leaves that. A meta volume that was restored from
+a copy of the previous start looks the same. That is safe: the sessions and marks in its control
+file are older than the log, and an older mark claims fewer records.
 
 Files are used only through the `Disk` objects that the caller passes.
 """
@@ -99,14 +100,18 @@ class Pair:
     meta: DiskFile
 
     def advance(self) -> None:
-        """Raise the generation in both files, durably; raises OSError, NoSpace, DiskFailed."""
+        """Raise the generation in both files, durably; raises OSError, NoSpace, DiskFailed.
+
+        If a crash has left the data directory one generation ahead, its generation stays.
+        """
         data, meta = (PairContent.decode(file.read(0, _FILE_BYTES)) for file in self)
         assert data.generation in (meta.generation, meta.generation + 1), "checked by `lock_pair`"
+        offset, raw = PairContent(data.pair_id, meta.generation + 1).slot()
         for file in self:
-            raised = PairContent(data.pair_id, meta.generation + 1)
-            file.write_durably(*raised.slot())
+            file.write_durably(offset, raw)
 
     def __iter__(self) -> Iterator[DiskFile]:
+        """Iterate over both files, first that of the data directory."""
         return iter((self.data, self.meta))
 
     def close(self) -> None:
@@ -135,7 +140,7 @@ class PairContent:
         return cls(pair_id, generation)
 
     def slot(self) -> tuple[int, bytes]:
-        """Return where the generation is written, and its bytes."""
+        """Return the offset at which the generation is written, and the bytes to write there."""
         checksum = _checksum(self.pair_id, self.generation)
         return _SLOT_OFFSETS[self.generation % 2], _SLOT.pack(self.generation, checksum)
 
@@ -173,23 +178,25 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
             files.append(file)
         pair = Pair(*files)
         if meta.exists(CONTROL_FILE):
-            _compare(pair)
+            _check_same_id(pair)
         else:
-            _write(pair, str(uuid.uuid4()).encode())
+            _write_id(pair, str(uuid.uuid4()).encode())
             data.flush_directory("")
             meta.flush_directory("")
         opened.pop_all()
         return pair
 
 
-def _compare(pair: Pair) -> None:
+def _check_same_id(pair: Pair) -> None:
+    """Raise DirectoryRefused if the content of the files shows that they are not a pair."""
     problem = pair_problem(*(PairContent.decode(file.read(0, _FILE_BYTES)) for file in pair))
     if problem is not None:
         raise DirectoryRefused(f"{_NOT_A_PAIR}: {problem}. {_REMEDY}")
 
 
-def _write(pair: Pair, text: bytes) -> None:
+def _write_id(pair: Pair, pair_id: bytes) -> None:
+    """Make two new pair files with the same id and without a generation, durably."""
     for file in pair:
         file.truncate(0)
-        file.write(0, text.ljust(_FILE_BYTES, b"\0"))
+        file.write(0, pair_id.ljust(_FILE_BYTES, b"\0"))
         file.flush()

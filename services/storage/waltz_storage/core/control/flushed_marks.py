@@ -34,22 +34,23 @@ from waltz_storage.core.log.flushed_end import FlushedEnd
 _EMPTY = -1
 """The sequence number of a slot that does not count."""
 _AT_OPENING = -1
+"""Stands for the time before the first flush: slots written then were flushed at the opening."""
 
 
 @dataclass(slots=True)
-class _Row:
+class _PartitionSlots:
     """The slots of one partition."""
 
-    sequence: int
+    last_sequence: int
     """The highest sequence number so far."""
     sequences: list[int]
     """The sequence number of each slot."""
-    written: list[int]
-    """For each slot, how many flushes had begun when it was written."""
+    flushes_before: list[int]
+    """For each slot, how many flushes of the file had begun when the slot was written."""
     end: FlushedEnd | None = None
     """The partition's mark, None if it is not known."""
-    entry: int = 0
-    """The checksum of the partition's control entry."""
+    entry_checksum: int = 0
+    """The checksum of the partition's current struct in the control file."""
 
 
 class FlushedMarks:
@@ -71,30 +72,35 @@ class FlushedMarks:
         if len(raw) < size:
             file.write(len(raw), bytes(size - len(raw)))
         file.flush()
-        self._slots = [decode_slots(raw, partition) for partition in range(num_partitions)]
-        self._rows = [_row(slots) for slots in self._slots]
+        self._found = [decode_slots(raw, partition) for partition in range(num_partitions)]
+        """The slots of each partition as they were at the opening."""
+        self._partitions = [_partition_slots(slots) for slots in self._found]
         # A slot is durable if a flush began after the slot was written, and has ended. These two
         # counters show that without a lock: a race only makes a slot count as not durable yet.
-        self._begun = 0
-        self._done = 0
+        self._flushes_begun = 0
+        self._newest_ended_flush = 0
+        """The number of the newest flush that has ended; the first flush has number 1."""
         self._dirty = False
+        """Whether a slot was written since the last flush began."""
 
-    def load(self, partition: int, entry: int) -> FlushedEnd | None:
-        """Return the mark of a partition, None if no slot counts.
+    def load(self, partition: int, entry_checksum: int) -> FlushedEnd | None:
+        """Return the mark that a partition had at the opening, None if no slot counts.
 
-        ``entry`` is the checksum of the current struct of the partition in the control file.
+        ``entry_checksum`` is that of the current struct of the partition in the control file. Only
+        the slots that belong to this struct count.
         """
-        row = self._rows[partition]
-        counting = [slot for slot in self._slots[partition] if slot and slot.entry == entry]
-        row.entry = entry
-        row.end = max(counting, key=lambda slot: slot.sequence).end if counting else None
-        row.sequences = [
-            slot.sequence if slot and slot.entry == entry else _EMPTY
-            for slot in self._slots[partition]
+        slots = self._partitions[partition]
+        counting = [
+            slot if slot and slot.entry_checksum == entry_checksum else None
+            for slot in self._found[partition]
         ]
-        return row.end
+        newest = max(filter(None, counting), key=lambda slot: slot.sequence, default=None)
+        slots.entry_checksum = entry_checksum
+        slots.end = newest.end if newest else None
+        slots.sequences = [slot.sequence if slot else _EMPTY for slot in counting]
+        return slots.end
 
-    def of(self, partition: int) -> PartitionMark:
+    def mark_of(self, partition: int) -> PartitionMark:
         """Return the mark of one partition, for its log."""
         return PartitionMark(self, partition)
 
@@ -103,45 +109,46 @@ class FlushedMarks:
 
         If the disk is full, the mark stays behind the log, which is safe. Raises DiskFailed.
         """
-        row = self._rows[partition]
-        if row.end == end:
+        slots = self._partitions[partition]
+        if slots.end == end:
             return
         try:
-            self._write(partition, end, row.entry, self._next_slot(row))
+            self._write(partition, end, slots.entry_checksum, self._next_slot(slots))
         except NoSpace:
             return
-        row.end = end
+        slots.end = end
 
     def lower(self, partition: int, end: FlushedEnd) -> None:
         """Write a mark durably if it is lower; raises NoSpace, DiskFailed."""
-        row = self._rows[partition]
-        if row.end is not None and end.last_id < row.end.last_id:
-            self._write(partition, end, row.entry, self._next_slot(row))
-            row.end = end
+        slots = self._partitions[partition]
+        if slots.end is not None and end.last_id < slots.end.last_id:
+            self._write(partition, end, slots.entry_checksum, self._next_slot(slots))
+            slots.end = end
             self._flush()
 
-    def prepare(self, partition: int, entry: int) -> None:
-        """Write the mark durably again for a control entry that will be written next.
+    def prepare(self, partition: int, entry_checksum: int) -> None:
+        """Write the mark durably again, for a control struct that will be written next.
 
-        The slot of the present control entry stays: after a crash, the control entry that is on the
-        disk decides which slot counts. Raises NoSpace, DiskFailed.
+        ``entry_checksum`` is that of the next struct. The slot of the present control struct stays:
+        after a crash, the struct that is current on the disk decides which slot counts. Raises
+        NoSpace, DiskFailed.
         """
-        row = self._rows[partition]
-        if row.end is not None:
-            newest = row.sequences.index(max(row.sequences))
-            self._write(partition, row.end, entry, self._slot_beside(row, newest))
+        slots = self._partitions[partition]
+        if slots.end is not None:
+            newest = slots.sequences.index(max(slots.sequences))
+            self._write(partition, slots.end, entry_checksum, self._slot_beside(slots, newest))
             self._flush()
 
-    def adopt(self, partition: int, entry: int) -> None:
-        """Note that the control entry with the checksum ``entry`` is written."""
-        self._rows[partition].entry = entry
+    def adopt(self, partition: int, entry_checksum: int) -> None:
+        """Note that the control struct that `prepare` was called for is written."""
+        self._partitions[partition].entry_checksum = entry_checksum
 
     def clear(self, partition: int) -> None:
         """Remove the marks of a partition durably; raises NoSpace, DiskFailed."""
         self._file.write(slot_offset(partition, 0), bytes(PARTITION_BYTES))
         self._dirty = True
-        self._slots[partition] = [None] * SLOTS
-        self._rows[partition] = _row(self._slots[partition])
+        self._found[partition] = [None] * SLOTS
+        self._partitions[partition] = _partition_slots(self._found[partition])
         self._flush()
 
     def flush(self) -> None:
@@ -160,43 +167,44 @@ class FlushedMarks:
     def _flush(self) -> None:
         """Make all written marks durable before the call returns."""
         self._dirty = False
-        begun = self._begun + 1
-        self._begun = begun
-        # Writing nothing and flushing: only this method serializes the flushes of a file, so that
-        # none hides the error of another (see `DiskFile`).
+        number = self._flushes_begun + 1
+        self._flushes_begun = number
+        # Write nothing, and flush: `write_durably` is the only method that serializes the flushes
+        # of a file, so that no flush hides the error of another one (see `DiskFile`).
         self._file.write_durably(0, b"")
-        self._done = max(self._done, begun)
+        self._newest_ended_flush = max(self._newest_ended_flush, number)
 
-    def _write(self, partition: int, end: FlushedEnd, entry: int, slot: int) -> None:
-        row = self._rows[partition]
-        row.sequence += 1
-        raw = MarkSlot(row.sequence, end, entry).encode(partition)
+    def _write(self, partition: int, end: FlushedEnd, entry_checksum: int, slot: int) -> None:
+        slots = self._partitions[partition]
+        slots.last_sequence += 1
+        raw = MarkSlot(slots.last_sequence, end, entry_checksum).encode(partition)
         self._file.write(slot_offset(partition, slot), raw)
-        row.sequences[slot] = row.sequence
-        # Read after the write: a flush that began meanwhile may not include all of it.
-        row.written[slot] = self._begun
+        slots.sequences[slot] = slots.last_sequence
+        # Read the counter after the write: a flush that began meanwhile may not include all of it.
+        slots.flushes_before[slot] = self._flushes_begun
         self._dirty = True
 
-    def _next_slot(self, row: _Row) -> int:
+    def _next_slot(self, slots: _PartitionSlots) -> int:
         """Return the slot to write: never the newest durable one, nor one that is being flushed."""
-        newest = row.sequences.index(max(row.sequences))
-        durable = row.written[newest] < self._done
-        if not durable and row.written[newest] == self._begun:
+        newest = slots.sequences.index(max(slots.sequences))
+        durable = slots.flushes_before[newest] < self._newest_ended_flush
+        no_flush_since = slots.flushes_before[newest] == self._flushes_begun
+        if not durable and no_flush_since:
             return newest
-        return self._slot_beside(row, newest)
+        return self._slot_beside(slots, newest)
 
-    def _slot_beside(self, row: _Row, newest: int) -> int:
+    def _slot_beside(self, slots: _PartitionSlots, newest: int) -> int:
         """Return the oldest slot that is neither ``newest`` nor the newest durable one."""
-        done = self._done
-        durable = [slot for slot in range(SLOTS) if row.written[slot] < done]
-        kept = max(durable, key=lambda slot: row.sequences[slot], default=newest)
+        ended = self._newest_ended_flush
+        durable = [slot for slot in range(SLOTS) if slots.flushes_before[slot] < ended]
+        kept = max(durable, key=lambda slot: slots.sequences[slot], default=newest)
         free = [slot for slot in range(SLOTS) if slot not in (newest, kept)]
-        return min(free, key=lambda slot: row.sequences[slot])
+        return min(free, key=lambda slot: slots.sequences[slot])
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
-    """Implements `FlushedMark`."""
+    """The mark of one partition in the file of all marks; implements `FlushedMark`."""
 
     marks: FlushedMarks
     partition: int
@@ -226,6 +234,6 @@ def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
     return marks
 
 
-def _row(slots: list[MarkSlot | None]) -> _Row:
-    sequences = [slot.sequence if slot else _EMPTY for slot in slots]
-    return _Row(max(sequences), sequences, [_AT_OPENING] * SLOTS)
+def _partition_slots(found: list[MarkSlot | None]) -> _PartitionSlots:
+    sequences = [slot.sequence if slot else _EMPTY for slot in found]
+    return _PartitionSlots(max(sequences), sequences, [_AT_OPENING] * SLOTS)

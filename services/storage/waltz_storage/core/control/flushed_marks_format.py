@@ -26,15 +26,15 @@ PARTITION_BYTES = SLOTS * SLOT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class MarkSlot:
-    """One slot: the mark ``end``, and the checksum ``entry`` of the control entry it belongs to."""
+    """One slot: the mark ``end``, and the checksum of the control struct that it belongs to."""
 
     sequence: int
     end: FlushedEnd
-    entry: int
+    entry_checksum: int
 
     def encode(self, partition: int) -> bytes:
         """Return the bytes of the slot, whose checksum also covers the partition's id."""
-        body = _SLOT.pack(self.sequence, self.end.last_id, self.end.checksum, self.entry)
+        body = _SLOT.pack(self.sequence, self.end.last_id, self.end.checksum, self.entry_checksum)
         return body + _CHECKSUM.pack(_checksum(body, partition))
 
 
@@ -53,22 +53,22 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
         start = slot_offset(partition, slot)
         part = raw[start : start + SLOT_BYTES]
         body = part[: _SLOT.size]
-        if len(part) < SLOT_BYTES or part[_SLOT.size :] != _CHECKSUM.pack(
-            _checksum(body, partition)
-        ):
+        checksum_is_right = part[_SLOT.size :] == _CHECKSUM.pack(_checksum(body, partition))
+        if len(part) < SLOT_BYTES or not checksum_is_right:
             found.append(None)
             continue
-        sequence, last_id, checksum, entry = _SLOT.unpack(body)
-        found.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), entry))
+        sequence, last_id, checksum, entry_checksum = _SLOT.unpack(body)
+        found.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), entry_checksum))
     return found
 
 
-def current_end(raw: bytes, partition: int, entry: int) -> FlushedEnd | None:
-    """Return the mark of a partition whose control entry has the checksum ``entry``.
+def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
+    """Return the mark of a partition whose current control struct has this checksum.
 
     None if no slot counts.
     """
-    counting = [slot for slot in decode_slots(raw, partition) if slot and slot.entry == entry]
+    slots = decode_slots(raw, partition)
+    counting = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
     return max(counting, key=lambda slot: slot.sequence).end if counting else None
 
 

@@ -71,10 +71,10 @@ Job = AppendJob | RequestJob | ReadTask | Task
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Input for the lane of ``partition``.
+    """Input for the lane of ``partition``: a new job, or the end of the work that uses the lane.
 
-    ``job`` is a new job, or None: then the lane's task, or a step of its read, or its part of a
-    round, is done.
+    ``job`` is the new job. It is None if the lane is free again, because its task, a step of its
+    read, or its part of a round is done.
     """
 
     partition: int
@@ -140,7 +140,7 @@ class Done:
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition's waiting jobs, and whether a round or a task uses the partition now."""
+    """The waiting jobs of one partition, and the state of its lane."""
 
     partition: int
     jobs: deque[Job] = field(default_factory=deque)
@@ -149,6 +149,7 @@ class _Lane:
     """The reads in progress, in their order. All jobs that arrived before them are done, or are in
     the group of appends that uses the partition now."""
     taken: bool = False
+    """Whether a round, a task or a step of a read uses the partition now."""
     is_read_due: bool = False
     """Whether a step of a read precedes the next group of appends."""
 
@@ -180,7 +181,7 @@ class Engine:
         return ready
 
     def settle(self, part: RoundPart, now: float) -> Done:
-        """Complete a part that is durable; ``now`` is from the same clock as `AppendJob.arrived`.
+        """Complete a durable part of a round; ``now`` is in seconds, as `AppendJob.arrived`.
 
         An append is answered only here, after its flush: the server counts the answer as a vote
         that the records survive a loss of power (planted bug "append answered before it is
@@ -267,7 +268,7 @@ class Engine:
 
         A read between two of these appends does not split the group: it is done after the group.
         """
-        appends: list[AppendJob] = []
+        admitted: list[AppendJob] = []
         size = 0
         while lane.jobs:
             job = lane.jobs[0]
@@ -279,19 +280,20 @@ class Engine:
                 lane.reads.append(read)
                 continue
             size += len(job.request.records.wire)
-            if appends and size > GROUP_LIMIT_BYTES:
+            if admitted and size > GROUP_LIMIT_BYTES:
                 break
             lane.jobs.popleft()
             try:
                 opened = self.directory.partition(job.request.partition)
                 opened.admit(job.request, job.version)
-                appends.append(job)
+                admitted.append(job)
             except RequestRefused as refused:
                 ready.answers.append((job.reply, failure(job.request, refused)))
-        if appends:
+        if admitted:
             lane.taken = True
-            staged = opened.log.stage([append.request.records for append in appends])
-            ready.parts.append(RoundPart(opened, appends, staged))
+            opened = self.directory.partition(admitted[0].request.partition)
+            staged = opened.log.stage([append.request.records for append in admitted])
+            ready.parts.append(RoundPart(opened, admitted, staged))
 
     def _answer_steps(self, job: RequestJob) -> Steps[list[Answer]]:
         """Answer a request that only reads records, in steps."""

@@ -1,9 +1,10 @@
 """Pure. The weight of a request: about how many bytes the request or its answer needs in memory.
 
-A connection begins no further request while the weight of its requests under way is too large (see
-`shell.connections`). The bound in bytes of a list is its weight. For a list without such a bound,
-the size of the records that were read before from its partition converts the number of records to
-bytes. Before any record is read, such a list has the weight of the largest answer.
+A connection begins no further request while the weight of its unanswered requests is too large (see
+`shell.request_intake`). The weight of a request for a list of records is its bound in bytes. A
+request of an older version bounds only the number of records: its weight is this number multiplied
+by the size of the records that the connection has read from the partition before. If it has read
+none, the request has the weight of the largest answer.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ LEAST_READ_BYTES = 64 << 10
 ADMIN_WEIGHT = 16 << 20
 """The weight of a request on the admin port, unless its own bytes are more."""
 
-_SLOWNESS = 8
-"""Smaller records lower the size of a partition's records by the difference divided by this."""
+_SMOOTHING = 8
+"""An answer with smaller records lowers the estimated size by this fraction of the difference."""
 _HEADER_BYTES = 256
 """About how many bytes of memory a header needs."""
 _MOST_HEADERS_BYTES = 4 << 20
+"""The largest weight of a request for headers."""
 
 
 class RequestWeights:
@@ -29,17 +31,17 @@ class RequestWeights:
 
     def __init__(self) -> None:
         self._sizes: dict[int, float] = {}
-        """The size of the records of each partition in wire form, in bytes.
+        """The estimated size of a record in wire form, in bytes, for each partition.
 
-        It follows larger records at once and smaller ones slowly, because too small a weight is a
-        risk for the memory, and too large a weight is not."""
+        Larger records raise the estimate at once, and smaller ones lower it slowly: too low an
+        estimate lets the answers use too much memory, and too high an estimate does no harm."""
 
     def learn(self, answer: storage.Response) -> None:
-        """Measure the records of ``answer``."""
+        """Estimate the size of the partition's records again, by the records of ``answer``."""
         if isinstance(answer, storage.RecordListResponse) and answer.records.count:
             size = len(answer.records.wire) / answer.records.count
-            old = self._sizes.get(answer.partition, size)
-            self._sizes[answer.partition] = max(size, old + (size - old) / _SLOWNESS)
+            before = self._sizes.get(answer.partition, size)
+            self._sizes[answer.partition] = max(size, before + (size - before) / _SMOOTHING)
 
     def of(self, request: storage.Message, message_bytes: int) -> int:
         """Return the weight of a request, whose message has ``message_bytes``."""

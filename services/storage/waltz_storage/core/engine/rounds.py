@@ -1,6 +1,7 @@
 """Pure. A round: appends of several partitions that are written and flushed in one pass.
 
-The part of each partition becomes durable by itself.
+The appends of one partition are a *part* of the round. Each part is answered as soon as it is
+durable, and need not wait for the other parts.
 """
 
 from __future__ import annotations

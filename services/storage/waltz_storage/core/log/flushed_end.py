@@ -1,4 +1,4 @@
-"""Pure. What is known about the end of a log before its files are opened, and who records it.
+"""Pure. What is known about the end of a log before its files are opened, and how it is recorded.
 
 The files of a log cannot show alone that records are missing at its end: lost files look like an
 empty log, and damaged records look like an interrupted write. So the *flushed mark* of a partition
@@ -32,8 +32,8 @@ EMPTY_LOG = FlushedEnd(NO_TRANSACTION, 0)
 class KnownLog:
     """What is known about a log before its files are opened.
 
-    ``flushed`` is its flushed mark, None if the mark is not known. If ``has_files``, the log had
-    files: a log without files is damaged, and no new files are made.
+    ``flushed`` is its flushed mark, None if the mark is not known. If ``has_files`` is true, the
+    partition has had files: if they are missing now, that is damage, and no new files are made.
     """
 
     local_low_water_mark: int = NO_TRANSACTION

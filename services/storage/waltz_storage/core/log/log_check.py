@@ -1,8 +1,10 @@
 """Pure. Check every record of a part of a log, and name those that are damaged.
 
-A read ends at the first damaged record. A check continues behind it: it takes the position of each
-record from the index, so that one wrong length does not hide the records after it. Files are used
-only through `LogSegments`.
+A read ends at the first damaged record. A check continues after it: it takes the position of each
+record from the index, so that one wrong length does not hide the records after it. Records are read
+in *windows* of consecutive records, of at most the bytes that the caller allows for a check. A
+longer record is a window of its own and is read in pieces. Files are used only through
+`LogSegments`.
 """
 
 from __future__ import annotations
@@ -83,26 +85,30 @@ def _check(
     max_bytes: int,
     end_id: int,
 ) -> CheckedRecords:
+    """Check the records at ``offsets``, window by window, until ``max_bytes`` would be exceeded.
+
+    ``offsets`` has the position where each record begins, and then where the last one ends.
+    """
     damaged: list[int] = []
-    size, next_id = 0, first_id
+    checked_bytes, next_id = 0, first_id
     for start, stop in _windows(offsets, segment.end, max_bytes):
-        read = max(0, offsets[stop] - offsets[start])
+        window_id, window_bytes = first_id + start, max(0, offsets[stop] - offsets[start])
         if not _possible(offsets, start, segment.end):
-            read = 0
-            damaged.append(first_id + start)
-        elif size and size + read > max_bytes:
+            window_bytes = 0
+            damaged.append(window_id)
+        elif checked_bytes and checked_bytes + window_bytes > max_bytes:
             break
-        elif read > max_bytes:
-            if not _begins_there(data, first_id + start, offsets[start], read):
-                read = 0
-                damaged.append(first_id + start)
-            elif not _long_record_is_sound(data, offsets[start], read):
-                damaged.append(first_id + start)
+        elif window_bytes > max_bytes:
+            if not _has_length(data, window_id, offsets[start], window_bytes):
+                window_bytes = 0
+                damaged.append(window_id)
+            elif not _long_record_is_sound(data, offsets[start], window_bytes):
+                damaged.append(window_id)
         else:
-            damaged += _damaged_in(data, first_id + start, offsets[start : stop + 1])
-        size += read
+            damaged += _damaged_in(data, window_id, offsets[start : stop + 1])
+        checked_bytes += window_bytes
         next_id = first_id + stop
-    return CheckedRecords(first_id, next_id, end_id, size, tuple(damaged))
+    return CheckedRecords(first_id, next_id, end_id, checked_bytes, tuple(damaged))
 
 
 def _possible(offsets: array[int], number: int, end: int) -> bool:
@@ -112,9 +118,11 @@ def _possible(offsets: array[int], number: int, end: int) -> bool:
 
 
 def _windows(offsets: array[int], end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of records to read at once; a record without a possible position is alone.
+    """Yield the windows: the number of the first record, and the number after the last one.
 
-    The positions of a range increase, because each of its records has a possible length.
+    Records are numbered from 0 by their place in ``offsets``. The positions in a window increase,
+    because each of its records has a possible length. A record without a possible position is a
+    window of its own.
     """
     count, start = len(offsets) - 1, 0
     while start < count:
@@ -131,9 +139,9 @@ def _windows(offsets: array[int], end: int, max_bytes: int) -> Iterator[tuple[in
 
 
 def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[int]:
-    """Return the damaged records of a range, which is read at once.
+    """Return the ids of the damaged records of a window, which is read at once.
 
-    If the disk cannot read the range, each record is read alone: one bad sector must not make its
+    If the disk cannot read the window, each record is read alone: one bad sector must not make its
     neighbours count as damaged.
     """
     base, count = offsets[0], len(offsets) - 1
@@ -160,11 +168,11 @@ def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[in
     return damaged
 
 
-def _begins_there(data: ByteSource, transaction_id: int, start: int, size: int) -> bool:
-    """Return whether a record has the length that the index gives it.
+def _has_length(data: ByteSource, transaction_id: int, start: int, size: int) -> bool:
+    """Return whether the record at ``start`` has the id and the size that the index gives it.
 
-    A record that is longer than a window is read only then: a wrong index entry must not make a
-    check read a whole segment.
+    A long record is read only if this is true. Otherwise one wrong index entry could make a check
+    read a whole segment.
     """
     try:
         raw = data.read(start, ID_AND_LENGTH.size)

@@ -34,9 +34,10 @@ STORED_LIST_RECORDS = 1 << 14
 """The most records that `stored_steps` returns."""
 
 _STEP_RECORDS = 4096
+"""How many records, or headers, a step reads at most."""
 _STEP_HEADER_READS = 16
 """How many times one step of a read of headers reads the data file at most."""
-_REMOVED = "records are not removed between two steps of a read"
+_REMOVED = "records must not be removed between two steps of a read"
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -76,7 +77,10 @@ def record_steps(
         if not found.count:
             return
         next_id += found.count
-        is_last = next_id >= end or (found.count < count and max_bytes <= STEP_BYTES)
+        # A step with fewer records than requested has reached a bound in bytes. That is the bound
+        # of the whole read, and not only that of a step, if the former is not larger.
+        reached_max_bytes = found.count < count and max_bytes <= STEP_BYTES
+        is_last = next_id >= end or reached_max_bytes
         max_bytes -= len(found.raw)
         yield found, is_last
         if is_last:

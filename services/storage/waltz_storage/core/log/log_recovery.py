@@ -136,15 +136,18 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
 
     The check reads each entry once and reads no record.
     """
-    # Begin with a position that the first entry exceeds by just enough.
-    entries = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
+    # The last entry of the window before. The first entry has none before it: this value is so low
+    # that the comparison below accepts the right first entry.
+    last = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
         size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES
-        entries = entries[-1:] + decode_entries(index.read(entry_position(number), size))
-        if number == 0 and entries[1] != HEADER_BYTES:
+        window = decode_entries(index.read(entry_position(number), size))
+        if number == 0 and window[0] != HEADER_BYTES:
             return False
-        if min(map(sub, entries[1:], entries)) < RECORD_OVERHEAD_BYTES:
+        smallest_record = min(map(sub, window, last + window))
+        if smallest_record < RECORD_OVERHEAD_BYTES:
             return False
+        last = window[-1:]
     return True
 
 

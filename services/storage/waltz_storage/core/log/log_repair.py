@@ -49,9 +49,9 @@ class SegmentRepair:
     """The peer's records that belong to one segment, from ``first_id`` on.
 
     ``records`` are in disk form. ``offsets`` has the position where each of them begins, and then
-    the position where the last one ends. ``damaged`` are the numbers, from 0, of those that the
-    segment does not have. ``entries`` are the bytes to write at ``entry_at`` in the index file,
-    none if the index is right.
+    the position where the last one ends. ``damaged`` has the places in ``records``, from 0, of the
+    records that are damaged in the segment. ``entries`` are the bytes to write at ``entry_at`` in
+    the index file, none if the index is right.
     """
 
     segment: SealedSegment
@@ -68,14 +68,14 @@ class SegmentRepair:
         return self.first_id + len(self.records) - 1
 
     def runs(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the position and the bytes of consecutive damaged records."""
-        first = 0
-        while first < len(self.damaged):
+        """Yield the position and the bytes of each run of consecutive damaged records."""
+        damaged, first = self.damaged, 0
+        while first < len(damaged):
             stop = first + 1
-            while stop < len(self.damaged) and self.damaged[stop] == self.damaged[stop - 1] + 1:
+            while stop < len(damaged) and damaged[stop] == damaged[stop - 1] + 1:
                 stop += 1
-            start, end = self.damaged[first], self.damaged[stop - 1] + 1
-            yield self.offsets[start], b"".join(self.records[start:end])
+            begin, end = damaged[first], damaged[stop - 1] + 1
+            yield self.offsets[begin], b"".join(self.records[begin:end])
             first = stop
 
 
@@ -92,7 +92,7 @@ def repair_records(
     for repair in repairs:
         _check_blocks(segments, repair)
     for repair in repairs:
-        _write(segments, repair)
+        _write_repair(segments, repair)
     return tuple(_checks(segments, repairs[0].first_id, repairs[-1].last_id))
 
 
@@ -140,23 +140,23 @@ def _plan_segment(
     files = segments.files(segment.first_id)
     _check_headers(segments, segment, files)
     data = files.data
-    start = _start(segments, segment, data, first_id)
+    start = _start_of(segments, segment, data, first_id)
     offsets = array("q", accumulate(map(len, records), initial=start))
-    next_id = first_id + len(records)
-    fits = _indexed_position(segments, segment, next_id) == offsets[-1] or (
-        next_id < segment.next_id
-        and _sound_size(data, next_id, offsets[-1], segment.end) is not None
+    next_id, end = first_id + len(records), offsets[-1]
+    # The next record begins where the index says, or where an undamaged record with its id is.
+    fits = _indexed_position(segments, segment, next_id) == end or (
+        next_id < segment.next_id and _sound_size(data, next_id, end, segment.end) is not None
     )
-    if not fits or offsets[-1] > segment.end:
+    if not fits or end > segment.end:
         raise RequestRefused(
             f"{_listed(first_id, len(records))} of the peer do not fit: they would end at byte "
-            f"{offsets[-1]} of segment {segment.first_id}, where record {next_id} does not begin; "
+            f"{end} of segment {segment.first_id}, where record {next_id} does not begin; "
             "nothing is repaired"
         )
     damaged = []
     for number, record in enumerate(records):
-        if _read(data, offsets[number], len(record)) != record:
-            _check_no_other(segments, segment, data, first_id + number, offsets[number])
+        if _read_exactly(data, offsets[number], len(record)) != record:
+            _refuse_undamaged(segments, segment, data, first_id + number, offsets[number])
             damaged.append(number)
     entry_at, entries = _wrong_entries(segments, segment, files, first_id, offsets)
     return SegmentRepair(segment, first_id, records, offsets, damaged, entry_at, entries)
@@ -181,24 +181,28 @@ def _wrong_entries(
     first_id: int,
     offsets: array[int],
 ) -> tuple[int, bytes]:
-    """Return the index entries to write and their position; no bytes if the index has them.
+    """Return a position in the index file, and the bytes to write there: none if they are there.
 
-    The position of the record after the repaired ones is confirmed, too. A wrong entry of that
-    record would make the last repaired record count as damaged. Entries that are still in memory
-    are right.
+    The bytes are the entries of the repaired records and of the record after them: a wrong entry of
+    the latter would make the last repaired record count as damaged. The index file has no entries
+    of the newest records yet; these are in memory, and right.
     """
     number = first_id - segment.first_id
     count = min(len(offsets), segments.entries_in_file(segment) - number)
     entries = encode_entries(offsets[: max(0, count)])
     position = entry_position(number)
-    return position, b"" if _read(files.index, position, len(entries)) == entries else entries
+    if _read_exactly(files.index, position, len(entries)) == entries:
+        return position, b""
+    return position, entries
 
 
-def _start(segments: LogSegments, segment: SealedSegment, data: ByteSource, first_id: int) -> int:
-    """Return where a record begins: after the undamaged record before it.
+def _start_of(
+    segments: LogSegments, segment: SealedSegment, data: ByteSource, first_id: int
+) -> int:
+    """Return where a record begins: at the end of the record before it, which must be undamaged.
 
-    The length of the record before it comes from that record, whose checksum covers it, and not
-    from the index. Raises RequestRefused, OSError.
+    The length of the record before it is read from that record, where the record checksum covers
+    it, and not taken from the index. Raises RequestRefused, OSError.
     """
     if first_id == segment.first_id:
         return HEADER_BYTES
@@ -214,19 +218,21 @@ def _start(segments: LogSegments, segment: SealedSegment, data: ByteSource, firs
     return position + size
 
 
-def _check_no_other(
-    segments: LogSegments, segment: SealedSegment, data: ByteSource, wanted: int, offset: int
+def _refuse_undamaged(
+    segments: LogSegments, segment: SealedSegment, data: ByteSource, transaction: int, offset: int
 ) -> None:
-    """Check that the log has no undamaged record ``wanted`` that the repair would replace.
+    """Raise RequestRefused if the log has an undamaged record with the id ``transaction``.
 
-    The record could be at ``offset``, where the peer's record belongs, or where the index says.
-    Raises RequestRefused, OSError.
+    It would be replaced by another record of the peer. It could be at ``offset``, where the peer's
+    record belongs, or where the index says. Raises OSError.
     """
-    for position in (offset, _indexed_position(segments, segment, wanted)):
-        if position is not None and _sound_size(data, wanted, position, segment.end) is not None:
+    for position in (offset, _indexed_position(segments, segment, transaction)):
+        if position is None:
+            continue
+        if _sound_size(data, transaction, position, segment.end) is not None:
             raise RequestRefused(
-                f"record {wanted} is not damaged, and it differs from that of the peer: nothing is "
-                "repaired; compare the replicas with waltz storage compare"
+                f"record {transaction} is not damaged, and it differs from that of the peer: "
+                "nothing is repaired; compare the replicas with waltz storage compare"
             )
 
 
@@ -252,7 +258,7 @@ def _sound_size(data: ByteSource, transaction_id: int, start: int, end: int) -> 
 
     The record must end at ``end`` or before.
     """
-    head = _read(data, start, ID_AND_LENGTH.size) if start >= HEADER_BYTES else None
+    head = _read_exactly(data, start, ID_AND_LENGTH.size) if start >= HEADER_BYTES else None
     if head is None:
         return None
     found, length = ID_AND_LENGTH.unpack(head)
@@ -266,12 +272,13 @@ def _sound_size(data: ByteSource, transaction_id: int, start: int, end: int) -> 
 
 
 def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
-    """Check that the operating system can change each block of which a part is written.
+    """Check that the disk can read each block of which the repair writes only a part.
 
-    It reads such a block first. If that fails during the write, the content of the disk is unknown
-    and the process ends (`DiskFailed`). A block that is written whole may be unreadable, unless a
-    write-ahead log divides the write: then the process would end at each start again, when it
-    replays the log. Raises RequestRefused, OSError.
+    To change a part of a block, the operating system reads the block first. If that fails, the
+    write fails, and the process ends (`DiskFailed`). A block that is written whole is not read, so
+    it may be unreadable. This does not hold with a write-ahead log, which may divide a write within
+    any block: the write would then fail at each replay, and the storage could not start any more.
+    Raises RequestRefused, OSError.
     """
     files = segments.files(repair.segment.first_id)
     divided = segments.options.divided_writes
@@ -285,9 +292,9 @@ def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
 def _check_readable(
     file: ByteSource, suffix: str, repair: SegmentRepair, start: int, end: int, divided: bool
 ) -> None:
-    """Check the blocks of which a write from ``start`` to ``end`` changes a part.
+    """Check the blocks of which a write from byte ``start`` to ``end`` changes a part.
 
-    If the write is ``divided``, these can be all of its blocks. Raises RequestRefused.
+    If the write may be ``divided``, these can be all of its blocks. Raises RequestRefused.
     """
     for block in range(start - start % _BLOCK_BYTES, end, _BLOCK_BYTES):
         whole = start <= block and block + _BLOCK_BYTES <= end
@@ -304,13 +311,13 @@ def _check_readable(
             ) from error
 
 
-def _write(segments: LogSegments, repair: SegmentRepair) -> None:
-    """Write the damaged records and flush, then write wrong index entries and flush.
+def _write_repair(segments: LogSegments, repair: SegmentRepair) -> None:
+    """Write the records and flush, then write the wrong index entries and flush.
 
-    The index follows, so that each entry that a crash leaves there belongs to a record that is
-    durable. The flushes are done even if nothing is written: a repair that ended between a write
-    and its flush leaves records that this process can read and that are not durable. Raises
-    NoSpace, DiskFailed, OSError.
+    The index is written second, so that after a crash each of its entries belongs to a durable
+    record. The flushes are done even if nothing is written: an earlier repair may have ended
+    between a write and its flush. This process then reads the repaired records, but they are not
+    durable. Raises NoSpace, DiskFailed, OSError.
     """
     assert repair.offsets[-1] <= repair.segment.end, "a repair must not make a segment longer"
     files = segments.files(repair.segment.first_id)
@@ -323,6 +330,7 @@ def _write(segments: LogSegments, repair: SegmentRepair) -> None:
 
 
 def _checks(segments: LogSegments, first_id: int, last_id: int) -> Iterator[CheckedRecords]:
+    """Check the records from ``first_id`` to ``last_id``; each check covers a part of them."""
     next_id = first_id
     while next_id <= last_id:
         checked = check_records(segments, next_id, _CHECK_BYTES)
@@ -332,6 +340,7 @@ def _checks(segments: LogSegments, first_id: int, last_id: int) -> Iterator[Chec
 
 
 def _in_disk_form(records: RecordBatch) -> list[bytes]:
+    """Return the bytes of each record in disk form, with its checksum."""
     encoder = SegmentEncoder(records.first_id(), 0, _NO_THRESHOLD)
     taken, _ = encoder.add(records.wire, 0, records.count)
     assert taken == records.count, "the ids of the records were checked"
@@ -355,7 +364,7 @@ def _record_checksum(record: bytes) -> int:
     return found
 
 
-def _read(data: ByteSource, offset: int, length: int) -> bytes | None:
+def _read_exactly(data: ByteSource, offset: int, length: int) -> bytes | None:
     """Return exactly ``length`` bytes, None if the disk cannot read them or the file is shorter."""
     try:
         raw = data.read(offset, length)

@@ -48,7 +48,10 @@ class LogOptions:
     allocate_bytes: int = 2 << 20
     """How many bytes at most a data file is allocated ahead."""
     divided_writes: bool = False
-    """Whether one write may change a file in several parts, as a write-ahead log does."""
+    """Whether one call of `DiskFile.write` may become several writes of the operating system.
+
+    The write-ahead log divides large writes. Then a crash may leave a part of a write, and each
+    part may begin or end within a block (see `log_repair`)."""
 
 
 class LogSegments:
@@ -76,10 +79,10 @@ class LogSegments:
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
 
     def segment_of(self, transaction_id: int) -> SealedSegment:
-        """Return the segment that holds a transaction, the tail if the id is above the log."""
+        """Return the segment that holds a transaction; the tail for an id after the last one."""
         if transaction_id >= self.tail.first_id:
             return self.tail.sealed()
-        number = bisect_right(self.sealed, transaction_id, key=lambda s: s.first_id)
+        number = bisect_right(self.sealed, transaction_id, key=lambda segment: segment.first_id)
         return self.sealed[number - 1]
 
     def extent(self, segment: SealedSegment, first_id: int, count: int) -> Extent:

@@ -72,8 +72,8 @@ class StagedAppend:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """The result of one scan: how many records it read, their size on disk, and a checksum.
+class ScannedRecords:
+    """The result of `PartitionLog.scan`: ``count`` records with ``size`` bytes on disk.
 
     ``checksum`` is the unsigned CRC-32 over these records and those of earlier scans.
     """
@@ -111,7 +111,7 @@ class PartitionLog:
 
     @property
     def end(self) -> FlushedEnd:
-        """The last record of the log."""
+        """The last record of the log: its id and its record checksum."""
         return self._end
 
     def end_at(self, last_id: int) -> FlushedEnd:
@@ -193,7 +193,7 @@ class PartitionLog:
             flush_file()
 
     def unflushed(self, staged: StagedAppend) -> list[Callable[[], None]]:
-        """Return the flushes of `flush` as functions, which may run in parallel."""
+        """Return the flushes that `flush` does as functions, which may run in parallel."""
         flushes = []
         tail = self._tail
         if staged.written is not None:
@@ -246,7 +246,9 @@ class PartitionLog:
         """Do what `read_stored_batch` does, in steps."""
         return stored_steps(self._segments, first_id, max_records, max_bytes)
 
-    def scan(self, first_id: int, max_records: int, max_bytes: int, checksum: int) -> Scan:
+    def scan(
+        self, first_id: int, max_records: int, max_bytes: int, checksum: int
+    ) -> ScannedRecords:
         """Read as `read_batch` does; continue the CRC-32 ``checksum`` over the bytes on disk.
 
         Raises PartitionDamaged, OSError.
@@ -256,7 +258,7 @@ class PartitionLog:
             count += found.count
             size += len(found.raw)
             checksum = crc32(found.raw, checksum)
-        return Scan(count, size, checksum)
+        return ScannedRecords(count, size, checksum)
 
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.

@@ -25,7 +25,9 @@ RECORD_PREFIX_BYTES = STORED_HEAD_BYTES
 
 ENTRY_BYTES = 8
 CHECKPOINT_INTERVAL = 1000
-"""A checkpoint, which writes index entries, is due when the next id reaches a multiple of this."""
+"""A checkpoint, which writes index entries, is due when the next id reaches a multiple of this.
+
+The checkpoints of the write-ahead log (`core.wal`) are something else."""
 
 DATA_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
@@ -169,7 +171,7 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
     return b"".join(parts)
 
 
-def decode_header(
+def decode_record_header(
     raw: bytes, offset: int, position: int, transaction_id: int, size: int
 ) -> RecordHeader:
     """Return the header of the record at ``position``, which takes ``size`` bytes on disk.
@@ -192,9 +194,12 @@ def decode_header(
 
 
 def check_record(raw: bytes, offset: int, position: int, transaction_id: int, size: int) -> None:
-    """Check the checksum of a record; the arguments are as in `decode_header`. Raises Damage."""
-    end = position + size - 4
-    if end + 4 > len(raw):
+    """Check the checksum of a record; raises Damage.
+
+    The arguments are those of `decode_record_header`.
+    """
+    end = position + size - CHECKSUM.size
+    if end + CHECKSUM.size > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
     if crc32(memoryview(raw)[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
         raise Damage(offset + position, f"record {transaction_id} fails its checksum")

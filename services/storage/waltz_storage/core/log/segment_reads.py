@@ -22,7 +22,7 @@ from waltz_storage.core.log.segment_format import (
     ByteSource,
     Damage,
     check_record,
-    decode_header,
+    decode_record_header,
     decode_records,
     long_record_is_valid,
 )
@@ -131,7 +131,7 @@ def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list
         for number in range(first, stop):
             position, length = offsets[number] - start, offsets[number + 1] - offsets[number]
             transaction_id = extent.first_id + number
-            headers.append(decode_header(raw, start, position, transaction_id, length))
+            headers.append(decode_record_header(raw, start, position, transaction_id, length))
             check_record(raw, start, position, transaction_id, length)
     return headers
 
@@ -141,7 +141,7 @@ def _header_of_long_record(
 ) -> RecordHeader:
     """Verify the record of ``size`` bytes at ``start``; return its header. Raises Damage."""
     raw = data.read(start, RECORD_PREFIX_BYTES)
-    header = decode_header(raw, start, 0, transaction_id, size)
+    header = decode_record_header(raw, start, 0, transaction_id, size)
     if not long_record_is_valid(data, start, size):
         raise Damage(start, f"record {transaction_id} is cut off or fails its checksum")
     return header

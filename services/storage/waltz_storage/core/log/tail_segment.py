@@ -67,7 +67,7 @@ class TailSegment:
         return self._indexed
 
     def sealed(self) -> SealedSegment:
-        """Return this segment as it would be if it were complete."""
+        """Return the segment's first id, next id and end, as those of a sealed segment."""
         return SealedSegment(self.first_id, self.next_id, self.end)
 
     def write(self, encoder: SegmentEncoder) -> None:
@@ -247,18 +247,18 @@ def _rewrite(file: DiskFile, start: int, end: int) -> None:
 
 def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
     """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`)."""
+    # The number of the first entry to write; the entries of the file are numbered from 0.
     first = plan.scanned_from - plan.first_id
     stop = first + len(plan.offsets)
     index.truncate(entry_position(first))
     index.flush()
-    while first < stop:
-        until = min(stop, _interval_end(plan.first_id, first))
-        start = first - (plan.scanned_from - plan.first_id)
-        index.write(
-            entry_position(first), encode_entries(plan.offsets[start : start + until - first])
-        )
+    begin = first
+    while begin < stop:
+        end = min(stop, _interval_end(plan.first_id, begin))
+        raw = encode_entries(plan.offsets[begin - first : end - first])
+        index.write(entry_position(begin), raw)
         index.flush()
-        first = until
+        begin = end
 
 
 def _interval_end(first_id: int, number: int) -> int:

@@ -53,13 +53,15 @@ def is_read(request: storage.Request) -> bool:
 
 
 def is_possible(session_id: int, info: PartitionInfo) -> bool:
-    """Whether a server can have this session id.
+    """Whether a server can have this session id; an impossible id must not raise the fence.
 
-    A larger id must not raise the fence: all servers would be refused until the storage restarts,
-    and forever once the id is persisted, because no server could have a higher one. A smaller wrong
-    id cannot be recognised, and its fence must not fall when its connection ends: the id may be
-    that of a new server which has counted this replica and has not noticed the loss yet. The server
-    that it replaced could then commit appends that the new server's vote has not seen.
+    It would be above the ids of all servers: they would be refused until the storage restarts, and
+    for ever once the id is persisted.
+
+    A wrong id that is possible cannot be recognised. Its fence must not fall again when its
+    connection ends, because the id may be right: a new server may have read the end of this log,
+    and may not have noticed yet that its connection is lost. If the fence fell, the server that it
+    replaced could commit appends after the end that the new server has read.
     """
     return session_id - info.session_id <= MAX_SESSION_JUMP
 
@@ -77,6 +79,7 @@ def check_request(
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
         raise NotAssigned(partition)
+    # Only the requests of which a recovery consists have this field.
     if getattr(request, "offline", False):
         if info.readable or info.writable:
             raise RequestRefused("cannot run offline recovery while partition is online")
@@ -131,11 +134,13 @@ def check_truncation(
     """Check that the log, which ends at ``max_id``, may be cut; raises RequestRefused.
 
     Records up to the low-water mark are committed, unless a session that never opened wrote the
-    mark. Only a server can know that. With version 3 it sends such a cut as a
-    TruncateBelowMarkRequest, with the mark that it has read from this disk; any other cut below the
-    mark is refused. Versions 0 to 2 have one request for all cuts. Of these, the cut that empties
-    an intact log with a mark is refused: a server sends it if the metadata in ZooKeeper are lost. A
-    log is intact unless it ends below its local mark.
+    mark. Only a server can know that it never opened. A server that knows it sends a
+    TruncateBelowMarkRequest, which version 3 introduced, with the mark that it has read from this
+    storage. In version 3 any other cut below the mark is refused.
+
+    Versions 0 to 2 have one request for all cuts, so cuts below the mark are executed, with one
+    exception: a cut that removes all records of an intact log is refused, because a server sends it
+    if the metadata in ZooKeeper are lost. A log is intact if it reaches its local mark.
     """
     mark, last_id = info.low_water_mark, request.transaction_id
     if isinstance(request, storage.TruncateBelowMarkRequest):

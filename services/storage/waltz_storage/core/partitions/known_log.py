@@ -13,10 +13,10 @@ _NO_SESSION = -1
 def known_log(info: PartitionInfo, flushed: FlushedEnd | None) -> KnownLog:
     """Return what the control entry ``info`` and the flushed mark show about the log.
 
-    Nothing is known about a partition that is not assigned: the files in its directory may be of an
-    earlier assignment. The directory of an assigned partition is made before the assignment. So an
-    assigned partition has had files if it has a flushed mark or a low-water mark, or has taken part
-    in a session.
+    ``flushed`` is None if the mark is not known. Nothing is known about a partition that is not
+    assigned: the files in its directory may be of an earlier assignment. The directory of an
+    assigned partition is made before the assignment. So an assigned partition has had files if it
+    has a flushed mark or a low-water mark, or has taken part in a session.
     """
     if not info.assigned:
         return KnownLog()

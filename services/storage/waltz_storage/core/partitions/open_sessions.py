@@ -1,6 +1,7 @@
-"""The store sessions that connected servers use, so that a storage knows where it takes part. Pure.
+"""Pure. The store sessions that connected servers use.
 
-A replica takes part in a session if a server began that session on it, and a connection of that
+A storage is ready when its replicas take part in sessions (see `shell.metrics.readiness`). A
+replica takes part in a session if a server began that session on it, and a connection of that
 server is open. Only the event loop may use this module's objects.
 """
 
@@ -31,6 +32,7 @@ class OpenSessions:
         A replica that was never in a session has no server yet. A replica that is switched off
         takes part in no session: an administrator or an offline copy has switched it off.
         """
+        # Pairs of a partition and the id of a session that an open connection uses.
         used = {pair for sessions in self._connections.values() for pair in sessions.items()}
         unattended = []
         for partition, info in sorted(infos.items()):

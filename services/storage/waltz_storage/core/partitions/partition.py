@@ -19,7 +19,7 @@ from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import RequestRefused, UnknownRequest
 from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps, result_of
-from waltz_storage.core.log.partition_log import PartitionLog, Scan
+from waltz_storage.core.log.partition_log import PartitionLog, ScannedRecords
 from waltz_storage.core.partitions.fencing import (
     begin_session,
     check_request,
@@ -38,7 +38,9 @@ BULK_LIMIT_BYTES = 16 << 20
 A copy of a replica makes many such requests."""
 
 _MAX_HEADERS = 1 << 14
+"""The most headers in an answer."""
 _WITHOUT_METRIC = "other"
+"""The counter of requests that no metric counts."""
 
 _COUNTERS: dict[type, str] = {
     storage.LastSessionInfoRequest: "last-session-info-request",
@@ -65,8 +67,10 @@ class StoragePartition:
 
     def __init__(self, partition: int, log: PartitionLog, control: ControlFile) -> None:
         self.partition = partition
+        """The id of the partition."""
         self.log = log
         self.requests: Counter[str] = Counter()
+        """How many requests other than appends have arrived, by the name of their counter."""
         self.appended_records = 0
         self.append_latency = Timer()
         self._control = control
@@ -190,8 +194,10 @@ class StoragePartition:
         with _reading():
             return self.log.repair(records, checksum)
 
-    def scan(self, first_id: int, max_records: int, max_bytes: int, checksum: int) -> Scan:
-        """Continue ``checksum`` over consecutive records; raises RequestRefused."""
+    def scan(
+        self, first_id: int, max_records: int, max_bytes: int, checksum: int
+    ) -> ScannedRecords:
+        """Continue the CRC-32 ``checksum`` over consecutive records; raises RequestRefused."""
         with _reading():
             return self.log.scan(first_id, max_records, max_bytes, checksum)
 

@@ -16,7 +16,7 @@ _SLICE_BYTES = 1 << 20
 
 
 class RangeChecksum:
-    """One request under way: call `advance` until it returns the answer.
+    """The computation for one request: call `advance` until it returns the answer.
 
     The range should end at or below the high-water mark: records above the mark may be truncated
     between two slices.
@@ -39,6 +39,8 @@ class RangeChecksum:
         left = RANGE_LIMIT_BYTES - self._size
         most = request.last_id + 1 - self._next_id
         found = opened.scan(self._next_id, most, min(_SLICE_BYTES, left), self._value)
+        # A scan reads at least one record, which may be larger than the rest of the limit. It
+        # counts only if it is the first record of the answer.
         fits = found.size <= left or not self._size
         if fits:
             self._next_id += found.count
@@ -50,11 +52,12 @@ class RangeChecksum:
 
     def _answer(self) -> RangeChecksumResponse:
         request, value = self._request, self._value
+        signed = value - (1 << 32) if value & 0x8000_0000 else value
         return RangeChecksumResponse(
             request.seq_num,
             request.partition,
             request.first_id,
             self._next_id - 1,
             self._size,
-            value - (1 << 32) if value & 0x8000_0000 else value,
+            signed,
         )

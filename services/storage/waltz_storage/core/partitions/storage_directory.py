@@ -31,8 +31,8 @@ from waltz_storage.core.partitions.partition import StoragePartition
 
 
 @dataclass(frozen=True, slots=True)
-class LogFigures:
-    """The state of a write-ahead log, for the metrics; all values are 0 without a log.
+class WalFigures:
+    """The figures of a write-ahead log for the metrics; all are 0 without a log.
 
     ``fill`` is the part of the log that a replay would need, from 0 to 1. ``checkpoint_lag`` is the
     age in seconds of the oldest transaction that no checkpoint has passed. ``replay_seconds`` is
@@ -44,8 +44,8 @@ class LogFigures:
     replay_seconds: float = 0.0
 
 
-class SegmentLog(Protocol):
-    """The write-ahead log of the segment files of a directory."""
+class WriteAheadLog(Protocol):
+    """The write-ahead log of a storage directory, which covers its segment files."""
 
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
         """Replay the log; return the disk to use for the segment files instead of ``disk``.
@@ -55,7 +55,7 @@ class SegmentLog(Protocol):
         """
 
     @property
-    def rounds(self) -> RoundWriter:
+    def round_writer(self) -> RoundWriter:
         """The writer of rounds of appends, after `open`."""
 
     @property
@@ -63,14 +63,20 @@ class SegmentLog(Protocol):
         """The partitions whose durable records the replay found damaged, after `open`."""
 
     @property
-    def figures(self) -> LogFigures:
-        """The state of the log, after `open`. Thread-safe."""
+    def figures(self) -> WalFigures:
+        """The figures for the metrics, after `open`. Thread-safe."""
 
     def close(self) -> None:
-        """Make the segment files complete without the log; raises DiskFailed."""
+        """Write all changes to the segment files, so that they need the log no more.
+
+        Raises DiskFailed.
+        """
 
     def release(self) -> None:
-        """Release the directory of the log, after the control file has its plain key."""
+        """Release the directory of the log.
+
+        The caller has marked the control file before (`ControlFile.mark_plain`).
+        """
 
 
 class StorageDirectory:
@@ -87,12 +93,12 @@ class StorageDirectory:
         num_partitions: int,
         options: LogOptions,
         meta: Disk | None = None,
-        segment_log: SegmentLog | None = None,
+        wal: WriteAheadLog | None = None,
     ) -> None:
         """Open a storage directory, or initialize an empty one.
 
         ``meta`` is the directory of the control file, None if that is ``disk`` (see
-        `directory_pair`). ``segment_log`` is the write-ahead log, None to change the segment files
+        `directory_pair`). ``wal`` is the write-ahead log, None to change the segment files
         without one. Raises DirectoryRefused, NoSpace, DiskFailed.
         """
         self.key = key
@@ -103,18 +109,17 @@ class StorageDirectory:
         self._refused: dict[int, RequestRefused] = {}
         self._unmarked: list[int] = []
         now_ms = options.now_ms()
-        self._segment_log = segment_log
-        with_log = segment_log is not None
+        self._wal = wal
         self._control: ControlFile = open_control(
-            disk, key, num_partitions, now_ms, meta, with_log=with_log
+            disk, key, num_partitions, now_ms, meta, can_replay=wal is not None
         )
-        if segment_log is not None:
+        if wal is not None:
             with changing("opening of the write-ahead log"):
-                self._disk = segment_log.open(disk, key, self._control)
+                self._disk = wal.open(disk, key, self._control)
             self._options = replace(options, divided_writes=True)
         self._refused.update(self._control.damaged)
-        if segment_log is not None:
-            for partition, damaged in segment_log.damaged.items():
+        if wal is not None:
+            for partition, damaged in wal.damaged.items():
                 if partition not in self._refused and self._control.info(partition).assigned:
                     self._refused[partition] = damaged
         for partition in range(num_partitions):
@@ -128,14 +133,14 @@ class StorageDirectory:
         self.flush_marks()
 
     @property
-    def rounds(self) -> RoundWriter | None:
-        """The writer of rounds of the write-ahead log, None without such a log."""
-        return self._segment_log.rounds if self._segment_log is not None else None
+    def round_writer(self) -> RoundWriter | None:
+        """The writer of rounds that uses the write-ahead log, None without such a log."""
+        return self._wal.round_writer if self._wal is not None else None
 
     @property
-    def log_figures(self) -> LogFigures:
-        """The state of the write-ahead log. Thread-safe."""
-        return self._segment_log.figures if self._segment_log is not None else LogFigures()
+    def wal_figures(self) -> WalFigures:
+        """The figures of the write-ahead log. Thread-safe."""
+        return self._wal.figures if self._wal is not None else WalFigures()
 
     @property
     def partitions(self) -> Mapping[int, StoragePartition]:
@@ -266,9 +271,9 @@ class StorageDirectory:
         self._control.update(partition, self.info(partition).with_switch(switch, on))
 
     def _check_switch(self, partition: int, on: bool) -> None:
-        """Refuse to switch a damaged partition on: it stays off until it is replaced.
+        """Raise the reason why a damaged partition cannot be switched on.
 
-        An administrator who tries that needs the reason (`waltz storage recover` shows it).
+        It stays off until it is replaced. `waltz storage recover` shows the reason.
         """
         refused = self._refused.get(partition)
         if on and isinstance(refused, PartitionDamaged):
@@ -288,10 +293,10 @@ class StorageDirectory:
         for partition in self._partitions.values():
             partition.log.close()
         self._partitions.clear()
-        if self._segment_log is not None:
-            self._segment_log.close()
+        if self._wal is not None:
+            self._wal.close()
             self._control.mark_plain()
-            self._segment_log.release()
+            self._wal.release()
         self._control.close()
 
     def _undamaged(self) -> list[int]:
@@ -303,7 +308,7 @@ class StorageDirectory:
         control = self._control
         info = control.info(partition)
         flushed = control.marks.load(partition, control.checksum(partition))
-        mark = control.marks.of(partition)
+        mark = control.marks.mark_of(partition)
         log = open_log(
             self._disk, self._identity(partition), self._options, known_log(info, flushed), mark
         )

@@ -53,15 +53,13 @@ class Findings:
         kept = _without(before, checked.first_id, checked.next_id)
         # A truncation has removed the records above the end; other records may get their ids.
         kept = _without(kept, checked.end_id, None)
-        known = frozenset(
-            transaction_id
-            for each in before
-            for transaction_id in range(
-                max(each.first_id, checked.first_id), min(each.last_id + 1, checked.next_id)
-            )
-        )
+        known: set[int] = set()
+        for each in before:
+            first_id = max(each.first_id, checked.first_id)
+            next_id = min(each.last_id + 1, checked.next_id)
+            known.update(range(first_id, next_id))
         self._set(partition, _joined((*kept, *_ranges(checked.damaged))))
-        return _ranges(t for t in checked.damaged if t not in known)
+        return _ranges(damaged for damaged in checked.damaged if damaged not in known)
 
     def forget(self, partition: int) -> None:
         """Forget the damaged records of a partition that is not open any more."""
@@ -96,7 +94,10 @@ def _joined(ranges: Iterable[DamagedRange]) -> Ranges:
 
 
 def _without(ranges: Ranges, first_id: int, next_id: int | None) -> Ranges:
-    """Return ``ranges`` without the ids from ``first_id`` to ``next_id`` - 1, or without end."""
+    """Return ``ranges`` without the ids from ``first_id`` to ``next_id`` - 1.
+
+    If ``next_id`` is None, return them without all ids from ``first_id`` on.
+    """
     kept: list[DamagedRange] = []
     for each in ranges:
         if each.first_id < first_id:

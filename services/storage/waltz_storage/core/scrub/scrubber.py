@@ -1,7 +1,8 @@
 """Pure. What the scrubber checks next, at which rate, and what it has found.
 
 A *pass* checks every record of every open partition once, in ascending order. The caller asks for
-the next action, performs it, and reports the result. It reads the clock.
+the next action, performs it, and reports the result. The times that it passes are in seconds of its
+clock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LEAST_RECORD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ScrubCheck:
     """Check up to ``max_bytes`` of records of a partition, from ``first_id`` on."""
 
     partition: int
@@ -38,7 +39,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class ScrubPause:
     """Do nothing for this many seconds."""
 
     seconds: float
@@ -49,7 +50,8 @@ class ScrubProgress:
     """How far the scrubber is.
 
     ``passes`` are complete. ``checked_bytes`` were read since the process started, ``pass_bytes``
-    of them in the present or last pass, which reads about ``pass_size`` bytes.
+    of them in the present or last pass, which reads about ``pass_size`` bytes. ``passing`` says
+    whether a pass has begun and is not complete.
     """
 
     passes: int
@@ -75,9 +77,11 @@ class Scrubber:
         self._passes = self._checked_bytes = self._pass_bytes = self._pass_size = 0
         self._passing = False
         self._next_pass = now
+        """When the next pass begins at the earliest."""
         self._waiting: list[int] = []
         """The partitions that the present pass has not begun, in descending order."""
-        self._current: Check | None = None
+        self._current: ScrubCheck | None = None
+        """The check whose result is awaited, or that comes next."""
 
     @property
     def enabled(self) -> bool:
@@ -91,26 +95,28 @@ class Scrubber:
             self._passes, self._checked_bytes, self._pass_bytes, self._pass_size, self._passing
         )
 
-    def next_action(self, now: float, sizes: Callable[[], Mapping[int, int]]) -> Check | Pause:
-        """Return what to do next; ``sizes`` returns the size of the log of each open partition."""
+    def next_action(
+        self, now: float, sizes: Callable[[], Mapping[int, int]]
+    ) -> ScrubCheck | ScrubPause:
+        """Return what to do next; ``sizes`` returns the bytes of the log of each open partition."""
         assert self._bucket is not None, "the scrubber is switched off"
         wait = self._bucket.wait(now)
         if wait > _NEGLIGIBLE_SECONDS:
-            return Pause(wait)
+            return ScrubPause(wait)
         if not self._passing:
             if now < self._next_pass:
-                return Pause(self._next_pass - now)
+                return ScrubPause(self._next_pass - now)
             self._begin_pass(now, sizes())
         if self._current is None and self._waiting:
-            self._current = Check(self._waiting.pop(), 0)
+            self._current = ScrubCheck(self._waiting.pop(), 0)
         if self._current is None:
             self._passing = False
             self._passes += 1
-            return Pause(max(0.0, self._next_pass - now))
+            return ScrubPause(max(0.0, self._next_pass - now))
         return self._current
 
-    def note(self, check: Check, checked: CheckedRecords | None, now: float) -> Ranges:
-        """Note the result of the last `Check`; return the damaged ranges that are new.
+    def note(self, check: ScrubCheck, checked: CheckedRecords | None, now: float) -> Ranges:
+        """Note the result of the last `ScrubCheck`; return the damaged ranges that are new.
 
         ``checked`` is None if the partition could not be checked: this pass skips it.
         """
@@ -125,7 +131,7 @@ class Scrubber:
         self._pass_bytes += checked.size
         if checked.next_id < checked.end_id:
             assert records > 0, "a check must advance"
-            self._current = Check(check.partition, checked.next_id)
+            self._current = ScrubCheck(check.partition, checked.next_id)
         return self.findings.note(check.partition, checked)
 
     def _begin_pass(self, now: float, sizes: Mapping[int, int]) -> None:

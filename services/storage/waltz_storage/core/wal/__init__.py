@@ -1,6 +1,16 @@
 """Pure. The write-ahead log (WAL) of a storage: one log for the changes of all its files.
 
-`docs/decisions/write-ahead-log.md` has the design and the invariants. The format:
+`docs/decisions/write-ahead-log.md` has the design and the invariants 1 to 6. Its terms:
+
+* a *transaction* is a list of *operations* on files, and after a crash all or none are applied
+* a *region* is the number by which operations name a file, and the *catalogue* lists the files
+* a *replay* at the start of the storage applies the transactions in the log to the files
+* a *checkpoint* flushes the files: a replay begins after the transactions that it has *passed*
+* *direct data* are data of a large record, which are written to its file and not to the log; the
+  transaction has a Check with their checksum
+* a *plain* storage directory has complete segment files, and needs nothing of its log
+
+The format:
 
 * `checksums`: the checksum algorithms that a WAL can name
 * `operations`: what a transaction does to memory: copy, move, zero, and check
@@ -21,8 +31,8 @@ The use of the log:
 * `wal_writer`: append transactions, give up the space of old ones
 * `logged_changes`: find the operations that a replay could apply wrongly, before they are written
 * `logged_files`: commit transactions and make checkpoints
-* `wal_replay`: open the log, and bring the files up to date
-* `logged_nodes`: the files that readers see while changes are queued
+* `wal_replay`: replay the log
+* `logged_file_state`: a file as readers see it while changes of it are queued
 * `log_directory`: tie a separate directory of the log to the storage directory
 * `wal_start`: start the log of a storage directory, plain or not
 * `checkpoint_lag`: how long the oldest transaction waits for a checkpoint

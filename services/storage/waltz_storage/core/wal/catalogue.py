@@ -1,14 +1,15 @@
 """Pure. The catalogue: which file each region of memory is.
 
-The catalogue is region 0. It has a row of fixed size for each region, at a fixed offset. To write
-a row is an operation on the file of its region: the row of a present file gives the file exactly
-the row's length, the row of a removed file removes it. Later writes beyond the end make the file
-longer and do not change the row.
+The catalogue is region 0. It has a row of fixed size for each region, at a fixed offset. A write of
+a row also changes the file of its region: a row with the state PRESENT creates the file if it is
+missing and cuts it to the row's length, and a row with the state REMOVED removes the file. An
+append beyond that length makes the file longer and does not change the row.
 
-Rows 0 and 1 name no file: they have the *position*, which is at or after the log's checkpoint and
-at or before its end. So a catalogue or a log that is older than the other one is noticed. The two
-rows are written in turn, directly and not by transactions, so that a torn write leaves the position
-before. All other rows change only by `WriteData` in transactions.
+Rows 0 and 1 name no file: they have the *position* in the log up to which a checkpoint has begun.
+It is at or after the checkpoint in the header of the log, and at or before the end of the log. A
+start compares them, and so notices that the catalogue or the log was restored from an older copy.
+The two rows are written in turn, directly and not by transactions, so that a torn write leaves the
+last position. All other rows change only by `WriteData` in transactions.
 
 Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
 the operation that was writing it, and the replay writes the row again.
@@ -42,7 +43,7 @@ class CatalogueDamaged(Exception):
     """A row is neither valid nor in the log; the text says which one."""
 
 
-class Kind(IntEnum):
+class FileKind(IntEnum):
     """What a file is."""
 
     POSITION = 1
@@ -52,7 +53,7 @@ class Kind(IntEnum):
     INDEX = 5
 
 
-class State(IntEnum):
+class RowState(IntEnum):
     """Whether a file exists."""
 
     PRESENT = 1
@@ -61,19 +62,26 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """The file of a region. The control file and the flushed marks belong to no partition."""
+    """The name of a region's file, from which its path follows (see `region_files`).
 
-    kind: Kind
+    ``first_id`` is the first id of the segment to which a data or index file belongs. The control
+    file and the flushed marks belong to no partition and no segment.
+    """
+
+    kind: FileKind
     partition: int = NO_PARTITION
     first_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The row of a region: its ``file`` is present, cut to ``length`` bytes, or removed."""
+class CatalogueRow:
+    """The row of a region: its ``file`` is present, cut to ``length`` bytes, or removed.
+
+    A position row is encoded in the same form. It has the position as ``length``.
+    """
 
     file: FileName
-    state: State
+    state: RowState
     length: int = 0
 
     def encode(self, region: int) -> bytes:
@@ -83,23 +91,23 @@ class Row:
         return (fields + _checksum(fields, region)).ljust(ROW_BYTES, b"\0")
 
 
-def present(file: FileName, length: int = 0) -> Row:
+def present(file: FileName, length: int = 0) -> CatalogueRow:
     """Return the row that creates ``file``, or cuts it to ``length`` bytes."""
-    return Row(file, State.PRESENT, length)
+    return CatalogueRow(file, RowState.PRESENT, length)
 
 
-def removed(file: FileName) -> Row:
+def removed(file: FileName) -> CatalogueRow:
     """Return the row that removes ``file``."""
-    return Row(file, State.REMOVED)
+    return CatalogueRow(file, RowState.REMOVED)
 
 
-def write_row(region: int, row: Row) -> WriteData:
+def write_row(region: int, row: CatalogueRow) -> WriteData:
     """Return the operation that writes the row of ``region``."""
     assert FIRST_REGION <= region < MAX_REGIONS, "transactions write the rows of files only"
     return WriteData(Address(CATALOGUE_REGION, region * ROW_BYTES), row.encode(region))
 
 
-def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, Row]]:
+def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, CatalogueRow]]:
     """Yield the region and the row of each operation that writes a row.
 
     Raises CatalogueDamaged for any other operation in the catalogue.
@@ -107,9 +115,9 @@ def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, Row]]:
     for operation in operations:
         if operation.address.region != CATALOGUE_REGION:
             continue
-        region, rest = divmod(operation.address.offset, ROW_BYTES)
+        region, offset_in_row = divmod(operation.address.offset, ROW_BYTES)
         row = decode_row(operation.data, region) if isinstance(operation, WriteData) else None
-        if row is None or rest or region < FIRST_REGION:
+        if row is None or offset_in_row != 0 or region < FIRST_REGION:
             raise CatalogueDamaged(
                 f"an operation changes the catalogue at offset {operation.address.offset}, but "
                 "writes no row there"
@@ -117,18 +125,17 @@ def written_rows(operations: Iterable[Operation]) -> Iterator[tuple[int, Row]]:
         yield region, row
 
 
-def decode_row(raw: bytes, region: int) -> Row | None:
+def decode_row(raw: bytes, region: int) -> CatalogueRow | None:
     """Return the row in ``raw``, None if it is unused; raises CatalogueDamaged."""
     if raw == _UNUSED:
         return None
     fields = raw[: _FIELDS.size]
-    if len(raw) != ROW_BYTES or raw[_FIELDS.size :] != _checksum(fields, region).ljust(
-        ROW_BYTES - _FIELDS.size, b"\0"
-    ):
+    after_fields = _checksum(fields, region).ljust(ROW_BYTES - _FIELDS.size, b"\0")
+    if len(raw) != ROW_BYTES or raw[_FIELDS.size :] != after_fields:
         raise CatalogueDamaged(f"row {region} of the catalogue fails its checksum")
     partition, kind, state, first_id, length = _FIELDS.unpack(fields)
     try:
-        return Row(FileName(Kind(kind), partition, first_id), State(state), length)
+        return CatalogueRow(FileName(FileKind(kind), partition, first_id), RowState(state), length)
     except ValueError:
         raise CatalogueDamaged(
             f"row {region} of the catalogue has the unknown kind {kind} or state {state}"
@@ -139,34 +146,38 @@ class Catalogue:
     """The rows, as the transactions that were applied have written them."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, CatalogueRow] = {}
         self._regions: dict[FileName, int] = {}
         """The regions of present files."""
         self._position: TransactionId | None = None
         self._position_row = 1
         """The row that has the position; the next position goes to the other one."""
-        self._next = FIRST_REGION
+        self._next_unused = FIRST_REGION
+        """No row from this one on was ever written."""
         self._reusable: list[int] = []
+        """The regions of removed files that `new_region` may return."""
         self._removed: set[int] = set()
+        """The regions of removed files that `take_removed` has not returned yet."""
         self._damaged: dict[int, str] = {}
 
     @classmethod
     def decode(cls, raw: bytes) -> Catalogue:
         """Read the catalogue's file. Damaged rows are in `damaged`."""
         catalogue = cls()
-        for region in range(-(-len(raw) // ROW_BYTES)):
-            part = raw[region * ROW_BYTES : (region + 1) * ROW_BYTES].ljust(ROW_BYTES, b"\0")
+        for region, start in enumerate(range(0, len(raw), ROW_BYTES)):
+            part = raw[start : start + ROW_BYTES].ljust(ROW_BYTES, b"\0")
             try:
                 row = decode_row(part, region)
             except CatalogueDamaged as damaged:
                 catalogue._damaged[region] = str(damaged)
-                catalogue._next = max(catalogue._next, region + 1)
+                catalogue._next_unused = max(catalogue._next_unused, region + 1)
                 continue
             if row is None:
                 continue
             if region >= FIRST_REGION:
                 catalogue.write(region, row)
             elif catalogue._position is None or row.length > catalogue._position.value:
+                # The length of a position row is the position. The higher one of both counts.
                 catalogue._position = TransactionId.of(row.length)
                 catalogue._position_row = region
         # One position row may be torn: the other one then has the position.
@@ -176,7 +187,7 @@ class Catalogue:
         return catalogue
 
     @property
-    def rows(self) -> Mapping[int, Row]:
+    def rows(self) -> Mapping[int, CatalogueRow]:
         """All rows of files, by region."""
         return self._rows
 
@@ -194,15 +205,15 @@ class Catalogue:
         """Return the region of a present file, None if there is none."""
         return self._regions.get(file)
 
-    def write(self, region: int, row: Row) -> None:
-        """Write a row."""
+    def write(self, region: int, row: CatalogueRow) -> None:
+        """Write a row in memory; the caller writes its bytes and changes its file."""
         before = self._rows.get(region)
         if before is not None and self._regions.get(before.file) == region:
             del self._regions[before.file]
         self._damaged.pop(region, None)
         self._rows[region] = row
-        self._next = max(self._next, region + 1)
-        if row.state is State.PRESENT:
+        self._next_unused = max(self._next_unused, region + 1)
+        if row.state is RowState.PRESENT:
             self._regions[row.file] = region
             self._removed.discard(region)
         else:
@@ -212,17 +223,18 @@ class Catalogue:
         """Return a region whose row may be written for a new file. Each call returns another."""
         if self._reusable:
             return self._reusable.pop()
-        assert self._next < MAX_REGIONS, "a region has 24 bits"
-        self._next += 1
-        return self._next - 1
+        assert self._next_unused < MAX_REGIONS, "a region has 24 bits"
+        self._next_unused += 1
+        return self._next_unused - 1
 
     def return_region(self, region: int) -> None:
-        """Take back a region from `new_region` whose row was not written after that call.
+        """Take back a region that `new_region` has returned, if its row was not written since.
 
-        No operation in the log names it, so `new_region` may return it again (invariant 5).
+        No operation in the log names it, so `new_region` may return it again (invariant 5 of
+        docs/decisions/write-ahead-log.md).
         """
         row = self._rows.get(region)
-        assert row is None or row.state is State.REMOVED, "a file that exists keeps its row"
+        assert row is None or row.state is RowState.REMOVED, "a file that exists keeps its row"
         assert region not in self._reusable, "a region is given to one file at a time"
         self._reusable.append(region)
 
@@ -235,20 +247,21 @@ class Catalogue:
     def allow_reuse(self, regions: Iterable[int]) -> None:
         """Let `new_region` return regions whose files are removed.
 
-        The checkpoint must have passed the removals. Otherwise an operation in the log could name a
-        region and mean its removed file (docs/decisions/write-ahead-log.md, invariant 5).
+        The checkpoint must have passed the removals. Otherwise an operation in the log could still
+        mean the removed file, and a replay would apply it to the new one
+        (docs/decisions/write-ahead-log.md, invariant 5).
         """
         for region in regions:
-            assert self._rows[region].state is State.REMOVED, "a file that exists keeps its row"
+            assert self._rows[region].state is RowState.REMOVED, "a file that exists keeps its row"
             assert region not in self._reusable, "a region is given to one file at a time"
             self._reusable.append(region)
 
     def move_position(self, position: TransactionId) -> tuple[int, bytes]:
-        """Set the position; return where its row is written, and the row's bytes."""
+        """Set the position; return the offset at which to write its row, and the row's bytes."""
         assert self._position is None or self._position <= position, "a position never goes back"
         self._position = position
         self._position_row = 1 - self._position_row
-        row = Row(FileName(Kind.POSITION), State.PRESENT, position.value)
+        row = CatalogueRow(FileName(FileKind.POSITION), RowState.PRESENT, position.value)
         return self._position_row * ROW_BYTES, row.encode(self._position_row)
 
 

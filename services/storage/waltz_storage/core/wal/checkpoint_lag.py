@@ -1,8 +1,9 @@
 """Pure. How long the oldest transaction waits for a checkpoint.
 
 A checkpoint passes the transactions that are complete when it begins. Transactions that become
-complete while it runs wait for the next one. So two times are kept: that of the oldest transaction
-of the checkpoint that runs or comes next, and that of the oldest transaction after it.
+complete while it runs wait for the next one. So two times are kept: when the oldest transaction
+became complete that the running or the next checkpoint passes, and when the oldest one became
+complete that the running checkpoint does not pass.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ all storages of a cluster have the same cluster key. If a storage replayed the l
 it would change the wrong files. So both directories have a *pair file* with the same UUID, and a
 storage directory that needs its log is used only with the directory that has its UUID.
 
-A plain storage directory needs nothing of its log. So it may get another directory for the log, but
-never one that belongs to another storage: that storage may need its log.
+A *plain* storage directory has complete segment files and needs nothing of its log. So it may get
+another directory for the log, but never one that belongs to another storage: that storage may need
+its log.
 
-The order of a new pair: first the pair file of the storage directory, durably, then the other one,
-durably. After a crash in between, the directory of the log has no UUID, so it belongs to no
-storage, and the next start makes the pair anew. In the other order the directory of the log would
-belong to a storage that does not know its UUID, and no storage could use that directory.
+A new UUID is written to the storage directory first, durably, and then to the directory of the log.
+After a crash in between, the directory of the log has no UUID, so it belongs to no storage, and the
+next start makes the pair anew. In the other order, a crash would leave a directory of the log with
+a UUID that no storage directory has, and no storage could use that directory.
 
 A volume that was restored from an older copy has the right UUID. `wal_replay` notices it by the
 positions in the log and in the catalogue. Files are used only through the `Disk` objects that the
@@ -39,8 +40,8 @@ _REMEDY = (
 def check_no_log_directory(data: Disk, *, logged: bool) -> None:
     """Check that the log is in the storage directory, or may be made there.
 
-    ``logged`` says whether the directory needs its log. Removes the pair file of a plain directory
-    durably, because the log of its former directory is empty and not used any more. Raises
+    ``logged`` says whether the storage directory needs its log. If it does not, its pair file is
+    removed durably: the log in the former directory is empty and not used any more. Raises
     DirectoryRefused, OSError, DiskFailed.
     """
     if not data.exists(LOG_PAIR_FILE):
@@ -80,10 +81,13 @@ def lock_log_directory(data: Disk, home: Disk, *, logged: bool) -> DiskFile:
 
 
 def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
-    """Compare the UUIDs, and make both durable; write a new UUID if that is allowed."""
+    """Compare the UUIDs, and make both durable; write a new UUID if that is allowed.
+
+    ``lock`` is the open pair file in ``home``.
+    """
     file = data.create(LOG_PAIR_FILE)
     try:
-        expected, found = _read(file), _read(lock)
+        expected, found = _read_id(file), _read_id(lock)
         if logged and (found is None or found != expected):
             raise DirectoryRefused(
                 "storage.wal.directory is not the one that belongs to this storage.directory: "
@@ -94,17 +98,17 @@ def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
                 f"storage.wal.directory has the write-ahead log {WAL_FILE} of another storage: "
                 "set another directory, or empty this one if no storage uses it any more"
             )
-        # The same bytes are written again: the process that wrote them may have died before its
+        # A UUID that was found is written again: the process that wrote it may have died before its
         # flush, or by a failed flush.
         text = found or str(uuid.uuid4()).encode()
-        for disk, each in ((data, file), (home, lock)):
-            each.write_durably(0, text)
+        for disk, pair_file in ((data, file), (home, lock)):
+            pair_file.write_durably(0, text)
             disk.flush_directory("")
     finally:
         file.close()
 
 
-def _read(file: DiskFile) -> bytes | None:
+def _read_id(file: DiskFile) -> bytes | None:
     """Return the UUID in a pair file, None if there is none or its creation was interrupted."""
     raw = file.read(0, _ID_BYTES)
     try:

@@ -1,9 +1,12 @@
-"""Pure. Which bytes the operations in the log change, so that no hazard is written.
+"""Pure. Find the changes that a later replay could apply wrongly, before they are written.
 
-Between the checkpoint and the end of the log, each operation may be applied again after the ones
-behind it. Two kinds of changes would make that wrong (docs/decisions/write-ahead-log.md, invariants
-3 and 4): direct data on bytes that an earlier operation changes, and a change of the source of an
-earlier Move. This module finds both before they are written.
+A replay applies all operations since the checkpoint again, from the first one on, to files that
+may already have the changes of later operations. Two kinds of changes would make the result wrong
+(docs/decisions/write-ahead-log.md, invariants 3 and 4):
+
+* Direct data, which are written to a file and not to the log, on bytes that an operation in the log
+  changes: the replay would write the older operation over the newer data.
+* A change of the source of a Move in the log: the replay would move the changed bytes.
 """
 
 from __future__ import annotations
@@ -15,36 +18,37 @@ from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES
 from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.ring import TransactionId
 
-_EVERYTHING = 1 << 40
-"""The end of the largest region."""
+_LARGEST_REGION_BYTES = 1 << 40
+"""The end of the largest region: an offset has 40 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RegionRange:
     """The bytes of a region from ``start`` to before ``end``."""
 
     region: int
     start: int
     end: int
 
-    def overlaps(self, other: Range) -> bool:
+    def overlaps(self, other: RegionRange) -> bool:
         """Return whether the two ranges share a byte."""
         return self.region == other.region and self.start < other.end and other.start < self.end
 
 
-def range_at(address: Address, length: int) -> Range:
+def range_at(address: Address, length: int) -> RegionRange:
     """Return the range of ``length`` bytes at ``address``."""
-    return Range(address.region, address.offset, address.offset + length)
+    return RegionRange(address.region, address.offset, address.offset + length)
 
 
-def changed_range(operation: Operation) -> Range:
+def changed_range(operation: Operation) -> RegionRange:
     """Return the bytes that an operation changes.
 
-    A Check stands for its direct data. A row changes its whole file.
+    Those of a Check are the direct data that it confirms. The write of a row of the catalogue
+    changes the whole file of the row's region.
     """
     address = operation.address
     if address.region == CATALOGUE_REGION:
-        return Range(address.offset // ROW_BYTES, 0, _EVERYTHING)
+        return RegionRange(address.offset // ROW_BYTES, 0, _LARGEST_REGION_BYTES)
     match operation:
         case WriteData(_, data):
             return range_at(address, len(data))
@@ -53,13 +57,13 @@ def changed_range(operation: Operation) -> Range:
 
 
 @dataclass(slots=True)
-class _Changes:
+class _RegionChanges:
     """The changes of one region in the log."""
 
     last: TransactionId
     """The last transaction that changes the region."""
     end: int = 0
-    """No byte from here on was changed since the last row."""
+    """No operation after the last write of the region's row changes a byte from this one on."""
     row: TransactionId | None = None
     """The last transaction that writes the region's row."""
 
@@ -67,21 +71,23 @@ class _Changes:
 class LoggedChanges:
     """The changes of all transactions since the checkpoint, and of the one being written.
 
-    The record is coarse: it may report a hazard that is none, never the opposite.
+    Not every byte is recorded. So `may_write` and `may_write_directly` may return False for a
+    change that would be safe, but never True for one that would not.
     """
 
     def __init__(self) -> None:
-        self._regions: dict[int, _Changes] = {}
-        self._sources: list[tuple[TransactionId, Range]] = []
+        self._regions: dict[int, _RegionChanges] = {}
+        self._sources: list[tuple[TransactionId, RegionRange]] = []
+        """The source of each Move, and the transaction that has the Move."""
 
     def add(self, transaction: TransactionId, operations: Iterable[Operation]) -> None:
         """Add a transaction that is going to be written."""
         for operation in operations:
             changed = changed_range(operation)
-            found = self._regions.setdefault(changed.region, _Changes(transaction))
+            found = self._regions.setdefault(changed.region, _RegionChanges(transaction))
             found.last = transaction
             if operation.address.region == CATALOGUE_REGION:
-                # The row covers the changes before it, too.
+                # While the log has this write of the row, it counts as a change of the whole file.
                 found.row, found.end = transaction, 0
             else:
                 found.end = max(found.end, changed.end)
@@ -90,48 +96,55 @@ class LoggedChanges:
                 self._sources.append((transaction, source))
 
     def forget(self, checkpoint: TransactionId) -> None:
-        """Remove the transactions before ``checkpoint``, which must be durable."""
+        """Remove the transactions before ``checkpoint``, which must be durable in the header."""
         for region, changes in list(self._regions.items()):
             if changes.last < checkpoint:
                 del self._regions[region]
             elif changes.row is not None and changes.row < checkpoint:
                 changes.row = None
-        self._sources = [each for each in self._sources if each[0] >= checkpoint]
+        self._sources = [
+            (transaction, source)
+            for transaction, source in self._sources
+            if transaction >= checkpoint
+        ]
 
-    def allow_direct(self, data: Range) -> bool:
+    def may_write_directly(self, data: RegionRange) -> bool:
         """Return whether ``data`` may be written directly (invariants 3 and 4)."""
         changes = self._regions.get(data.region)
         if changes is not None and (changes.row is not None or changes.end > data.start):
             return False
         return not any(source.overlaps(data) for _, source in self._sources)
 
-    def allow(self, operations: Iterable[Operation]) -> bool:
+    def may_write(self, operations: Iterable[Operation]) -> bool:
         """Return whether no operation changes the source of a Move in the log (invariant 4).
 
         If one does, the transaction waits until the checkpoint has passed the Move.
         """
         if not self._sources:
             return True
-        changed = [changed_range(operation) for operation in operations]
-        return not any(source.overlaps(each) for _, source in self._sources for each in changed)
+        changes = [changed_range(operation) for operation in operations]
+        return not any(
+            source.overlaps(changed) for _, source in self._sources for changed in changes
+        )
 
 
 def resolve_moves(
     operations: Sequence[Operation], read: Callable[[Address, int], bytes]
 ) -> list[Operation]:
-    """Return the operations, with a WriteData instead of each Move that may not be applied twice.
+    """Return the operations, with a WriteData instead of each Move that must not be applied twice.
 
     These are the Moves whose source is changed by the same transaction: by the Move itself, or by
-    an operation after it or before it. ``read`` returns bytes as they are before the transaction.
+    an operation after it or before it. The WriteData has the bytes that the Move would copy.
+    ``read`` returns bytes as they are before the transaction.
     """
     resolved: list[Operation] = []
     for number, operation in enumerate(operations):
         if isinstance(operation, Move):
             source = range_at(operation.source, operation.length)
             if any(source.overlaps(changed_range(each)) for each in operations):
-                before = resolved[:number]
-                data = _bytes_after(before, source, read(operation.source, operation.length), read)
-                resolved.append(WriteData(operation.address, data))
+                content = read(operation.source, operation.length)
+                moved = _bytes_after(resolved[:number], source, content, read)
+                resolved.append(WriteData(operation.address, moved))
                 continue
         resolved.append(operation)
     return resolved
@@ -139,14 +152,14 @@ def resolve_moves(
 
 def _bytes_after(
     operations: Sequence[Operation],
-    wanted: Range,
+    wanted: RegionRange,
     content: bytes,
     read: Callable[[Address, int], bytes],
 ) -> bytes:
-    """Return the bytes of ``wanted``, which are ``content``, after ``operations``.
+    """Return the bytes of the range ``wanted`` as they are after ``operations``.
 
-    The sources of the Moves among ``operations`` do not change in the transaction, so ``read``
-    returns the bytes that they move.
+    Before the operations they are ``content``. The sources of the Moves among ``operations`` do not
+    change in the transaction, so ``read`` returns the bytes that these Moves copy.
     """
     result = bytearray(content)
     for operation in operations:

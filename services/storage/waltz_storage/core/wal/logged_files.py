@@ -1,20 +1,21 @@
 """Pure. Files behind a write-ahead log: commit transactions, apply them, and make checkpoints.
 
 `LoggedFiles` keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four
-steps, so that the engine can do the flushes on other threads: `write_large_directly`, `write`, the
+steps, so that the caller can do the flushes on other threads: `write_large_directly`, `write`, the
 flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes, and
-`end_checkpoint`. Commits and checkpoints may overlap. All methods are called by one thread.
+`end_checkpoint`. Commits and checkpoints may overlap. Only one thread at a time may call the
+methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, Kind, State
+from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, FileKind, RowState
 from waltz_storage.core.wal.checksums import Checksum
 from waltz_storage.core.wal.logged_changes import (
     LoggedChanges,
-    Range,
+    RegionRange,
     changed_range,
     range_at,
     resolve_moves,
@@ -22,7 +23,7 @@ from waltz_storage.core.wal.logged_changes import (
 from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData
 from waltz_storage.core.wal.region_files import Flush, RegionFiles
 from waltz_storage.core.wal.ring import TransactionId
-from waltz_storage.core.wal.wal_writer import WalWriter, Written
+from waltz_storage.core.wal.wal_writer import WalWriter, WrittenTransaction
 
 
 class LoggedFiles:
@@ -43,10 +44,10 @@ class LoggedFiles:
         self._changes = LoggedChanges()
         self._direct: list[tuple[Check, Flush]] = []
         """The direct data of the next transaction, or of the one that is being written."""
-        self._pending: tuple[Written, Sequence[Operation]] | None = None
+        self._pending: tuple[WrittenTransaction, Sequence[Operation]] | None = None
         """The transaction that is written and not complete."""
         self._checkpoint: TransactionId | None = None
-        """The position of the checkpoint that has begun."""
+        """The position of the checkpoint that has begun, None if none is under way."""
         self._removed: list[tuple[TransactionId, tuple[int, ...]]] = []
         """For each position, the regions whose files were removed before it.
 
@@ -54,15 +55,15 @@ class LoggedFiles:
         """
         files.catalogue.allow_reuse(files.catalogue.take_removed())
 
-    def allows(self, operations: Sequence[Operation]) -> bool:
-        """Return whether a transaction may be written now.
+    def can_write(self, operations: Sequence[Operation]) -> bool:
+        """Return whether the log has space for a transaction, and no replay would apply it wrongly.
 
-        If not, the caller waits until a checkpoint has ended and its header is durable. Everything
-        that is not larger than `WalWriter.most_bytes`, with each Move as large as its data, is
-        allowed at the latest when the log is empty.
+        If not, the caller waits until a checkpoint has ended and its header is durable. At the
+        latest when the log is empty, every transaction can be written that has at most
+        `WalWriter.most_bytes`. Each Move counts as the WriteData that may replace it.
         """
         largest = [_largest_form(operation) for operation in operations]
-        return self.writer.fits(largest) and self._changes.allow(operations)
+        return self.writer.fits(largest) and self._changes.may_write(operations)
 
     def write_directly(self, address: Address, data: bytes) -> Check | None:
         """Write data of the next transaction to their file; return the Check to write with it.
@@ -71,7 +72,7 @@ class LoggedFiles:
         NoSpace; then the next transaction must not have the Check. Raises DiskFailed.
         """
         assert self._pending is None, "direct data belong to the next transaction"
-        if not self._changes.allow_direct(range_at(address, len(data))):
+        if not self._changes.may_write_directly(range_at(address, len(data))):
             return None
         flush = self.files.write_directly(address, data)
         check = Check(address, len(data), self._checksum.encode(data))
@@ -86,36 +87,42 @@ class LoggedFiles:
         Return the operations to write: a Check instead of each WriteData that is in its file now. A
         WriteData stays if it is shorter than ``least_bytes``, if it is not for a data file, if the
         log has a change of its bytes (invariant 3), or if another operation of this transaction
-        changes them. In the last case a replay would apply that operation again, over or under the
-        direct data.
+        changes them. In the last case a replay would apply the other operation again, and could
+        write it over the direct data.
 
-        If a crash prevents the transaction, its direct data are bytes after the last record, or the
-        bytes that were there before: the opening of a partition writes its newest records again. A
-        crash without the log may leave both, too, and the next opening decides. A repair replaces
-        damaged records: after a crash each is damaged or repaired, and the repair is repeated. An
-        index is changed in its middle, so its bytes are never written directly.
+        A crash may leave direct data whose transaction is not in the log. They harm nothing,
+        because a large WriteData for a data file has one of three origins:
+
+        * An append: the direct data are bytes after the last record. The opening of the partition
+          takes or drops them, as after a crash without a write-ahead log.
+        * The opening of a partition writes its newest records again: the bytes are the same.
+        * A repair replaces damaged records: each is damaged or repaired then, and the repair is
+          repeated.
+
+        An index is changed in its middle, so its bytes are never written directly.
 
         Raises NoSpace, DiskFailed: then the process must end.
         """
-        changed: dict[int, list[Range]] = {}
+        changes: dict[int, list[RegionRange]] = {}
         for operation in operations:
-            found = changed_range(operation)
-            changed.setdefault(found.region, []).append(found)
-        resolved: list[Operation] = []
+            changed = changed_range(operation)
+            changes.setdefault(changed.region, []).append(changed)
+        to_write: list[Operation] = []
         for operation in operations:
             check = None
             if isinstance(operation, WriteData) and len(operation.data) >= least_bytes:
-                written = changed_range(operation)
-                alone = sum(written.overlaps(each) for each in changed[written.region]) == 1
-                if alone and self._is_data(operation.address.region):
+                target = changed_range(operation)
+                overlapping = [each for each in changes[target.region] if each.overlaps(target)]
+                only_this = len(overlapping) == 1
+                if only_this and self._is_data(operation.address.region):
                     check = self.write_directly(operation.address, operation.data)
-            resolved.append(operation if check is None else check)
-        return resolved
+            to_write.append(operation if check is None else check)
+        return to_write
 
     def write(self, operations: Sequence[Operation]) -> None:
         """Write a transaction to the log, not durably; raises NoSpace, DiskFailed."""
         assert self._pending is None, "a transaction is written when the last one is complete"
-        assert self._changes.allow(operations), "the source of a logged move must not change"
+        assert self._changes.may_write(operations), "the source of a logged move must not change"
         operations = resolve_moves(operations, self.files.read)
         self._check_direct(operations)
         self._check_regions(operations)
@@ -174,7 +181,7 @@ class LoggedFiles:
         self.writer.advance(self._checkpoint)
         self._checkpoint = None
         if self._pending is None and not self._direct:
-            # Otherwise a flush of direct data may be using one of the files.
+            # In all other cases a flush of direct data may be using one of the files.
             self.files.end_flush(self._most_open)
 
     @property
@@ -196,7 +203,7 @@ class LoggedFiles:
         self.flush_header()
 
     def _reclaim(self) -> None:
-        """Forget the transactions before the durable checkpoint."""
+        """Forget the transactions before the durable checkpoint, and let regions be used again."""
         reclaimed = self.writer.reclaimed
         self._changes.forget(reclaimed)
         while self._removed and self._removed[0][0] <= reclaimed:
@@ -205,18 +212,23 @@ class LoggedFiles:
     def _is_data(self, region: int) -> bool:
         """Return whether a region is the data file of a segment, which exists."""
         row = self.files.catalogue.rows.get(region)
-        return row is not None and row.state is State.PRESENT and row.file.kind is Kind.DATA
+        return row is not None and row.state is RowState.PRESENT and row.file.kind is FileKind.DATA
 
     def _check_direct(self, operations: Sequence[Operation]) -> None:
         """Check that the transaction has the Checks of its direct data, and no change of them."""
         checks = [operation for operation in operations if isinstance(operation, Check)]
         assert checks == [check for check, _ in self._direct], "all direct data need their check"
-        ranges: dict[int, list[Range]] = {}
+        direct: dict[int, list[RegionRange]] = {}
         for check in checks:
-            ranges.setdefault(check.address.region, []).append(changed_range(check))
-        for operation in operations if ranges else ():
+            direct.setdefault(check.address.region, []).append(changed_range(check))
+        if not direct:
+            return
+        for operation in operations:
             changed = changed_range(operation)
-            overlapping = [r for r in ranges.get(changed.region, ()) if r.overlaps(changed)]
+            overlapping = [
+                each for each in direct.get(changed.region, ()) if each.overlaps(changed)
+            ]
+            # A Check overlaps its own direct data.
             allowed = 1 if isinstance(operation, Check) else 0
             assert len(overlapping) <= allowed, "a transaction changes no direct data of its own"
 
@@ -231,7 +243,9 @@ class LoggedFiles:
         for operation in operations:
             region = changed_range(operation).region
             if region not in created:
-                assert rows[region].state is State.PRESENT, "an operation names a file that exists"
+                assert rows[region].state is RowState.PRESENT, (
+                    "an operation names a file that exists"
+                )
 
 
 def _largest_form(operation: Operation) -> Operation:

@@ -16,7 +16,10 @@ _RUN_BYTES = 64 << 10
 
 
 class Buffer(Protocol):
-    """A file and its pending changes. If a method raises NoSpace, the changes are incomplete."""
+    """A file and its pending changes.
+
+    If a method raises NoSpace, only a part of the changes is in the file.
+    """
 
     file: DiskFile
 
@@ -45,6 +48,7 @@ class RunBuffer:
     def __init__(self, file: DiskFile) -> None:
         self.file = file
         self._start = 0
+        """The offset in the file at which the run begins."""
         self._run = bytearray()
 
     def read(self, offset: int, length: int) -> bytes:

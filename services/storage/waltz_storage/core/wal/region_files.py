@@ -1,10 +1,11 @@
 """Pure. The files of the regions: operations are applied to them, then flushed by a checkpoint.
 
-Operations are applied in the order of the log. An operation may have been applied before, by this
-process or by one that crashed, with any of the operations after it. That is correct because of the
-invariants 3 to 5 in docs/decisions/write-ahead-log.md: each operation writes bytes that depend only
-on the log, or on bytes that no operation in the log changes. No operation begins beyond the end of
-its file, and no row makes a file longer: after a crash, the bytes beyond the former end may be any.
+Operations are applied in the order of the log. A replay applies operations that may have been
+applied before, by this process or by one that crashed, and so may any of the operations after them.
+That is correct because of the invariants 3 to 5 in docs/decisions/write-ahead-log.md: each
+operation writes bytes that depend only on the log, or on bytes that no operation in the log
+changes. No operation begins beyond the end of its file, and no row makes a file longer: after a
+crash, the bytes beyond the former end can have any content.
 
 Files are used only through the `Disk` objects that the caller passes. Only one thread at a time may
 use the files; the flushes that `begin_flush` returns may run on other threads meanwhile.
@@ -25,10 +26,10 @@ from waltz_storage.core.wal.catalogue import (
     ROW_BYTES,
     Catalogue,
     CatalogueDamaged,
+    CatalogueRow,
+    FileKind,
     FileName,
-    Kind,
-    Row,
-    State,
+    RowState,
     written_rows,
 )
 from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData, Zero
@@ -37,22 +38,23 @@ from waltz_storage.core.wal.ring import TransactionId
 
 CATALOGUE_FILE = "waltz-storage.regions"
 _NEW_FILE = f"{CATALOGUE_FILE}.new"
-_SUFFIXES = {Kind.DATA: DATA_SUFFIX, Kind.INDEX: INDEX_SUFFIX}
-_META_FILES = {Kind.CONTROL: CONTROL_FILE, Kind.FLUSHED_MARKS: FLUSHED_FILE}
+_SUFFIXES = {FileKind.DATA: DATA_SUFFIX, FileKind.INDEX: INDEX_SUFFIX}
+_META_FILES = {FileKind.CONTROL: CONTROL_FILE, FileKind.FLUSHED_MARKS: FLUSHED_FILE}
 _CATALOGUE_STEP_BYTES = 1024
 """The catalogue's file grows by this, so that most new files do not change its length."""
 
 Flush = Callable[[], None]
+"""Makes the content of one file, or the names in one directory, durable; raises DiskFailed."""
 
 
-def create_catalogue(meta: Disk, rows: Sequence[Row], position: TransactionId) -> None:
+def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: TransactionId) -> None:
     """Create the catalogue's file for an empty log that begins at ``position``.
 
     The file gets its name when its content is durable. Raises NoSpace, DiskFailed.
     """
-    first, encoded = Catalogue().move_position(position)
+    offset, position_row = Catalogue().move_position(position)
     raw = bytearray(FIRST_REGION * ROW_BYTES)
-    raw[first : first + len(encoded)] = encoded
+    raw[offset : offset + len(position_row)] = position_row
     for region, row in enumerate(rows, FIRST_REGION):
         raw += row.encode(region)
     file = meta.create(_NEW_FILE)
@@ -77,20 +79,21 @@ class RegionFiles:
         """Read the catalogue; raises OSError, NoSpace, DiskFailed."""
         self._data = data
         self._meta = meta
-        self._file = meta.open(CATALOGUE_FILE)
+        self._catalogue_file = meta.open(CATALOGUE_FILE)
         # The last process may have died before its flush. The position must not go back, so the
-        # same bytes are written and flushed again before they are believed.
-        self._file.write_durably(0, self._file.read(0, self._file.size()))
+        # same bytes are written and flushed again before they are used.
+        raw = self._catalogue_file.read(0, self._catalogue_file.size())
+        self._catalogue_file.write_durably(0, raw)
         meta.flush_directory("")
-        self._rows = ImageBuffer(self._file)
-        self.catalogue = Catalogue.decode(self._rows.read(0, self._file.size()))
+        self._catalogue_buffer = ImageBuffer(self._catalogue_file)
+        self.catalogue = Catalogue.decode(raw)
         self._open: dict[int, Buffer] = {}
         self._dirty: set[int] = set()
         """The regions that were changed since the last `begin_flush`."""
         self._changed_names: dict[tuple[int, str], tuple[Disk, str]] = {}
-        """The directories whose names were changed since then."""
+        """The directories in which names were changed since the last `begin_flush`."""
         self._retired: list[DiskFile] = []
-        """Files that are removed, but a flush may be using them."""
+        """The open files that were removed. They stay open, because a flush may be using them."""
 
     def apply(self, operations: Sequence[Operation]) -> None:
         """Apply a transaction. It must be durable (invariant 1).
@@ -104,9 +107,9 @@ class RegionFiles:
                 for region, row in written_rows([operation]):
                     self._write_row(region, row)
                 continue
-            buffer = self._changed(address.region)
+            buffer = self._buffer_to_change(address.region)
             if buffer is None:
-                # A later operation in the log removes this file, and was applied before.
+                # A later operation in the log, which was applied before, has removed this file.
                 continue
             match operation:
                 case WriteData(_, data):
@@ -127,9 +130,10 @@ class RegionFiles:
         if buffer is None:
             row = self._row(address.region)
             disk, _, path = self._place(row.file)
-            if row.state is State.REMOVED or not disk.exists(path):
+            if row.state is RowState.REMOVED or not disk.exists(path):
                 return bytes(length)
-            # Not by `_opened`: a file that cannot be read fails only this read.
+            # `_open_file` would raise DiskFailed, which ends the process. Here an OSError fails
+            # only this read.
             buffer = self._open[address.region] = _buffer_of(row.file, disk.open(path))
         return buffer.read(address.offset, length).ljust(length, b"\0")
 
@@ -152,10 +156,11 @@ class RegionFiles:
         NoSpace, DiskFailed.
         """
         with changing("growth of the catalogue"):
-            size = self._file.size()
+            size = self._catalogue_file.size()
         end = (region + 1) * ROW_BYTES
         if end > size:
-            self._file.allocate(size, -(-end // _CATALOGUE_STEP_BYTES) * _CATALOGUE_STEP_BYTES)
+            whole_steps = (end + _CATALOGUE_STEP_BYTES - 1) // _CATALOGUE_STEP_BYTES
+            self._catalogue_file.allocate(size, whole_steps * _CATALOGUE_STEP_BYTES)
 
     def write_directly(self, address: Address, data: bytes) -> Flush:
         """Write to the file at once; return the flush that makes the data durable.
@@ -163,7 +168,7 @@ class RegionFiles:
         The transaction that has the Check of these data is complete only after that flush. The
         caller follows invariant 3. Raises NoSpace, DiskFailed, CatalogueDamaged.
         """
-        buffer = self._changed(address.region)
+        buffer = self._buffer_to_change(address.region)
         assert buffer is not None, "data are written only to a file that exists"
         buffer.write_out()
         buffer.file.write(address.offset, data)
@@ -172,7 +177,7 @@ class RegionFiles:
     def extend(self, region: int, start: int, end: int) -> None:
         """Write zeros from ``start``, the end of the file, to ``end``; raises NoSpace, DiskFailed.
 
-        The zeros are not in the log. So they may be lost, or stay after a crash.
+        The log has no operation for the zeros. After a crash they may be there or not.
         """
         buffer = self._buffer(region)
         assert buffer is not None, "only a file that exists is extended"
@@ -199,9 +204,10 @@ class RegionFiles:
             flushes.append(partial(disk.flush_directory, directory))
         # The position is durable before the checkpoint in the header. It may be durable before
         # the changes: a replay begins at the checkpoint, not at the position.
-        self._rows.write(*self.catalogue.move_position(position))
-        self._rows.write_out()
-        flushes.append(_flush_of(self._file))
+        offset, position_row = self.catalogue.move_position(position)
+        self._catalogue_buffer.write(offset, position_row)
+        self._catalogue_buffer.write_out()
+        flushes.append(_flush_of(self._catalogue_file))
         self._dirty.clear()
         self._changed_names.clear()
         return flushes
@@ -223,19 +229,24 @@ class RegionFiles:
 
     def release(self) -> None:
         """Close all files without changing them."""
-        for file in (*self._retired, *(buffer.file for buffer in self._open.values()), self._file):
+        opened = [buffer.file for buffer in self._open.values()]
+        for file in (*self._retired, *opened, self._catalogue_file):
             file.close()
         self._retired.clear()
         self._open.clear()
 
-    def _changed(self, region: int) -> Buffer | None:
-        """Return the buffer of a region that is going to change, None if its file is removed."""
+    def _buffer_to_change(self, region: int) -> Buffer | None:
+        """Return the buffer of a region, which the next checkpoint will flush.
+
+        None if the file of the region is removed.
+        """
         buffer = self._buffer(region)
         if buffer is not None:
             self._dirty.add(region)
         return buffer
 
-    def _row(self, region: int) -> Row:
+    def _row(self, region: int) -> CatalogueRow:
+        """Return the row of a region; raises CatalogueDamaged if there is none."""
         row = self.catalogue.rows.get(region)
         if row is None:
             what = self.catalogue.damaged.get(region, f"region {region} has no row")
@@ -243,23 +254,24 @@ class RegionFiles:
         return row
 
     def _buffer(self, region: int) -> Buffer | None:
+        """Return the buffer of a region, None if its file is removed."""
         found = self._open.get(region)
         if found is None:
             row = self._row(region)
-            if row.state is State.REMOVED:
+            if row.state is RowState.REMOVED:
                 return None
-            found = self._open[region] = self._opened(row.file)
+            found = self._open[region] = self._open_file(row.file)
         return found
 
-    def _write_row(self, region: int, row: Row) -> None:
-        """Write a row and do what it says with its file."""
+    def _write_row(self, region: int, row: CatalogueRow) -> None:
+        """Write a row, and create, cut or remove the file of its region."""
         before = self.catalogue.rows.get(region)
-        if before is not None and before.file != row.file and before.state is State.PRESENT:
+        if before is not None and before.file != row.file and before.state is RowState.PRESENT:
             raise CatalogueDamaged(f"row {region} would get another file, but its file exists")
         self.catalogue.write(region, row)
-        self._rows.write(region * ROW_BYTES, row.encode(region))
-        if row.state is State.PRESENT:
-            buffer = self._changed(region)
+        self._catalogue_buffer.write(region * ROW_BYTES, row.encode(region))
+        if row.state is RowState.PRESENT:
+            buffer = self._buffer_to_change(region)
             assert buffer is not None, "the row is present"
             buffer.cut(row.length)
         else:
@@ -270,11 +282,11 @@ class RegionFiles:
             disk, _, path = self._place(row.file)
             if disk.exists(path):
                 disk.remove(path)
-        # Even if the file was there, or was not: a process that died before its flush may have
-        # created or removed it.
+        # The directory must be flushed even if nothing was created or removed now: a process that
+        # died before its flush may have created or removed the file.
         self._note_names(row.file)
 
-    def _opened(self, file: FileName) -> Buffer:
+    def _open_file(self, file: FileName) -> Buffer:
         """Open a file; create it if it is missing.
 
         A file may be missing because a later operation, which was applied before, removed it. If it
@@ -302,11 +314,8 @@ class RegionFiles:
         if file.kind in _META_FILES:
             return self._meta, "", _META_FILES[file.kind]
         directory = str(file.partition)
-        return (
-            self._data,
-            directory,
-            f"{directory}/{segment_name(file.first_id)}" + (_SUFFIXES[file.kind]),
-        )
+        path = f"{directory}/{segment_name(file.first_id)}{_SUFFIXES[file.kind]}"
+        return self._data, directory, path
 
 
 def _buffer_of(file: FileName, opened: DiskFile) -> Buffer:

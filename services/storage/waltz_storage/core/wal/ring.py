@@ -40,7 +40,7 @@ class TransactionId:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ``count`` blocks of the file from block ``first`` on, in which transactions are."""
+    """The blocks of the file that hold transactions: ``count`` blocks from block ``first`` on."""
 
     first: int
     count: int
@@ -55,7 +55,7 @@ class Ring:
         return TransactionId(1, self.first)
 
     def after(self, begin: TransactionId, blocks: int) -> TransactionId:
-        """Return the id of the transaction that follows ``blocks`` blocks after ``begin``."""
+        """Return the id of the transaction that follows one at ``begin`` with ``blocks`` blocks."""
         assert 0 <= blocks <= self.count, "a transaction is not larger than the ring"
         offset = begin.block - self.first + blocks
         return TransactionId(
@@ -68,7 +68,7 @@ class Ring:
         return (end.sequence - begin.sequence) * self.count + end.block - begin.block
 
     def free(self, oldest: TransactionId, following: TransactionId) -> int:
-        """Return how many blocks can be written from ``following`` on.
+        """Return how many blocks the transaction ``following``, which is written next, may have.
 
         ``oldest`` is the oldest transaction that is still needed. One block always stays unused.
         Otherwise the position after a full ring would be the position of its oldest transaction.

@@ -77,9 +77,10 @@ def encode_transaction(
 def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
     """Return how many blocks `encode_transaction` makes of ``operations``."""
     size = sum(map(encoded_bytes, operations)) + len(encode_checksum(bytes(checksum.size)))
-    full, rest = divmod(size, ROOM_BYTES)
-    # A tail that would be divided goes to a block of its own, which it does not fill.
-    return full + (rest > 0)
+    full_blocks, rest = divmod(size, ROOM_BYTES)
+    # The count is that of a tail which may be divided between two blocks. The tail is not divided:
+    # it then goes to a block of its own, and that is the same number of blocks.
+    return full_blocks + (rest > 0)
 
 
 def read_transaction(
@@ -90,13 +91,15 @@ def read_transaction(
 ) -> Transaction | Unreadable:
     """Read the transaction ``transaction_id``, which takes at most ``most_blocks`` blocks.
 
-    ``read_block`` returns the block at a distance from the transaction's first block.
+    ``read_block(n)`` returns block ``n`` of the transaction, numbered from 0.
     """
     entries: list[bytes] = []
     for number in range(most_blocks):
-        magic, length, flags, value = _HEAD.unpack_from(block := read_block(number))
+        block = read_block(number)
+        magic, length, flags, value = _HEAD.unpack_from(block)
         if magic != MAGIC or value != transaction_id.value or length > ROOM_BYTES:
-            if number > 0 or (magic == MAGIC and value == transaction_id.value):
+            first_block_is_right = magic == MAGIC and value == transaction_id.value
+            if number > 0 or first_block_is_right:
                 return Unreadable.INVALID
             return Unreadable.STALE if magic == MAGIC else Unreadable.NEVER_WRITTEN
         content = block[HEAD_BYTES : HEAD_BYTES + length]
@@ -114,7 +117,11 @@ def _verified(
     blocks: int,
     checksum: Checksum,
 ) -> Transaction | Unreadable:
-    """Return the transaction whose ``last`` content has the tail, if it matches its checksum."""
+    """Return the transaction if its entries match the checksum in its tail.
+
+    ``entries`` are the contents of all blocks but the last one, and ``last`` is the content of the
+    last block: entries, then the tail.
+    """
     tail_bytes = len(encode_checksum(bytes(checksum.size)))
     if len(last) < tail_bytes:
         return Unreadable.INVALID

@@ -12,7 +12,7 @@ from waltz_storage.core.wal.wal_header import (
     HEADER_BLOCKS,
     HeaderDamaged,
     WalHeader,
-    decode_header,
+    decode_wal_header,
 )
 
 WAL_FILE = "waltz-storage.wal"
@@ -37,26 +37,27 @@ def create_wal(disk: Disk, header: WalHeader) -> None:
         file.close()
 
 
-def read_header(file: DiskFile) -> WalHeader:
+def read_wal_header(file: DiskFile) -> WalHeader:
     """Return the current header, and make it durable.
 
-    The last process may have died before the flush of the header. If that header were believed
-    while it is not durable, the next header would overwrite the last durable one. So the block is
-    written again and flushed. Raises HeaderDamaged, OSError, NoSpace, DiskFailed.
+    The last process may have died before the flush of the header. If it were used without being
+    durable, the next header would be written over the last durable one, and a torn write could
+    leave none. So the block is written again and flushed. Raises HeaderDamaged, OSError, NoSpace,
+    DiskFailed.
     """
     raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
-    header = decode_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
+    header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
     size = file.size()
     if size < header.blocks * BLOCK_BYTES:
         raise HeaderDamaged(
             f"the file has {size} bytes, but its header says {header.blocks * BLOCK_BYTES}"
         )
-    write_header(file, header)
+    write_wal_header(file, header)
     file.write_durably(0, b"")
     return header
 
 
-def write_header(file: DiskFile, header: WalHeader) -> None:
+def write_wal_header(file: DiskFile, header: WalHeader) -> None:
     """Write the header to its block; it is durable after the next flush of the file."""
     file.write(header.slot * BLOCK_BYTES, header.encode())
 
@@ -64,19 +65,21 @@ def write_header(file: DiskFile, header: WalHeader) -> None:
 class BlockReader:
     """Reads blocks in windows: a scan reads most blocks once, in order.
 
-    The file must not change in a way that matters while the reader is used.
+    The reader keeps one window in memory. Blocks that are changed meanwhile may be read with their
+    old content.
     """
 
     def __init__(self, file: ByteSource) -> None:
         self._file = file
-        self._first = 0
+        self._first_block = 0
+        """The number of the first block in the window."""
         self._window = b""
 
     def read_block(self, number: int) -> bytes:
-        """Return a block; raises OSError."""
-        begin = (number - self._first) * BLOCK_BYTES
+        """Return a block of the file, with zeros after the end of the file; raises OSError."""
+        begin = (number - self._first_block) * BLOCK_BYTES
         if not 0 <= begin < len(self._window):
-            self._first = number
+            self._first_block = number
             size = _WINDOW_BLOCKS * BLOCK_BYTES
             self._window = self._file.read(number * BLOCK_BYTES, size)
             begin = 0

@@ -33,7 +33,8 @@ class HeaderDamaged(Exception):
 class WalHeader:
     """The header. Transactions before ``checkpoint`` are in their files and not needed any more.
 
-    ``blocks`` is the size of the file in blocks, with the header's. ``updates`` counts the updates.
+    ``blocks`` is the size of the file in blocks, including those of the header. ``updates`` is how
+    often the header was updated. It decides which of the two blocks is current.
     """
 
     key: uuid.UUID
@@ -50,7 +51,7 @@ class WalHeader:
 
     @property
     def ring(self) -> Ring:
-        """The blocks in which transactions are."""
+        """The blocks that hold transactions."""
         return Ring(HEADER_BLOCKS, self.blocks - HEADER_BLOCKS)
 
     @property
@@ -78,8 +79,8 @@ class WalHeader:
         return (fields + _CRC.pack(crc32(fields))).ljust(BLOCK_BYTES, b"\0")
 
 
-def decode_header(first: bytes, second: bytes) -> WalHeader:
-    """Return the current header by the first two blocks of the file; raises HeaderDamaged."""
+def decode_wal_header(first: bytes, second: bytes) -> WalHeader:
+    """Return the current header from the first two blocks of the file; raises HeaderDamaged."""
     found: list[WalHeader] = []
     problems: list[str] = []
     for block in (first, second):

@@ -1,11 +1,11 @@
-"""Pure. Open a write-ahead log: check it, bring the files up to date, and make the log empty.
+"""Pure. Replay a write-ahead log: check it, bring the files up to date, and make the log empty.
 
 The log is read twice. The first reading changes nothing: a log that is damaged stays as it is, and
 so do the files. The second reading applies all transactions in order, whether they were applied
-before or not; `region_files` says why that is correct. A crash at any moment leaves a state in
-which the same opening works again.
+before or not; `region_files` says why that is correct. After a crash at any moment, the same replay
+can be done again.
 
-The partitions are opened, and requests answered, only after the opening has returned. So no answer
+The partitions are opened, and requests answered, only after `replay_log` has returned. So no answer
 depends on data that are only in a cache, or on a transaction that is dropped later.
 """
 
@@ -15,23 +15,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from waltz_storage.core.disk import DiskFile
-from waltz_storage.core.wal.catalogue import CatalogueDamaged, Row, written_rows
+from waltz_storage.core.wal.catalogue import CatalogueDamaged, CatalogueRow, written_rows
 from waltz_storage.core.wal.checksums import Checksum
 from waltz_storage.core.wal.logged_changes import changed_range
 from waltz_storage.core.wal.operations import Check, Move
 from waltz_storage.core.wal.region_files import RegionFiles
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import Transaction
-from waltz_storage.core.wal.wal_file import BlockReader, read_header, write_header
+from waltz_storage.core.wal.wal_file import BlockReader, read_wal_header, write_wal_header
 from waltz_storage.core.wal.wal_header import WalHeader
-from waltz_storage.core.wal.wal_scan import LogEnd, scan
+from waltz_storage.core.wal.wal_scan import LogEnd, scan_transactions
 from waltz_storage.core.wal.wal_writer import WalWriter
 
 _PROGRESS_BLOCKS = 4096
+"""The progress is reported each time that this many blocks were applied."""
 
 
 class VolumesDiffer(Exception):
-    """The log and the catalogue are of different moments; the text says which one is older."""
+    """The log or the catalogue was restored from an older copy; the text says which one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,13 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """The result of an opening.
+class ReplayResult:
+    """What a replay has done.
 
-    ``damaged`` are the direct data that were durable and do not match their checksum: their
-    partitions must not be served. ``torn`` says whether the log ended with a transaction that a
-    crash had interrupted, which was dropped.
+    It has applied ``transactions``, which had this many ``blocks``. ``damaged`` are the Checks of
+    direct data that were durable and do not match their checksum: their partitions must not be
+    served. ``torn`` says whether the log ended with a transaction that a crash had interrupted,
+    which was dropped.
     """
 
     transactions: int
@@ -57,33 +59,46 @@ class Replayed:
     damaged: tuple[Check, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedLog:
+    """A log after its replay: the writer of new transactions, and the result of the replay.
+
+    ``checksum`` is the algorithm that the log names in its header.
+    """
+
+    writer: WalWriter
+    checksum: Checksum
+    result: ReplayResult
+
+
 @dataclass(slots=True)
 class _Survey:
-    """What the first reading has found."""
+    """What the first reading has found: ``transactions``, which have this many ``blocks``."""
 
     transactions: int = 0
     blocks: int = 0
     last: Transaction | None = None
-    rows: dict[int, Row] = field(default_factory=dict)
-    """The first row that the log writes for each region."""
+    rows: dict[int, CatalogueRow] = field(default_factory=dict)
+    """For each region, the row that the log writes first."""
     named: set[int] = field(default_factory=set)
     """The regions that operations read, change or check."""
 
 
-def open_log(
+def replay_log(
     file: DiskFile, files: RegionFiles, progress: Callable[[Progress], None]
-) -> tuple[WalWriter, Checksum, Replayed]:
-    """Bring ``files`` up to date, and return the writer of the log, which is empty then.
+) -> ReplayedLog:
+    """Bring ``files`` up to date with the log in ``file``, and return the log, which is empty then.
 
     Raises HeaderDamaged, WalDamaged, VolumesDiffer, CatalogueDamaged and OSError before a file of
     a region is changed. Raises NoSpace, DiskFailed.
     """
-    header = read_header(file)
+    header = read_wal_header(file)
     reader = BlockReader(file)
     survey, end = _survey(header, reader)
     _complete_rows(files, survey)
     last = survey.last
     if last is not None and not _direct_data_are_whole(last, files, header.checksum):
+        # The last transaction was interrupted and never answered: drop it.
         end = LogEnd(last.id, torn=True)
         survey.transactions -= 1
         survey.blocks -= last.blocks
@@ -93,18 +108,15 @@ def open_log(
         _write_again(file, files, header, last)
     damaged = _apply_all(header, reader, files, survey.blocks, end, progress)
     files.flush(end.following)
-    header = _empty(file, header, end.following)
-    return (
-        _begin(file, header),
-        header.checksum,
-        Replayed(survey.transactions, survey.blocks, end.torn, damaged),
-    )
+    header = _write_empty_header(file, header, end.following)
+    result = ReplayResult(survey.transactions, survey.blocks, end.torn, damaged)
+    return ReplayedLog(_begin_writing(file, header), header.checksum, result)
 
 
 def _survey(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
     """Read the log without a change; raises WalDamaged, CatalogueDamaged, OSError."""
     survey = _Survey()
-    for found in scan(header, reader.read_block):
+    for found in scan_transactions(header, reader.read_block):
         if isinstance(found, LogEnd):
             return survey, found
         survey.transactions += 1
@@ -120,10 +132,12 @@ def _survey(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
 
 
 def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
-    """Complete the catalogue in memory by the rows in the log; raises CatalogueDamaged.
+    """Replace damaged rows of the catalogue, in memory, by the rows in the log.
 
-    A crash may have torn a row that the log writes again. The first version of the row in the log
-    is right for the operations before it, too, because a region names one file (invariant 5).
+    A crash may have torn a row that the log writes. Operations in the log before that write need
+    the row, too. For them, the row that the log writes first is right: all operations in the log
+    with the same region mean the same file (docs/decisions/write-ahead-log.md, invariant 5). Raises
+    CatalogueDamaged if an operation needs a row that neither the catalogue nor the log has.
     """
     catalogue = files.catalogue
     for region, row in survey.rows.items():
@@ -137,21 +151,23 @@ def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
 def _direct_data_are_whole(last: Transaction, files: RegionFiles, checksum: Checksum) -> bool:
     """Return whether the direct data of the last transaction are in their files.
 
-    A crash may have interrupted their flush, although the transaction itself is valid. Then the
-    transaction was never answered, and the log ends before it.
+    A crash may have interrupted the flush of the data, although the blocks of the transaction are
+    valid. Then the transaction was never answered, and the log ends before it.
     """
     checks = [operation for operation in last.operations if isinstance(operation, Check)]
     return all(_is_whole(check, files, checksum) for check in checks)
 
 
 def _is_whole(check: Check, files: RegionFiles, checksum: Checksum) -> bool:
+    """Return whether the direct data of ``check`` are in their file and match the checksum."""
     return checksum.encode(files.read(check.address, check.length)) == check.checksum
 
 
 def _check_position(header: WalHeader, end: LogEnd, files: RegionFiles) -> None:
-    """Check that the log and the catalogue are of the same moment; raises VolumesDiffer.
+    """Check that neither the log nor the catalogue is an older copy; raises VolumesDiffer.
 
-    The position is written before the header, and never beyond the last durable transaction.
+    A checkpoint writes the position to the catalogue before it writes the header of the log, and
+    the position is never beyond the last durable transaction.
     """
     position = files.catalogue.position
     if position is None:
@@ -173,14 +189,15 @@ def _check_position(header: WalHeader, end: LogEnd, files: RegionFiles) -> None:
 def _write_again(file: DiskFile, files: RegionFiles, header: WalHeader, last: Transaction) -> None:
     """Make the last transaction and its direct data durable.
 
-    The process may have died before the flush, or by a failed flush. After a failed flush, Linux
-    counts the cached pages as flushed, so the same bytes are written again. All transactions before
-    the last one are durable: it was written after their flushes.
+    The process that wrote them may have died before the flush, or by a failed flush. After a failed
+    flush, Linux counts the cached pages as flushed, so the same bytes are written again. All
+    transactions before the last one are durable: it was written after their flushes.
     """
     for operation in last.operations:
         if isinstance(operation, Check):
             data = files.read(operation.address, operation.length)
-            files.write_directly(operation.address, data)()
+            flush = files.write_directly(operation.address, data)
+            flush()
     for block, count in header.ring.pieces(last.id.block, last.blocks):
         position = block * BLOCK_BYTES
         file.write(position, file.read(position, count * BLOCK_BYTES))
@@ -195,7 +212,10 @@ def _apply_all(
     end: LogEnd,
     progress: Callable[[Progress], None],
 ) -> tuple[Check, ...]:
-    """Apply the transactions before ``end``; return the Checks that fail."""
+    """Apply the transactions before ``end``; return the Checks whose direct data are damaged.
+
+    ``all_blocks`` is how many blocks the transactions have.
+    """
     checks = _UnchangedChecks()
     blocks = reported = 0
     for transaction in _transactions(header, reader, end.following):
@@ -205,15 +225,18 @@ def _apply_all(
         if blocks - reported >= _PROGRESS_BLOCKS:
             reported = blocks
             progress(Progress(blocks, all_blocks))
-    return tuple(check for check in checks.found() if not _is_whole(check, files, header.checksum))
+    return tuple(
+        check for check in checks.verifiable() if not _is_whole(check, files, header.checksum)
+    )
 
 
 def _transactions(
     header: WalHeader, reader: BlockReader, end: TransactionId
 ) -> Iterator[Transaction]:
+    """Yield the transactions from the checkpoint to ``end``, which the first reading has found."""
     if header.checkpoint == end:
         return
-    for found in scan(header, reader.read_block):
+    for found in scan_transactions(header, reader.read_block):
         assert isinstance(found, Transaction), "the first reading has found the end"
         yield found
         if header.ring.after(found.id, found.blocks) == end:
@@ -225,9 +248,10 @@ class _UnchangedChecks:
 
     def __init__(self) -> None:
         self._checks: dict[int, list[Check]] = {}
+        """The Checks of each region."""
 
     def add(self, transaction: Transaction) -> None:
-        """Add the Checks of the next transaction, and remove those that it makes invalid."""
+        """Add the Checks of the next transaction; remove those whose direct data it changes."""
         for operation in transaction.operations:
             changed = changed_range(operation)
             if changed.region in self._checks:
@@ -238,27 +262,31 @@ class _UnchangedChecks:
             if isinstance(operation, Check):
                 self._checks.setdefault(changed.region, []).append(operation)
 
-    def found(self) -> list[Check]:
+    def verifiable(self) -> list[Check]:
         """Return the Checks that can be verified."""
         return [check for checks in self._checks.values() for check in checks]
 
 
-def _empty(file: DiskFile, header: WalHeader, end: TransactionId) -> WalHeader:
-    """Write the header of an empty log durably; the files are flushed."""
+def _write_empty_header(file: DiskFile, header: WalHeader, end: TransactionId) -> WalHeader:
+    """Write the header of an empty log durably: its checkpoint is ``end``. Return the header.
+
+    The files must be flushed before.
+    """
     if end == header.checkpoint:
         return header
     header = header.advanced(end)
-    write_header(file, header)
+    write_wal_header(file, header)
     file.write_durably(0, b"")
     return header
 
 
-def _begin(file: DiskFile, header: WalHeader) -> WalWriter:
-    """Return the writer, after an empty transaction has replaced an interrupted one.
+def _begin_writing(file: DiskFile, header: WalHeader) -> WalWriter:
+    """Return the writer, after an empty transaction was written over an interrupted one.
 
-    The blocks of an interrupted transaction may be whole, and only its direct data missing. If the
-    same records were written to the same place again, it would become valid, and change other
-    partitions in a way that this storage has reported not to have happened.
+    The blocks of an interrupted transaction may be complete, and only its direct data missing. If
+    the same records are written to the same place again, its Checks match, and the transaction
+    becomes valid. The next replay would apply it to other partitions, too, although this storage
+    has answered requests as if the transaction did not exist.
     """
     writer = WalWriter(file, header, header.checkpoint)
     written = writer.write([])

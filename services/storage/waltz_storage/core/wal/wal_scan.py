@@ -24,7 +24,7 @@ from waltz_storage.core.wal.wal_header import WalHeader
 class LogEnd:
     """The end of the log: the next transaction gets the id ``following``.
 
-    ``torn`` is true if a transaction began to be written there.
+    ``torn`` says whether a transaction begins there whose writing was interrupted.
     """
 
     following: TransactionId
@@ -46,10 +46,12 @@ class WalDamaged(Exception):
         self.later = later
 
 
-def scan(header: WalHeader, read_block: Callable[[int], bytes]) -> Iterator[Transaction | LogEnd]:
+def scan_transactions(
+    header: WalHeader, read_block: Callable[[int], bytes]
+) -> Iterator[Transaction | LogEnd]:
     """Yield the transactions since the checkpoint, in order, then the end of the log.
 
-    ``read_block`` returns the block of the file with a number. Raises WalDamaged.
+    ``read_block(n)`` returns block ``n`` of the file. Raises WalDamaged.
     """
     ring, position = header.ring, header.checkpoint
     while True:

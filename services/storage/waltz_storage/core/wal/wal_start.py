@@ -1,8 +1,9 @@
 """Pure. Start the write-ahead log of a storage directory.
 
 The directory is *plain* if its segment files are complete without the log: the log was never used,
-or the storage was stopped cleanly. Then the catalogue is made anew from the files. Otherwise the
-log is replayed. Files are used only through the `Disk` that the caller passes.
+or the storage was stopped cleanly. `prepare_log` then makes a new catalogue from the files that it
+finds. `start_log` replays the log. Files are used only through the `Disk` objects that the caller
+passes.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Callable
 
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
-from waltz_storage.core.wal.catalogue import CatalogueDamaged, Row, present
+from waltz_storage.core.wal.catalogue import CatalogueDamaged, CatalogueRow, present
 from waltz_storage.core.wal.checksums import DEFAULT
+from waltz_storage.core.wal.logged_file_state import file_of
 from waltz_storage.core.wal.logged_files import LoggedFiles
-from waltz_storage.core.wal.logged_nodes import file_of
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE, RegionFiles, create_catalogue
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import Transaction
-from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader, create_wal, read_header
+from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader, create_wal, read_wal_header
 from waltz_storage.core.wal.wal_header import HeaderDamaged, WalHeader
-from waltz_storage.core.wal.wal_replay import Progress, Replayed, VolumesDiffer, open_log
-from waltz_storage.core.wal.wal_scan import WalDamaged, scan
+from waltz_storage.core.wal.wal_replay import Progress, ReplayResult, VolumesDiffer, replay_log
+from waltz_storage.core.wal.wal_scan import WalDamaged, scan_transactions
 
 MOST_OPEN_FILES = 256
 """How many unchanged files stay open after a checkpoint."""
@@ -37,23 +38,24 @@ _REMEDY = (
 def prepare_log(disk: Disk, home: Disk, key: uuid.UUID, wal_bytes: int) -> None:
     """Make an empty log in ``home``, and the catalogue of the plain directory ``disk``.
 
-    An existing log of the right size is used again. The directory stays plain. Raises
+    An existing log of the same cluster and size is used again. The directory stays plain. Raises
     DirectoryRefused if the existing log has transactions after its checkpoint; OSError, NoSpace,
     DiskFailed.
     """
-    position = _existing(home, key, wal_bytes // BLOCK_BYTES)
+    position = _end_of_existing_log(home, key, wal_bytes // BLOCK_BYTES)
     if position is None:
         header = WalHeader.new(key, wal_bytes // BLOCK_BYTES, DEFAULT)
         create_wal(home, header)
         position = header.checkpoint
-    create_catalogue(disk, _rows(disk), position)
+    create_catalogue(disk, _rows_of_segments(disk), position)
 
 
 def start_log(
     disk: Disk, home: Disk, progress: Callable[[Progress], None]
-) -> tuple[LoggedFiles, Replayed]:
-    """Replay the log in ``home`` of the directory ``disk``; return the files behind the log.
+) -> tuple[LoggedFiles, ReplayResult]:
+    """Replay the log in ``home`` of the directory ``disk``.
 
+    Return the files, which are changed by way of the log from now on, and what the replay has done.
     Raises DirectoryRefused, before a segment is changed, if the log is missing or damaged. Raises
     OSError, NoSpace, DiskFailed.
     """
@@ -62,22 +64,26 @@ def start_log(
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
     try:
         files = RegionFiles(disk, disk)
-        writer, checksum, replayed = open_log(home.open(WAL_FILE), files, progress)
+        replayed = replay_log(home.open(WAL_FILE), files, progress)
     except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
         raise DirectoryRefused(
             f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"
         ) from error
-    return LoggedFiles(writer, files, checksum, MOST_OPEN_FILES), replayed
+    logged = LoggedFiles(replayed.writer, files, replayed.checksum, MOST_OPEN_FILES)
+    return logged, replayed.result
 
 
-def _existing(disk: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
-    """Return the end of the existing log; None if there is none, or none that can be used."""
+def _end_of_existing_log(disk: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
+    """Return the end of the existing empty log; None if there is no log that can be used again.
+
+    Raises DirectoryRefused if the log is not empty.
+    """
     if not disk.exists(WAL_FILE):
         return None
     file = disk.open(WAL_FILE)
     try:
-        header = read_header(file)
-        found = next(scan(header, BlockReader(file).read_block))
+        header = read_wal_header(file)
+        found = next(scan_transactions(header, BlockReader(file).read_block))
     except HeaderDamaged:
         # A plain directory needs nothing of its log.
         return None
@@ -91,6 +97,7 @@ def _existing(disk: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
 
 
 def _not_empty(why: str) -> str:
+    """Return the text of a refusal because of a log that is not empty."""
     return (
         f"the write-ahead log {WAL_FILE} is not empty ({why}), but the control file says that the "
         "segments are complete: the files are of different moments. This storage does not start. "
@@ -99,9 +106,9 @@ def _not_empty(why: str) -> str:
     )
 
 
-def _rows(disk: Disk) -> list[Row]:
+def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
     """Return a row for each segment file."""
-    rows: list[Row] = []
+    rows: list[CatalogueRow] = []
     for directory in sorted(disk.names("")):
         if directory.isascii() and directory.isdecimal():
             paths = [f"{directory}/{name}" for name in sorted(disk.names(directory))]

@@ -21,16 +21,16 @@ from waltz_storage.core.wal.transaction_blocks import (
     blocks_of,
     encode_transaction,
 )
-from waltz_storage.core.wal.wal_file import write_header
+from waltz_storage.core.wal.wal_file import write_wal_header
 from waltz_storage.core.wal.wal_header import WalHeader
 
 _TAIL_ROOM_BYTES = 64
-"""At least the bytes of any tail."""
+"""The tail of a transaction, which has its checksum, has at most this size with every algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A transaction that is in the file and not complete: its id, and the id after it."""
+class WrittenTransaction:
+    """A transaction that is written and not complete: its id, and the id of the next one."""
 
     id: TransactionId
     following: TransactionId
@@ -48,11 +48,12 @@ class WalWriter:
         self._ring = header.ring
         self._header = header
         """The header that was written last."""
-        self._durable = header
+        self._durable_header = header
         self._following = following
-        self._written: Written | None = None
-        self._flushed: Written | None = None
-        """The last transaction whose blocks are durable."""
+        self._written: WrittenTransaction | None = None
+        """The transaction that is written and not complete, if there is one."""
+        self._flushed: WrittenTransaction | None = None
+        """The written transaction, as soon as its blocks are durable."""
 
     @property
     def following(self) -> TransactionId:
@@ -67,7 +68,7 @@ class WalWriter:
     @property
     def reclaimed(self) -> TransactionId:
         """The durable checkpoint: the space before it may be used."""
-        return self._durable.checkpoint
+        return self._durable_header.checkpoint
 
     @property
     def writing(self) -> bool:
@@ -77,12 +78,12 @@ class WalWriter:
     @property
     def free_blocks(self) -> int:
         """How many blocks the next transaction may have."""
-        return self._ring.free(self._durable.checkpoint, self._following)
+        return self._ring.free(self._durable_header.checkpoint, self._following)
 
     @property
     def used_blocks(self) -> int:
-        """How many blocks the transactions since the durable checkpoint have."""
-        return self._ring.distance(self._durable.checkpoint, self._following)
+        """How many blocks the transactions since the durable checkpoint take."""
+        return self._ring.distance(self._durable_header.checkpoint, self._following)
 
     @property
     def ring_blocks(self) -> int:
@@ -93,7 +94,7 @@ class WalWriter:
     def most_blocks(self) -> int:
         """How many blocks a transaction may have: half of the ring.
 
-        So one half can be written while a checkpoint gives up the other half.
+        So transactions can be written to one half while a checkpoint runs that gives up the other.
         """
         return max(1, (self._ring.count - 1) // 2)
 
@@ -112,7 +113,7 @@ class WalWriter:
         assert count <= self.most_blocks, "a transaction must be divided before it is written"
         return count <= self.free_blocks
 
-    def write(self, operations: Sequence[Operation]) -> Written:
+    def write(self, operations: Sequence[Operation]) -> WrittenTransaction:
         """Write a transaction, not durably; raises NoSpace, DiskFailed."""
         assert self._written is None, "a transaction is written when the last one is durable"
         assert self.fits(operations), "a transaction must not overwrite one that is needed"
@@ -124,7 +125,7 @@ class WalWriter:
             size = length * BLOCK_BYTES
             self._file.write(block * BLOCK_BYTES, raw[position : position + size])
             position += size
-        self._written = Written(begun, self._ring.after(begun, count))
+        self._written = WrittenTransaction(begun, self._ring.after(begun, count))
         self._flushed = None
         return self._written
 
@@ -136,10 +137,10 @@ class WalWriter:
         """
         header, written = self._header, self._written
         self._file.write_durably(0, b"")
-        self._durable = header
+        self._durable_header = header
         self._flushed = written
 
-    def complete(self, written: Written) -> None:
+    def complete(self, written: WrittenTransaction) -> None:
         """Note that a transaction is durable, with its direct data: it may be applied."""
         assert self._written == written, "transactions are completed in order"
         assert self._flushed == written, "a transaction is complete when its blocks are durable"
@@ -152,10 +153,10 @@ class WalWriter:
         All files that transactions before ``checkpoint`` changed must be flushed, and the position
         in the catalogue must be at least ``checkpoint``. Raises DiskFailed.
         """
-        assert self._header == self._durable, "one header is written at a time"
+        assert self._header == self._durable_header, "one header is written at a time"
         assert checkpoint <= self._following, "a checkpoint passes only complete transactions"
         if checkpoint == self._header.checkpoint:
             return
         header = self._header.advanced(checkpoint)
-        write_header(self._file, header)
+        write_wal_header(self._file, header)
         self._header = header

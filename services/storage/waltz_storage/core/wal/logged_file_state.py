@@ -1,7 +1,8 @@
-"""Pure. The files that a storage sees while a write-ahead log is in use.
+"""Pure. A segment file as readers see it while a write-ahead log is in use.
 
-A change is *queued* until its transaction is durable. Only then it reaches its file. A reader must
-see it at once, so a `LoggedNode` keeps the queued changes of one file. This module touches no file.
+A change is *queued* until its transaction is durable and is applied to the file. A reader must see
+it at once, so a `LoggedFileState` keeps the queued changes of one file. `shell.logged_disk` uses
+these states. This module touches no file.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from dataclasses import dataclass, field
 
 from waltz_storage.core.log.segment_files import NEW_SUFFIX
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
-from waltz_storage.core.wal.catalogue import FileName, Kind
+from waltz_storage.core.wal.catalogue import FileKind, FileName
 
-_KINDS = {DATA_SUFFIX: Kind.DATA, INDEX_SUFFIX: Kind.INDEX}
+_KINDS = {DATA_SUFFIX: FileKind.DATA, INDEX_SUFFIX: FileKind.INDEX}
 _SUFFIXES = {kind: suffix for suffix, kind in _KINDS.items()}
 _SEGMENT_FILE = re.compile(r"(0|[1-9][0-9]*)/([0-9]{19})(\.[a-z]+)")
 
 
 def file_of(path: str) -> FileName | None:
-    """Return the file of a segment at ``path``, None if the log does not cover ``path``."""
+    """Return the segment file at ``path``, None if the write-ahead log does not cover ``path``."""
     match = _SEGMENT_FILE.fullmatch(path)
     if match is None or match[3] not in _KINDS:
         return None
@@ -28,7 +29,7 @@ def file_of(path: str) -> FileName | None:
 
 
 def path_of(file: FileName) -> str:
-    """Return the path of the file of a segment."""
+    """Return the path of a segment file."""
     return f"{file.partition}/{segment_name(file.first_id)}{_SUFFIXES[file.kind]}"
 
 
@@ -39,7 +40,10 @@ def is_new_segment(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueuedChange:
-    """The change with a ``number``: ``data`` at ``offset``, or None: a cut at ``offset``."""
+    """A queued write of ``data`` at ``offset``, or, if ``data`` is None, a cut at ``offset``.
+
+    ``number`` is that of the unit in the queue that has the change (`WalCommits.queue`).
+    """
 
     number: int
     offset: int
@@ -47,8 +51,8 @@ class QueuedChange:
 
 
 @dataclass(slots=True)
-class LoggedNode:
-    """One file: its region and name, its length with all queued changes, and these changes.
+class LoggedFileState:
+    """What all open handles of one file share: its region and name, its length, queued changes.
 
     ``region`` and ``file`` are None until the file has its final name. Until then, ``content`` has
     the bytes.
@@ -57,15 +61,15 @@ class LoggedNode:
     region: int | None = None
     file: FileName | None = None
     size: int = 0
-    """The length that readers see; not known before `loaded`."""
+    """The length that readers see, with all queued changes; not known until ``loaded``."""
     real_size: int = 0
-    """The length of the file on the disk."""
+    """The length of the file on the disk; not known until ``loaded``."""
     loaded: bool = True
     """Whether the lengths are known."""
     inherited: bool = False
     """Whether the file may have bytes that an earlier process wrote directly and did not flush."""
     exists_after: int = 0
-    """The number of the change that creates the file, 0 if it exists."""
+    """The number of the queued change that creates the file, 0 if it exists."""
     changes: list[QueuedChange] = field(default_factory=list)
     content: bytearray = field(default_factory=bytearray)
 
@@ -76,14 +80,13 @@ class LoggedNode:
 
     def queue(self, change: QueuedChange) -> None:
         """Add a change, after the ones before it."""
-        # A gap would have any content after a crash (see `region_files`).
+        # After a crash a gap could have any content (see `region_files`).
         assert change.offset <= self.size, "a change begins within its file"
         self.changes.append(change)
-        self.size = (
-            change.offset
-            if change.data is None
-            else max(self.size, change.offset + len(change.data))
-        )
+        if change.data is None:
+            self.size = change.offset
+        else:
+            self.size = max(self.size, change.offset + len(change.data))
 
     def settle(self, number: int) -> None:
         """Remove the changes up to ``number``: they were applied to the file."""
@@ -100,31 +103,31 @@ class LoggedNode:
     @property
     def may_be_extended(self) -> bool:
         """Whether the file exists and no queued change will cut it."""
-        return self.exists_after == 0 and all(each.data is not None for each in self.changes)
+        return self.exists_after == 0 and all(change.data is not None for change in self.changes)
 
     def is_changed(self, offset: int, length: int) -> bool:
-        """Return whether a queued change is of these bytes, or the file does not exist yet."""
+        """Return whether a queued change affects these bytes, or the file does not exist yet."""
         return self.exists_after != 0 or any(
             change.offset < offset + length
             and (change.data is None or offset < change.offset + len(change.data))
             for change in self.changes
         )
 
-    def read(self, offset: int, length: int, read: Callable[[int, int], bytes]) -> bytes:
-        """Return up to ``length`` bytes; ``read`` returns bytes of the file on the disk.
+    def read(self, offset: int, length: int, read_disk: Callable[[int, int], bytes]) -> bytes:
+        """Return up to ``length`` bytes at ``offset``, with all queued changes.
 
-        The result has fewer bytes only at the end of the file.
+        ``read_disk`` returns bytes of the file on the disk; its arguments are an offset and a
+        length. The result has fewer bytes only at the end of the file.
         """
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
         if self.region is None:
             return bytes(self.content[offset : offset + length])
-        before = b"" if self.exists_after else read(offset, length)
-        if not self.changes:
-            return before.ljust(length, b"\0")
-        result = bytearray(before.ljust(length, b"\0"))
+        on_disk = b"" if self.exists_after else read_disk(offset, length)
+        result = bytearray(on_disk.ljust(length, b"\0"))
         for change in self.changes:
+            # Where the change begins in the result; negative if it begins before it.
             start = change.offset - offset
             if change.data is None:
                 kept = max(0, start)
