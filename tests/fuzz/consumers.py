@@ -36,8 +36,8 @@ from waltz.metadata.core.policy import PolicyError, assign
 from waltz.metadata.core.storage_maps import is_address
 from waltz.net.dialer import DialFailed, split_address
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
-from waltz.spark.core.ledger import Ledger, LedgerMalformed, NewAttempt, Superseded
-from waltz.spark.core.offsets import available, offset_of, positions_of
+from waltz.spark.core.ledger import EpochIsOver, Ledger, LedgerMalformed, NewAttempt
+from waltz.spark.core.offsets import offset_of, positions_of, readable_ends
 from waltz.spark.core.option_values import OptionError
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.planning import plan
@@ -115,18 +115,20 @@ class Ledgers(JsonTarget):
         ledger = Ledger("write", 3)
         for client in range(random.randrange(1, 5)):
             run = f"run-{random.randrange(3)}"
-            ledger = ledger.joined(NewAttempt(3, run, client % 2, client), {client % 3: client})
+            ledger = ledger.with_attempt(
+                NewAttempt(3, run, client % 2, client), {client % 3: client}
+            )
         return json.loads(ledger.encode())
 
     def check(self, data: bytes) -> bool:
         """Decode, join, and use the result."""
         try:
             ledger = Ledger.decode(data)
-            joined = ledger.joined(NewAttempt(3, "run-9", 1, 77), {0: 5})
+            joined = ledger.with_attempt(NewAttempt(3, "run-9", 1, 77), {0: 5})
         except LedgerMalformed as refused:
             hold(len(str(refused)) > 10, "a refusal is explained")
             return False
-        except Superseded:
+        except EpochIsOver:
             return True
         for has_row_ids in (False, True):
             joined.competing_attempts(77, has_row_ids=has_row_ids)
@@ -157,7 +159,7 @@ class Offsets(JsonTarget):
             return False
         try:
             positions = positions_of(offset, range(_PARTITIONS))
-            available(positions, dict.fromkeys(range(_PARTITIONS), 50), skip_missing=False)
+            readable_ends(positions, dict.fromkeys(range(_PARTITIONS), 50), skip_missing=False)
         except OptionError as refused:
             hold(len(str(refused)) > 10, "a refusal is explained")
             return False

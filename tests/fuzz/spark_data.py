@@ -17,7 +17,7 @@ from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.stored import StoredBatch
 from waltz.spark.core.decoding import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.spark.core.options import parse_options
-from waltz.spark.core.payload import DataMalformed, Payload, payload_of
+from waltz.spark.core.payload import DataMalformed, PayloadDecoder, payload_decoder
 from waltz_storage.core.log.segment_format import SegmentEncoder
 
 _FIRST = 7
@@ -109,12 +109,12 @@ class StoredRecords:
         return True
 
 
-def _payload(choice: int) -> Payload:
+def _payload(choice: int) -> PayloadDecoder:
     kind = _KINDS[choice % len(_KINDS)]
     options = {"zookeeper": "z:1", "decode": kind, "mode": _MODES[choice // len(_KINDS)]}
     if kind == "avro":
         options["avroSchema"] = json.dumps(_WRITTEN)
-    return payload_of(parse_options(options), None if kind == "utf8" else _SCHEMA)
+    return payload_decoder(parse_options(options), None if kind == "utf8" else _SCHEMA)
 
 
 def _batch(data: list[bytes]) -> RecordBatch:

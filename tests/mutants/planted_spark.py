@@ -32,8 +32,8 @@ SPARK_BUGS = (
     Planted(
         "attempts of other runs do not compete",
         Package.SPARK,
-        "(at.task == own.task or (has_row_ids and at.run != own.run))",
-        "at.task == own.task",
+        "(other.task == own.task or (has_row_ids and other.run != own.run))",
+        "other.task == own.task",
         "A restarted driver appends rows again that it distributes over other tasks.",
         nodes(
             "unit/spark/test_spark_ledger.py::test_ledger_competing_attempts_are_those_of_the_same_task_or_run"
@@ -172,8 +172,8 @@ SPARK_BUGS = (
     Planted(
         "checksums of shorter records are not corrected",
         Package.SPARK,
-        "crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))\n",
-        "crcs = crcs ^ _of_zeros(sizes)\n",
+        "crcs = crcs ^ _crcs_of_zeros(sizes) ^ _crcs_of_zeros(np.array([longest]))\n",
+        "crcs = crcs ^ _crcs_of_zeros(sizes)\n",
         "Intact records of different lengths count as damaged.",
         nodes(
             "unit/spark/test_spark_checksums.py::test_checksums_with_one_wrong_value_do_not_match"

@@ -14,10 +14,10 @@ import pytest
 from tests.spark.conftest import append, written
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.core.ledger import Superseded, WriteIsOver
+from waltz.spark.core.ledger import EpochIsOver, WriteIsOver
 from waltz.spark.core.rows import Columns
 from waltz.spark.log_reader import ClusterLocation
-from waltz.spark.writer import Attempt, WriterSession, WriteTask
+from waltz.spark.writer import TaskAttempt, WriterSession, WriteTask
 
 
 class Attempts:
@@ -31,10 +31,10 @@ class Attempts:
         self.partition = partition
         self.sessions: list[WriterSession] = []
 
-    def begin(self, **task: Any) -> Attempt:
+    def begin(self, **task: Any) -> TaskAttempt:
         session = WriterSession(self.where)
         self.sessions.append(session)
-        return Attempt(session, replace(self.task, **task), self.columns).__enter__()
+        return TaskAttempt(session, replace(self.task, **task), self.columns).__enter__()
 
     def batch(self, numbers: Iterable[int]) -> Any:
         rows = [{"partition": self.partition, "data": str(n), "id": n} for n in numbers]
@@ -82,7 +82,7 @@ def test_attempt_of_a_finished_epoch_is_refused(cluster: LocalCluster, attempts:
         attempt.add(attempts.batch(numbers))
         attempt.flush()
     zombie.add(attempts.batch(range(10, 20)))
-    with pytest.raises(Superseded):
+    with pytest.raises(EpochIsOver):
         zombie.flush()
     found = [int(t.data) for t in written(cluster, attempts.partition)]
     assert found == list(range(30))
@@ -123,14 +123,14 @@ def test_attempts_in_any_order_append_each_row_once(
     if attempts.columns.has_row_ids:
         cuts = {("a", task): [n for n in rows if n % 2 == task] for task in range(2)}
         cuts |= {("b", task): [n for n in rows if n // 60 == task] for task in range(2)}
-    going: list[tuple[Attempt, list[int]]] = []
+    going: list[tuple[TaskAttempt, list[int]]] = []
 
     def begin(run: str, task: int) -> None:
         left = list(cuts[run, task])
         chance.shuffle(left)
         going.append((attempts.begin(run=run, task=task), left))
 
-    def resume(attempt: Attempt, left: list[int], count: int) -> None:
+    def resume(attempt: TaskAttempt, left: list[int], count: int) -> None:
         attempt.add(attempts.batch(left[:count]))
         attempt.flush()
         del left[:count]

@@ -13,8 +13,8 @@ import waltz.spark.writer
 from tests.spark.conftest import wait_until
 from tests.spark.faults import Faults
 from tests.spark.sabotage import BATCH_ROWS
-from waltz.spark.core.ledger import Superseded
-from waltz.spark.writer import Attempt, WriterSession
+from waltz.spark.core.ledger import EpochIsOver
+from waltz.spark.writer import TaskAttempt, WriterSession
 
 MAX_WAIT_SECONDS = 240
 
@@ -29,7 +29,7 @@ def main(place: Path) -> None:
             with pa.ipc.open_stream(file) as stream:
                 batches += list(stream)
     session = WriterSession(where)
-    with Attempt(session, task, columns) as attempt:
+    with TaskAttempt(session, task, columns) as attempt:
         middle = len(batches) // 2
         for batch in batches[:middle]:
             attempt.add(batch)
@@ -41,7 +41,7 @@ def main(place: Path) -> None:
             for batch in batches[middle:]:
                 attempt.add(batch)
             attempt.flush()
-        except Superseded:
+        except EpochIsOver:
             refused = True
         outcome = {"before": before, "all": attempt.written.appended, "refused": refused}
     session.close()

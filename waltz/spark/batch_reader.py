@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from waltz.spark.core.filters import RowFilter, push
 from waltz.spark.core.options import ReadOptions
-from waltz.spark.core.payload import Payload
+from waltz.spark.core.payload import PayloadDecoder
 from waltz.spark.core.slices import Slice, Span, choose_partitions, cut, rows_for, spans
 from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
 
@@ -26,10 +26,12 @@ class SliceTask(InputPartition):  # type: ignore[misc]  # pyspark is not typed
 class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed
     """Reads a batch. One object plans the tasks in the driver; every task has a copy of it."""
 
-    def __init__(self, where: ClusterLocation, options: ReadOptions, payload: Payload) -> None:
+    def __init__(
+        self, where: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
+    ) -> None:
         self._where = where
         self._options = options
-        self._payload = payload
+        self._decoder = decoder
         self._row_filter = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
@@ -53,7 +55,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         # If there is nothing to read, Spark runs one task with an InputPartition of its own.
         if isinstance(partition, SliceTask):
             yield from read_slice(
-                self._where, partition.part, self._options, self._payload, self._row_filter
+                self._where, partition.part, self._options, self._decoder, self._row_filter
             )
 
 
@@ -69,9 +71,10 @@ class FilteringReader(WaltzReader):
 def rows_per_task(
     options: ReadOptions, reader: LogReader, wanted: dict[int, Span]
 ) -> dict[int, int]:
-    """Return the maximum number of rows per task of each partition in ``wanted``.
+    """Return the maximum number of rows per task, for each partition.
 
-    If the option bytesPerTask is set, a few records of each partition are read to learn their size.
+    ``wanted`` has the range to read of each partition. If the option bytesPerTask is set, a few
+    records of each partition are read to learn their size.
     """
     if options.bytes_per_task is None:
         return dict.fromkeys(wanted, options.rows_per_task)
@@ -86,7 +89,7 @@ def read_slice(
     where: ClusterLocation,
     part: Slice,
     options: ReadOptions,
-    payload: Payload,
+    decoder: PayloadDecoder,
     row_filter: RowFilter,
 ) -> Iterator[Any]:
     """Yield, as decoded Arrow batches, the rows of a slice that pass ``row_filter``."""
@@ -94,7 +97,7 @@ def read_slice(
     try:
         with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:
             for batch in batches:
-                yield payload.decode(row_filter.rows(batch))
+                yield decoder.decode(row_filter.rows(batch))
     except Exception:
         # The next attempt opens new connections.
         READER_CACHE.forget(where)

@@ -55,15 +55,15 @@ class LedgerStore:
         await self._answered(delete)
 
     async def join(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
-        """Register an attempt that is about to append; see `Ledger.joined`.
+        """Register an attempt that is about to append; see `Ledger.with_attempt`.
 
-        Raises Superseded, WriteIsOver, LedgerMalformed.
+        Raises EpochIsOver, WriteIsOver, LedgerMalformed.
         """
 
-        def joined(found: Ledger | None) -> Ledger:
-            return (found or Ledger(self._write_id, attempt.epoch)).joined(attempt, marks)
+        def registered(found: Ledger | None) -> Ledger:
+            return (found or Ledger(self._write_id, attempt.epoch)).with_attempt(attempt, marks)
 
-        return await self._change(joined, may_create=self._persistent)
+        return await self._change(registered, may_create=self._persistent)
 
     async def _change(
         self, change: Callable[[Ledger | None], Ledger], *, may_create: bool

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from waltz.spark.batch_reader import FilteringReader, WaltzReader
 from waltz.spark.cluster_location import locate
 from waltz.spark.core.options import ReadOptions, check_streaming, parse_options
-from waltz.spark.core.payload import Payload, payload_of
+from waltz.spark.core.payload import PayloadDecoder, payload_decoder
 from waltz.spark.core.rows import columns_of
 from waltz.spark.core.write_options import parse_write_options
 from waltz.spark.sink import WaltzStreamWriter, WaltzWriter, refuse_overwriting
@@ -34,18 +34,18 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
 
     def schema(self) -> StructType:
         """Return the columns. Raises OptionError, so that ``load`` fails, not a later action."""
-        return payload_of(parse_options(self.options)).schema
+        return payload_decoder(parse_options(self.options)).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch. Raises OptionError."""
-        options, payload = self._parsed(schema)
-        return WaltzReader(locate(options.cluster), options, payload)
+        options, decoder = self._parsed(schema)
+        return WaltzReader(locate(options.cluster), options, decoder)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream. Raises OptionError."""
-        options, payload = self._parsed(schema)
+        options, decoder = self._parsed(schema)
         check_streaming(options)
-        return WaltzStreamReader(locate(options.cluster), options, payload)
+        return WaltzStreamReader(locate(options.cluster), options, decoder)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch. Raises OptionError, and the errors of `WaltzWriter`."""
@@ -59,9 +59,9 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         columns, options = columns_of(schema), parse_write_options(self.options)
         return WaltzStreamWriter(locate(options.cluster), options, columns)
 
-    def _parsed(self, schema: StructType) -> tuple[ReadOptions, Payload]:
+    def _parsed(self, schema: StructType) -> tuple[ReadOptions, PayloadDecoder]:
         options = parse_options(self.options)
-        return options, payload_of(options, schema)
+        return options, payload_decoder(options, schema)
 
 
 class FilteringDataSource(WaltzDataSource):
@@ -72,5 +72,5 @@ class FilteringDataSource(WaltzDataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch, which accepts filters. Raises OptionError."""
-        options, payload = self._parsed(schema)
-        return FilteringReader(locate(options.cluster), options, payload)
+        options, decoder = self._parsed(schema)
+        return FilteringReader(locate(options.cluster), options, decoder)

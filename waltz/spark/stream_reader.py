@@ -24,13 +24,13 @@ from waltz.spark.core.offsets import (
     Offset,
     admit_bytes,
     admit_rows,
-    available,
     offset_of,
     positions_of,
+    readable_ends,
     spans_between,
 )
 from waltz.spark.core.options import ReadOptions
-from waltz.spark.core.payload import Payload
+from waltz.spark.core.payload import PayloadDecoder
 from waltz.spark.core.slices import choose_partitions, cut, starting_positions
 from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
 
@@ -40,10 +40,12 @@ T = TypeVar("T")
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not typed
     """Reads a stream. One object decides offsets while the query runs; every task has a copy."""
 
-    def __init__(self, where: ClusterLocation, options: ReadOptions, payload: Payload) -> None:
+    def __init__(
+        self, where: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
+    ) -> None:
         self._where = where
         self._options = options
-        self._payload = payload
+        self._decoder = decoder
         self._marks: dict[int, int] = {}
         """The high-water marks that were read last."""
         self._target: dict[int, int] | None = None
@@ -63,7 +65,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
         def decide(reader: LogReader) -> Offset:
             starts = positions_of(start, self._chosen(reader))
-            ends = self._available(reader, starts)
+            ends = self._readable_ends(reader, starts)
             if self._target is not None:
                 ends = {
                     partition: min(end, self._target[partition]) for partition, end in ends.items()
@@ -103,7 +105,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             if any(at > self._marks.get(partition, -1) + 1 for partition, at in ends.items()):
                 # An earlier run of the query planned this micro-batch. Since then, the log may have
                 # been restored from an older copy, which is shorter.
-                present = self._available(reader, ends)
+                present = self._readable_ends(reader, ends)
                 ends = {partition: min(at, present[partition]) for partition, at in ends.items()}
             wanted = spans_between(starts, ends)
             rows = rows_per_task(self._options, reader, wanted)
@@ -115,7 +117,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Yield one task's transactions as Arrow batches."""
         assert isinstance(partition, SliceTask)
         yield from read_slice(
-            self._where, partition.part, self._options, self._payload, RowFilter()
+            self._where, partition.part, self._options, self._decoder, RowFilter()
         )
 
     def stop(self) -> None:
@@ -125,10 +127,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def _chosen(self, reader: LogReader) -> tuple[int, ...]:
         return choose_partitions(self._options, reader.num_partitions)
 
-    def _available(self, reader: LogReader, starts: Mapping[int, int]) -> dict[int, int]:
+    def _readable_ends(self, reader: LogReader, starts: Mapping[int, int]) -> dict[int, int]:
         """Read the marks, and return the end of each partition's readable range."""
         self._marks = reader.confirmed_marks(starts)
-        return available(starts, self._marks, skip_missing=self._options.skip_missing)
+        return readable_ends(starts, self._marks, skip_missing=self._options.skip_missing)
 
     def _admit(
         self,

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 from waltz.client import Appended, Client, ClientOptions, Draft
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.spark.core.ledger import Ledger, NewAttempt
+from waltz.spark.core.ledger import AttemptLocks, Ledger, NewAttempt
 from waltz.spark.core.missing_rows import MissingRows
-from waltz.spark.core.rows import Columns, Row, fingerprint
+from waltz.spark.core.rows import Columns, RowToAppend, fingerprint
 from waltz.spark.ledger_store import LedgerStore
 from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
 
@@ -103,9 +103,9 @@ class WriterSession:
     def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> WriteCounts:
         """Append the missing rows of a task's Arrow batches.
 
-        Raises RowRefused, Superseded, WriteIsOver, waltz.WaltzError.
+        Raises RowRefused, EpochIsOver, WriteIsOver, waltz.WaltzError.
         """
-        with Attempt(self, task, columns) as attempt:
+        with TaskAttempt(self, task, columns) as attempt:
             for batch in batches:
                 attempt.add(batch)
             attempt.flush()
@@ -130,23 +130,26 @@ class WriterSession:
             self._loop.close()
 
 
-class Attempt:
+class TaskAttempt:
     """One attempt at a task. A ``with`` block opens its client, and closes it at the end."""
 
     def __init__(self, session: WriterSession, task: WriteTask, columns: Columns) -> None:
         self.written = WriteCounts(0, 0)
+        """The counts of the batches that were passed to `add` so far."""
         self._session = session
         self._task = task
         self._columns = columns
         self._ledger = session.ledger(task.write_id, persistent=task.persistent)
+        self._locks: AttemptLocks
+        """The locks of all appends of this attempt; they are known after the first `_join`."""
         self._partitions: dict[int, MissingRows] = {}
-        """What is known about the rows in each partition in which this attempt is registered."""
-        self._buffered: defaultdict[int, list[Row]] = defaultdict(list)
+        """The rows found in each partition in which this attempt is registered: see `_join`."""
+        self._buffered: defaultdict[int, list[RowToAppend]] = defaultdict(list)
         """The rows to append, by partition."""
         self._sizes: defaultdict[int, int] = defaultdict(int)
         """The bytes of data in ``_buffered``, by partition."""
 
-    def __enter__(self) -> Attempt:
+    def __enter__(self) -> TaskAttempt:
         self._client = self._session.run(self._session.client())
         return self
 
@@ -180,41 +183,39 @@ class Attempt:
             self._sizes.pop(partition)
         await asyncio.gather(*(self._append_to(p, self._buffered.pop(p)) for p in partitions))
 
-    async def _append_to(self, partition: int, rows: list[Row]) -> None:
-        """Append the missing ones of ``rows``; after a refusal search the log, and append again.
+    async def _append_to(self, partition: int, rows: list[RowToAppend]) -> None:
+        """Append the missing ones of ``rows`` to a partition in which the attempt is registered.
 
-        An append that is absent because of a fault is treated like a refused append.
+        After a refusal search the log, and append the rows that are still missing. An append that
+        is absent because of a fault is treated like a refused append.
         """
         missing = self._partitions[partition]
-        left = missing.select(rows)
-        while left:
-            drafts = [self._draft(row) for row in left]
+        selected = missing.select(rows)
+        while selected:
+            drafts = [self._draft(row) for row in selected]
             outcomes = await self._client.bulk.append(partition, drafts, mark=missing.mark)
-            done = [
-                (outcome.transaction_id, row)
-                for outcome, row in zip(outcomes, left, strict=True)
-                if isinstance(outcome, Appended)
-            ]
-            if done:
-                missing.appended(max(last for last, _ in done), (row for _, row in done))
-                self.written = WriteCounts(self.written.rows, self.written.appended + len(done))
-            refused = [
-                row
-                for outcome, row in zip(outcomes, left, strict=True)
-                if not isinstance(outcome, Appended)
-            ]
+            appended: dict[int, RowToAppend] = {}
+            refused: list[RowToAppend] = []
+            for outcome, row in zip(outcomes, selected, strict=True):
+                if isinstance(outcome, Appended):
+                    appended[outcome.transaction_id] = row
+                else:
+                    refused.append(row)
+            if appended:
+                missing.appended(max(appended), appended.values())
+                self.written = WriteCounts(self.written.rows, self.written.appended + len(appended))
             if refused:
                 await self._catch_up(partition)
-            left = missing.select(refused)
+            selected = missing.select(refused)
 
-    def _draft(self, row: Row) -> Draft[bytes]:
-        own = self._locks
+    def _draft(self, row: RowToAppend) -> Draft[bytes]:
+        locks = self._locks
         return Draft(
             row.data,
             row.header,
-            own.write_locks,
-            own.read_locks,
-            (*own.append_locks, *row.locks),
+            locks.write_locks,
+            locks.read_locks,
+            (*locks.append_locks, *row.locks),
         )
 
     async def _join(self, partitions: list[int]) -> None:

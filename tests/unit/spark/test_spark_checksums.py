@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.core.checksums import concatenated, match, shifted
+from waltz.spark.core.checksums import concatenated, pieces_match, shifted
 
 
 @given(st.data(), st.integers(0, 40), st.integers(0, 40))
@@ -35,19 +35,19 @@ def test_checksums_with_one_wrong_value_do_not_match(
 ) -> None:
     crcs = np.array([crc32(piece) for piece in pieces], np.uint32)
     array = pa.array(pieces, pa.binary())
-    assert match(array, crcs)
+    assert pieces_match(array, crcs)
     if pieces:
         crcs[data.draw(st.integers(0, len(pieces) - 1))] ^= 1 << data.draw(st.integers(0, 31))
-        assert not match(array, crcs)
+        assert not pieces_match(array, crcs)
 
 
 _LONG_AMONG_SHORT = """
 import numpy, pyarrow, zlib
-from waltz.spark.core.checksums import match
+from waltz.spark.core.checksums import pieces_match
 
 pieces = [b"short"] * 5000 + [bytes(4 << 20)]
 crcs = numpy.array([zlib.crc32(piece) for piece in pieces], numpy.uint32)
-assert match(pyarrow.array(pieces, pyarrow.binary()), crcs)
+assert pieces_match(pyarrow.array(pieces, pyarrow.binary()), crcs)
 print(pyarrow.default_memory_pool().max_memory())
 """
 

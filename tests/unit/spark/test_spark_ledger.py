@@ -7,13 +7,13 @@ import json
 import pytest
 
 from waltz.protocol.locks import Lock
-from waltz.spark.core.ledger import AttemptedTask, Ledger, LedgerMalformed, NewAttempt, Superseded
+from waltz.spark.core.ledger import AttemptedTask, EpochIsOver, Ledger, LedgerMalformed, NewAttempt
 from waltz.spark.core.missing_rows import MissingRows
-from waltz.spark.core.rows import Row, fingerprint
+from waltz.spark.core.rows import RowToAppend, fingerprint
 
 
-def row(data: bytes) -> Row:
-    return Row(data, 0, (), fingerprint(0, data))
+def row(data: bytes) -> RowToAppend:
+    return RowToAppend(data, 0, (), fingerprint(0, data))
 
 
 A, B, C = row(b"a"), row(b"b"), row(b"c")
@@ -22,7 +22,7 @@ A, B, C = row(b"a"), row(b"b"), row(b"c")
 def ledger(*attempts: NewAttempt) -> Ledger:
     made = Ledger("w", 0)
     for attempt in attempts:
-        made = made.joined(attempt, {0: 10})
+        made = made.with_attempt(attempt, {0: 10})
     return made
 
 
@@ -57,19 +57,21 @@ def test_ledger_malformed_data_is_refused(raw: bytes) -> None:
 
 
 def test_ledger_epoch_keeps_its_first_marks() -> None:
-    made = ledger(NewAttempt(3, "r", 7, 100)).joined(NewAttempt(3, "r", 8, 101), {0: 20, 1: 5})
+    made = ledger(NewAttempt(3, "r", 7, 100)).with_attempt(
+        NewAttempt(3, "r", 8, 101), {0: 20, 1: 5}
+    )
     assert made.marks == {0: 10, 1: 5}
-    assert made.joined(NewAttempt(3, "r", 8, 101), {}) == made
+    assert made.with_attempt(NewAttempt(3, "r", 8, 101), {}) == made
 
 
 def test_ledger_new_epoch_drops_the_old_one() -> None:
-    made = ledger(NewAttempt(3, "r", 7, 100)).joined(NewAttempt(4, "r", 7, 101), {1: 5})
+    made = ledger(NewAttempt(3, "r", 7, 100)).with_attempt(NewAttempt(4, "r", 7, 101), {1: 5})
     assert made == Ledger("w", 4, ("r",), {1: 5}, {101: AttemptedTask(7, 0)})
 
 
 def test_ledger_attempt_of_older_epoch_is_superseded() -> None:
-    with pytest.raises(Superseded, match="is in epoch 4 and epoch 3 is over"):
-        ledger(NewAttempt(4, "r", 7, 100)).joined(NewAttempt(3, "r", 7, 101), {})
+    with pytest.raises(EpochIsOver, match="is in epoch 4 and epoch 3 is over"):
+        ledger(NewAttempt(4, "r", 7, 100)).with_attempt(NewAttempt(3, "r", 7, 101), {})
 
 
 def test_ledger_competing_attempts_are_those_of_the_same_task_or_run() -> None:
@@ -102,7 +104,7 @@ def test_ledger_attempts_at_same_rows_conflict(has_row_ids: bool) -> None:
 
 def test_ledger_locks_do_not_change_when_a_run_begins() -> None:
     made = ledger(NewAttempt(0, "r", 0, 1))
-    later = made.joined(NewAttempt(0, "s", 0, 2), {})
+    later = made.with_attempt(NewAttempt(0, "s", 0, 2), {})
     assert made.locks_of(1, has_row_ids=True) == later.locks_of(1, has_row_ids=True)
 
 

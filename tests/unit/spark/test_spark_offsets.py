@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from waltz.spark.core.offsets import (
     admit_bytes,
     admit_rows,
-    available,
     offset_of,
     positions_of,
+    readable_ends,
     spans_between,
 )
 from waltz.spark.core.option_values import OptionError
@@ -46,9 +46,9 @@ def test_offsets_beyond_the_log_are_refused_or_skipped() -> None:
     with pytest.raises(
         PositionMissing, match=r"the stream's next position is transaction 7 of part"
     ):
-        available({0: 7}, {0: 5}, skip_missing=False)
-    assert available({0: 7}, {0: 5}, skip_missing=True) == {0: 6}
-    assert available({0: 6}, {0: 5}, skip_missing=False) == {0: 6}
+        readable_ends({0: 7}, {0: 5}, skip_missing=False)
+    assert readable_ends({0: 7}, {0: 5}, skip_missing=True) == {0: 6}
+    assert readable_ends({0: 6}, {0: 5}, skip_missing=False) == {0: 6}
 
 
 @given(BACKLOGS, st.integers(1, 10**6))

@@ -30,7 +30,7 @@ from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.spark.core.decoding import to_arrow
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import Mode, parse_options
-from waltz.spark.core.payload import DataMalformed, Payload, payload_of
+from waltz.spark.core.payload import DataMalformed, PayloadDecoder, payload_decoder
 
 AMOUNTS = StructType(
     [
@@ -49,11 +49,11 @@ def batch(*data: bytes) -> Any:
     return to_arrow(RecordBatch.of(records))
 
 
-def payload(schema: StructType | None = None, **options: str) -> Payload:
-    return payload_of(parse_options({"zookeeper": "z:1"} | options), schema)
+def payload(schema: StructType | None = None, **options: str) -> PayloadDecoder:
+    return payload_decoder(parse_options({"zookeeper": "z:1"} | options), schema)
 
 
-def decoded(made: Payload, *data: bytes) -> list[tuple[Any, ...]]:
+def decoded(made: PayloadDecoder, *data: bytes) -> list[tuple[Any, ...]]:
     found = made.decode(batch(*data))
     found.validate(full=True)
     return [tuple(row[name] for name in made.schema.names) for row in found.to_pylist()]
@@ -111,7 +111,7 @@ def avro(**values: object) -> bytes:
     return made.getvalue()
 
 
-def avro_payload(schema: StructType, **options: str) -> Payload:
+def avro_payload(schema: StructType, **options: str) -> PayloadDecoder:
     return payload(schema, decode="avro", avroSchema=json.dumps(WRITTEN), **options)
 
 
@@ -235,5 +235,5 @@ def test_payload_invalid_schemas_are_refused(
 
 def test_payload_columns_have_the_types_of_the_schema() -> None:
     schema = StructType([StructField("i", IntegerType()), StructField("d", DecimalType(9, 2))])
-    made = Payload("json", Mode.PERMISSIVE, schema)
+    made = PayloadDecoder("json", Mode.PERMISSIVE, schema)
     assert [str(v) for v in decoded(made, b'{"i": 1, "d": "2.50"}')[0]] == ["1", "2.50"]

@@ -12,7 +12,7 @@ from waltz.spark import stream_reader
 from waltz.spark.batch_reader import SliceTask
 from waltz.spark.core.offsets import offset_of
 from waltz.spark.core.options import parse_options
-from waltz.spark.core.payload import Payload
+from waltz.spark.core.payload import PayloadDecoder
 from waltz.spark.core.slices import PositionMissing, Slice
 from waltz.spark.log_reader import ClusterLocation
 from waltz.spark.stream_reader import WaltzStreamReader
@@ -39,7 +39,7 @@ class Log:
 def reader(monkeypatch: pytest.MonkeyPatch, mark: int, **given: str) -> WaltzStreamReader:
     monkeypatch.setattr(stream_reader, "READER_CACHE", Log(mark))
     options = parse_options({"zookeeper": "zk:2181"} | given)
-    payload = Payload("binary", options.mode, StructType())
+    payload = PayloadDecoder("binary", options.mode, StructType())
     return WaltzStreamReader(ClusterLocation("zk:2181", "/log", PLAINTEXT, 1), options, payload)
 
 

@@ -28,12 +28,14 @@ import pyarrow.compute as pc
 from waltz.protocol.checksums import crc32
 
 Crcs = np.ndarray[Any, np.dtype[np.uint32]]
+"""The checksums of several pieces, in the order of the pieces."""
 
 _POLYNOMIAL = 0xEDB88320
 _MAX_PADDING = 2
 """Padding may multiply the total length at most by this; otherwise pieces are checked singly."""
 
 _BYTES = np.arange(256, dtype=np.uint32)
+"""All values of one byte."""
 
 
 class CrcShift:
@@ -59,7 +61,7 @@ class CrcShift:
         return moved
 
 
-def match(pieces: Any, crcs: Crcs) -> bool:
+def pieces_match(pieces: Any, crcs: Crcs) -> bool:
     """Return whether each of ``pieces``, an Arrow array of binary, has its checksum in ``crcs``."""
     if not len(pieces):
         return not len(crcs)
@@ -80,7 +82,7 @@ def match(pieces: Any, crcs: Crcs) -> bool:
         #   crc32(z + o) == shift(crc32(z), len(p)) ^ crc32(o)
         # The xor of these two equations removes the shift:
         #   crc32(z + p) == crc32(p) ^ crc32(o) ^ crc32(z + o)
-        crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))
+        crcs = crcs ^ _crcs_of_zeros(sizes) ^ _crcs_of_zeros(np.array([longest]))
     return crc32(memoryview(content)[:padded_total]) == concatenated(crcs, longest)
 
 
@@ -126,7 +128,7 @@ def _padded(pieces: Any, size: int) -> Any:
     return pc.ascii_lpad(text, size, "\0").buffers()[2]
 
 
-def _of_zeros(sizes: np.ndarray[Any, Any]) -> Crcs:
+def _crcs_of_zeros(sizes: np.ndarray[Any, Any]) -> Crcs:
     """Return the checksum of a piece of zeros for each of ``sizes``."""
     different, where = np.unique(sizes, return_inverse=True)
     return np.array([crc32(bytes(size)) for size in different], np.uint32)[where]

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from waltz.protocol.checksums import crc32
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
-from waltz.spark.core.checksums import Crcs, concatenated, match, shifted
+from waltz.spark.core.checksums import Crcs, concatenated, pieces_match, shifted
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -114,12 +114,12 @@ def _intact(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
     """Return whether all records match their two checksums: of the record and of its data."""
     record_crcs = split.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
     data_crcs = heads["checksum"].astype(np.uint32)
-    if not match(data, data_crcs):
+    if not pieces_match(data, data_crcs):
         return False
     sizes = heads["length"]
     if len(sizes) and (sizes == sizes[0]).all():
         return _heads_match(heads, int(sizes[0]), record_crcs ^ data_crcs)
-    return match(split.slice(0, -_CRC_BYTES), record_crcs)
+    return pieces_match(split.slice(0, -_CRC_BYTES), record_crcs)
 
 
 def _heads_match(heads: np.ndarray[Any, Any], size: int, shifted_crcs: Crcs) -> bool:

@@ -21,7 +21,7 @@ from waltz.protocol.locks import Lock
 _FORMAT = 1
 
 
-class Superseded(Exception):
+class EpochIsOver(Exception):
     """A newer epoch of the write has begun; this attempt must not append any more."""
 
     def __init__(self, write_id: str, epoch: int, newest: int) -> None:
@@ -98,7 +98,7 @@ class Ledger:
                 "epoch": self.epoch,
                 "marks": {str(p): str(mark) for p, mark in sorted(self.marks.items())},
                 "runs": self.runs,
-                "attempts": {str(client): at for client, at in sorted(self.attempts.items())},
+                "attempts": {str(client): task for client, task in sorted(self.attempts.items())},
             }
         ).encode()
 
@@ -129,24 +129,25 @@ class Ledger:
             raise LedgerMalformed(f"not a ledger of a write: {problem}") from None
         raise LedgerMalformed("not a ledger of a write: a field is missing or has another type")
 
-    def joined(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
-        """Return the ledger with an attempt that is about to append to the partitions of ``marks``.
+    def with_attempt(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
+        """Return the ledger with ``attempt``, which is about to append to some partitions.
 
-        ``marks`` are the partitions' present marks. A mark that the ledger has for the epoch is
-        kept: a later mark would hide rows that the epoch has appended already. Raises Superseded.
+        ``marks`` are the present marks of these partitions. A mark that the ledger has for the
+        epoch is kept: a later mark would hide rows that the epoch has appended already. Raises
+        EpochIsOver.
         """
         if attempt.epoch < self.epoch:
-            raise Superseded(self.write_id, attempt.epoch, self.epoch)
+            raise EpochIsOver(self.write_id, attempt.epoch, self.epoch)
         before = self
         if attempt.epoch > self.epoch:
             before = Ledger(self.write_id, attempt.epoch)
         runs = before.runs if attempt.run in before.runs else (*before.runs, attempt.run)
-        at = AttemptedTask(attempt.task, runs.index(attempt.run))
+        attempted = AttemptedTask(attempt.task, runs.index(attempt.run))
         return replace(
             before,
             runs=runs,
             marks={**marks, **before.marks},
-            attempts={**before.attempts, attempt.client_id: at},
+            attempts={**before.attempts, attempt.client_id: attempted},
         )
 
     def competing_attempts(self, client_id: int, *, has_row_ids: bool) -> frozenset[int]:
@@ -159,26 +160,28 @@ class Ledger:
         own = self.attempts[client_id]
         return frozenset(
             client
-            for client, at in self.attempts.items()
-            if client != client_id and (at.task == own.task or (has_row_ids and at.run != own.run))
+            for client, other in self.attempts.items()
+            if client != client_id
+            and (other.task == own.task or (has_row_ids and other.run != own.run))
         )
 
     def locks_of(self, client_id: int, *, has_row_ids: bool) -> AttemptLocks:
         """Return the locks that make an append fail if a competing attempt appended after the mark.
 
-        Attempts at one task take the same lock. If rows have ids, an append also takes a lock that
-        every newer run checks (``appended``), and locks that every older run checks
-        (``overtaken``). Without these locks an abandoned attempt could append a row again
-        (`test_ledger_attempts_at_same_rows_conflict`).
+        Attempts at one task take the same lock. If rows have ids, there are two more locks for each
+        run, because attempts of different runs compete. An attempt takes the lock ``appended`` of
+        its own run; attempts of newer runs check it. It also takes the lock ``overtaken`` of each
+        older run; attempts of that run check it. Without these locks an abandoned attempt could
+        append a row again (`test_ledger_attempts_at_same_rows_conflict`).
         """
         own = self.attempts[client_id]
-        tasks = (Lock(f"waltz.spark.task/{self.write_id}", own.task),)
+        task_lock = Lock(f"waltz.spark.task/{self.write_id}", own.task)
         if not has_row_ids:
-            return AttemptLocks(tasks)
+            return AttemptLocks((task_lock,))
         older = range(own.run)
         appended, overtaken = f"waltz.spark.run/{self.write_id}", f"waltz.spark.new/{self.write_id}"
         return AttemptLocks(
-            tasks,
+            (task_lock,),
             (Lock(overtaken, own.run), *(Lock(appended, run) for run in older)),
             (Lock(appended, own.run), *(Lock(overtaken, run) for run in older)),
         )

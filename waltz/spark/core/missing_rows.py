@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from waltz.spark.core.rows import Row
+from waltz.spark.core.rows import RowToAppend
 
 
 class MissingRows:
@@ -34,7 +34,7 @@ class MissingRows:
         self.mark = mark
         self._found.update(fingerprints)
 
-    def select(self, rows: Iterable[Row]) -> list[Row]:
+    def select(self, rows: Iterable[RowToAppend]) -> list[RowToAppend]:
         """Return those of ``rows`` that are missing.
 
         Without row ids, each row that was found in the log stands for only one row of the task, and
@@ -54,7 +54,7 @@ class MissingRows:
                 missing.append(row)
         return missing
 
-    def appended(self, last_id: int, rows: Iterable[Row]) -> None:
+    def appended(self, last_id: int, rows: Iterable[RowToAppend]) -> None:
         """Record that this attempt's own ``rows`` are in the log, the last one as ``last_id``."""
         self.mark = max(self.mark, last_id)
         if self._has_row_ids:

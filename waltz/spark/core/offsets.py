@@ -45,7 +45,7 @@ def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[in
     return positions
 
 
-def available(
+def readable_ends(
     starts: Mapping[int, int], marks: Mapping[int, int], *, skip_missing: bool
 ) -> dict[int, int]:
     """Return the end of each partition's readable range: its mark plus one.

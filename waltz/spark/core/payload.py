@@ -50,10 +50,12 @@ class DataMalformed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
-    """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` the result's columns.
+class PayloadDecoder:
+    """Decodes the data of rows, as the options and the schema of a query say.
 
-    ``avro_schema``, as JSON, is the schema that Avro data was written with.
+    ``kind`` is the option ``decode``. ``schema`` has the columns of the result: columns of the log,
+    and columns that are decoded from ``data``. ``avro_schema``, as JSON, is the schema that Avro
+    data was written with.
     """
 
     kind: str
@@ -124,8 +126,8 @@ class Payload:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payload:
-    """Return how data is decoded. ``schema`` is the schema of the query, None without a schema.
+def payload_decoder(options: ReadOptions, schema: StructType | None = None) -> PayloadDecoder:
+    """Return the decoder for a query; ``schema`` is the schema of the query, None without one.
 
     Raises OptionError.
     """
@@ -138,7 +140,7 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
                 "schema() and select or cast afterwards, or set decode to json, arrow or "
                 "avro"
             )
-        return Payload(kind, options.mode, fixed)
+        return PayloadDecoder(kind, options.mode, fixed)
     if schema is None:
         raise OptionError(
             f"decode {kind} needs the columns that data has, such as "
@@ -152,17 +154,18 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
                 f"{SCHEMA[field.name].dataType.simpleString().upper()}: declare the column with "
                 "that type in schema(), or remove it"
             )
-    payload = Payload(kind, options.mode, schema, options.avro_schema)
+    decoder = PayloadDecoder(kind, options.mode, schema, options.avro_schema)
     if kind == "json":
-        _check_json(payload)
+        _check_json(decoder)
     if kind == "avro":
-        _check_avro(payload)
-    return payload
+        _check_avro(decoder)
+    return decoder
 
 
-def _check_json(payload: Payload) -> None:
+def _check_json(decoder: PayloadDecoder) -> None:
+    """Raise OptionError if Arrow cannot decode JSON to the columns of ``decoder``."""
     try:
-        parse_json(pa.array([b"{}"]), payload.decoded_schema())
+        parse_json(pa.array([b"{}"]), decoder.decoded_schema())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         raise OptionError(
             f"schema() has a type that is not decoded from JSON ({problem}): declare it as "
@@ -170,14 +173,15 @@ def _check_json(payload: Payload) -> None:
         ) from None
 
 
-def _check_avro(payload: Payload) -> None:
-    if payload.avro_schema is None:
+def _check_avro(decoder: PayloadDecoder) -> None:
+    """Raise OptionError if the schema of the Avro data lacks a column of ``decoder``."""
+    if decoder.avro_schema is None:
         raise OptionError(
             "decode avro needs the option avroSchema, the JSON of the schema that data was written "
             "with, such as Path('record.avsc').read_text()"
         )
-    known = avro_fields(payload.avro_schema)
-    for field in payload.decoded_fields():
+    known = avro_fields(decoder.avro_schema)
+    for field in decoder.decoded_fields():
         if field.name not in known:
             raise OptionError(
                 f"the column {field.name} of schema() is not in avroSchema, which has "

@@ -43,7 +43,7 @@ class RowRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowToAppend:
     """One row to append; ``fingerprint`` is a digest by which equal rows are found in the log."""
 
     data: bytes
@@ -72,7 +72,7 @@ class Columns:
         """
         return "id" in self.names
 
-    def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, Row]]:
+    def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, RowToAppend]]:
         """Yield partition and row for each row of an Arrow batch. Raises RowRefused.
 
         Rows without a partition and without a key go to one partition, chosen by ``task``.
@@ -97,7 +97,7 @@ class Columns:
                     f"a row is for partition {partition}, but the cluster has only partitions 0 to "
                     f"{num_partitions - 1}: correct the column partition, or use key"
                 )
-            yield partition, Row(raw, number, _locks(locks), fingerprint(number, raw))
+            yield partition, RowToAppend(raw, number, _locks(locks), fingerprint(number, raw))
 
 
 def columns_of(schema: StructType) -> Columns:

@@ -52,7 +52,7 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
             f"the option partitions names {chosen[-1]}, but the cluster has only partitions 0 to "
             f"{num_partitions - 1}: correct the option"
         )
-    for name, positions in _named(options):
+    for name, positions in _position_options(options):
         for partition in positions.by_partition:
             if partition not in chosen:
                 raise OptionError(
@@ -75,7 +75,8 @@ def spans(
     found = {}
     for partition, mark in sorted(marks.items()):
         first, end = (
-            _position(options, name, given, partition, mark) for name, given in _named(options)
+            _position(options, name, given, partition, mark)
+            for name, given in _position_options(options)
         )
         if first > end:
             raise OptionError(
@@ -90,7 +91,7 @@ def spans(
 
 def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[int, int]:
     """Return the first transaction id to be read of each partition. Raises PositionMissing."""
-    name, given = _named(options)[0]
+    name, given = _position_options(options)[0]
     return {
         partition: _position(options, name, given, partition, mark)
         for partition, mark in sorted(marks.items())
@@ -131,7 +132,7 @@ def _position(options: ReadOptions, name: str, given: Positions, partition: int,
     raise PositionMissing(f"the option {name}", partition, position, mark)
 
 
-def _named(options: ReadOptions) -> tuple[tuple[str, Positions], tuple[str, Positions]]:
+def _position_options(options: ReadOptions) -> tuple[tuple[str, Positions], tuple[str, Positions]]:
     """Return the two options that have positions, each with its name."""
     return ("startingPositions", options.start), ("endingPositions", options.end)
 
