@@ -169,6 +169,7 @@ class StreamRanges:
         self._request_client.send(partition, request, on_answer)
 
     def _handle_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
+        """Keep the range that has arrived and request the next one, or record why there is none."""
         match answer.kind:
             case AnswerKind.RECORDS:
                 assert answer.records is not None

@@ -320,6 +320,10 @@ class Cluster:
     async def _read_once(
         self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None
     ) -> VersionedValue[T]:
+        """Read and decode the znode at ``path``, without retries.
+
+        Raises NoCluster if the znode does not exist or has no data.
+        """
         node = await self.store.get(path, on_change)
         if node is None and await self.store.get(self.paths.root) is None:
             raise NoCluster(

@@ -79,6 +79,7 @@ class _MembershipWatch:
             self._task.result()
 
     async def _run(self) -> None:
+        """Pass on the membership now and after each change, until the store is closed."""
         delays = retry_delays()
         with reconnections(self._cluster.store) as reconnected:
             while True:

@@ -41,8 +41,8 @@ class AcceptedConnections:
         self._logged: float | None = None
         """The event loop's time when a refused connection was last logged."""
 
-    def enter(self, name: str, peer: str) -> bool:
-        """Count a new connection of the protocol ``name``; return whether it may stay open."""
+    def enter(self, protocol: str, peer: str) -> bool:
+        """Count a new connection of ``peer``, ``host:port``; return whether it may stay open."""
         if self.open < self.limit:
             self.open += 1
             return True
@@ -53,7 +53,7 @@ class AcceptedConnections:
             log.warning(
                 "refused a %s connection of %s: %d connections are open, the most that the "
                 "settings allow; %d were refused so far",
-                name,
+                protocol,
                 peer,
                 self.open,
                 self.refused,

@@ -79,6 +79,7 @@ class FrameConnection(asyncio.Protocol):
 
     ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. A connection
     that counts in ``accepted`` is closed if its incomplete frame would exceed their bound.
+    ``peer`` is the peer's ``host:port``, "?" before the connection is open.
     """
 
     def __init__(

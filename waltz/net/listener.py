@@ -91,6 +91,7 @@ class Listener:
             connection.close("shutting down")
 
     def _accept(self, listening: socket.socket) -> None:
+        """Accept one connection. The event loop calls this when a peer waits at ``listening``."""
         try:
             peer_socket, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -156,7 +156,9 @@ class FrameDecoder:
         self.large_types = large_types
         """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types."""
         self.version: int | None = None
+        """The agreed version, None before the peer's Hello."""
         self.peer_text: str | None = None
+        """The text of the peer's Hello, None before the Hello."""
         self._max_frame_bytes = max_frame_bytes
         self._limit = MAX_HELLO_BYTES
         """The limit for the length of a body in the present phase."""

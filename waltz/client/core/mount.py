@@ -79,8 +79,9 @@ class RequestIds:
 class Mount:
     """The mount of one partition.
 
-    ``phase`` is its state. ``request_id`` is the id of its last mount request. The messages to send
-    are added to ``effects``, which the owner of the mount passes to the constructor.
+    ``phase`` is its state. ``request_id`` is the id of its last mount request. ``generation`` and
+    ``version`` are those of the last `attach`, -1 before. The messages to send are added to
+    ``effects``, which the owner of the mount passes to the constructor.
     """
 
     def __init__(self, ids: RequestIds, mark: int, effects: Effects[Any]) -> None:

@@ -63,6 +63,10 @@ class RawSettingSource(PydanticBaseSettingsSource):
 def _nested(
     model: type[BaseModel], raw: Mapping[str, RawSetting], prefix: str = ""
 ) -> dict[str, Any]:
+    """Return those values of ``raw`` that ``model`` has, by field; those of a group are a map.
+
+    ``prefix`` begins the dotted names of the settings of ``model``.
+    """
     values: dict[str, Any] = {}
     for field in model.model_fields.values():
         alias = str(field.validation_alias)

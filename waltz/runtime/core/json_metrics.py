@@ -138,6 +138,7 @@ class JsonMetrics:
 
 
 def _http_value(metric: _Metric) -> dict[str, Any]:
+    """Return the present value of a metric in the HTTP form, with durations in seconds."""
     if metric.meter is None:
         return {"value" if metric.kind is JsonKind.GAUGE else "count": metric.read()}
     count, mean, moving = metric.meter.read()
@@ -156,6 +157,7 @@ def _http_value(metric: _Metric) -> dict[str, Any]:
 
 
 def _bean_value(metric: _Metric) -> dict[str, Any]:
+    """Return the present value of a metric in the bean form, with durations in nanoseconds."""
     if metric.meter is None:
         return {"value" if metric.kind is JsonKind.GAUGE else "count": metric.read()}
     count, mean, moving = metric.meter.read()
