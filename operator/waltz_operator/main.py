@@ -22,7 +22,13 @@ import kopf
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient
 
-from waltz.runtime.process import run_loop, run_until_done, set_up_logging, stop_signal, watched
+from waltz.runtime.process import (
+    fail_stop_on_error,
+    run_loop,
+    run_until_done,
+    set_up_logging,
+    stop_signal,
+)
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.event_recorder import KubeEventRecorder
@@ -118,7 +124,7 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
         if not stop.is_set():
             tasks = [recorder.start(), asyncio.ensure_future(_exit_when_lease_is_lost(election))]
             tasks += [
-                watched(asyncio.ensure_future(watch))
+                fail_stop_on_error(asyncio.ensure_future(watch))
                 for watch in (
                     watch_owned(
                         kube, kind, settings.watched_namespace, controller, liveness.progress

@@ -41,8 +41,8 @@ def set_up_logging(*, verbose: bool) -> None:
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run ``main`` to its end, on uvloop if that is installed.
 
-    An unexpected exception in a callback of the event loop, or in a task passed to `watched`, ends
-    the process with exit code 70. An OSError there is only logged.
+    An unexpected exception in a callback of the event loop, or in a task that was passed to
+    `fail_stop_on_error`, ends the process with exit code 70. An OSError there is only logged.
     """
     if not __debug__:
         main.close()
@@ -59,13 +59,13 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(_fail_stop(main))
 
 
-def watched(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+def fail_stop_on_error(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
     """Make an exception that ends ``task`` end the process immediately; return ``task``.
 
     An OSError is logged immediately and does not end the process. Without this function, asyncio
     would report an exception only when the garbage collector finds the task.
     """
-    task.add_done_callback(_report)
+    task.add_done_callback(_report_failure)
     return task
 
 
@@ -74,7 +74,8 @@ async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
     await main
 
 
-def _report(task: asyncio.Task[Any]) -> None:
+def _report_failure(task: asyncio.Task[Any]) -> None:
+    """Pass the exception that ended ``task``, if any, to `_handle_exception`."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         context = {"message": "a task failed", "exception": error, "task": task}

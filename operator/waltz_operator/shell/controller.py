@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from waltz.net.core.backoff import Backoff
-from waltz.runtime.process import watched
+from waltz.runtime.process import fail_stop_on_error
 from waltz_operator.shell.kube_api import KubeError
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Controller:
         worker = self._workers.get(cluster)
         if worker is None:
             worker = self._workers[cluster] = _Worker()
-            worker.task = watched(asyncio.ensure_future(self._run(cluster, worker)))
+            worker.task = fail_stop_on_error(asyncio.ensure_future(self._run(cluster, worker)))
         worker.enqueued.set()
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from waltz.runtime.process import watched
+from waltz.runtime.process import fail_stop_on_error
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.resources import API_VERSION, ObjectMeta, WaltzCluster
 from waltz_operator.core.steps import EVENT_REASONS, Step
@@ -47,7 +47,7 @@ class KubeEventRecorder:
 
     def start(self) -> asyncio.Task[None]:
         """Start to post events; the returned task runs until it is cancelled."""
-        return watched(asyncio.ensure_future(self._post()))
+        return fail_stop_on_error(asyncio.ensure_future(self._post()))
 
     def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
         """See EventRecorder.

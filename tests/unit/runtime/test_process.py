@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import asyncio
-from waltz.runtime.process import run_loop, set_up_logging, watched
+from waltz.runtime.process import run_loop, set_up_logging, fail_stop_on_error
 
 async def task():
     {action}
@@ -32,7 +32,7 @@ def run(action: str, begin: str, *flags: str) -> subprocess.CompletedProcess[str
 
 
 def test_broken_invariant_in_a_task_ends_the_process() -> None:
-    ended = run("assert False, 'the log has a gap'", "watched(loop.create_task(task()))")
+    ended = run("assert False, 'the log has a gap'", "fail_stop_on_error(loop.create_task(task()))")
     assert ended.returncode == 70
     assert "the log has a gap" in ended.stderr
     assert "still here" not in ended.stdout
@@ -45,7 +45,9 @@ def test_broken_invariant_in_a_callback_ends_the_process() -> None:
 
 
 def test_lost_connection_in_a_task_does_not_end_the_process() -> None:
-    ended = run("raise ConnectionResetError('gone')", "watched(loop.create_task(task()))")
+    ended = run(
+        "raise ConnectionResetError('gone')", "fail_stop_on_error(loop.create_task(task()))"
+    )
     assert ended.returncode == 0
     assert "still here" in ended.stdout
 

@@ -20,7 +20,7 @@ from waltz.protocol.client_numbers import (
     APPEND_TYPE,
 )
 from waltz.protocol.frames import MAX_RECORD_BYTES
-from waltz.runtime.process import watched
+from waltz.runtime.process import fail_stop_on_error
 from waltz_server.core.access.denied_answers import (
     ReadingRequest,
     batch_req_ids,
@@ -345,7 +345,7 @@ class ClientConnection(FrameHandler):
         self._send(cs.CheckStorageConnectivityResponse(req_id, reachable))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = watched(asyncio.get_running_loop().create_task(work))
+        task = fail_stop_on_error(asyncio.get_running_loop().create_task(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -18,7 +18,7 @@ from waltz.metadata.store import StoreError
 from waltz.net import FrameConnection
 from waltz.protocol import storage as st
 from waltz.runtime.core.timer import Timer as LatencyTimer
-from waltz.runtime.process import watched
+from waltz.runtime.process import fail_stop_on_error
 from waltz_server.core.effects import (
     ConnectStorages,
     DisconnectClient,
@@ -198,7 +198,7 @@ class HostedPartition:
         self._timers.add(handle)
 
     def _spawn(self, work: Any) -> None:
-        task = watched(self._loop.create_task(work))
+        task = fail_stop_on_error(self._loop.create_task(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

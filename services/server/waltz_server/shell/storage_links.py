@@ -30,7 +30,7 @@ from waltz.net import (
 )
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
-from waltz.runtime.process import watched
+from waltz.runtime.process import fail_stop_on_error
 from waltz_server.core.replication.storage_versions import RequestConverter
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class StorageLink:
         self._link: ReconnectingLink[RpcConnection] = ReconnectingLink(
             f"storage {storage}", self, _BACKOFF
         )
-        watched(self._link.task)
+        fail_stop_on_error(self._link.task)
 
     @property
     def connected(self) -> bool:
