@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Mapping as MappingType
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
@@ -26,7 +26,7 @@ from waltz.protocol.fields import (
     TEXT,
     UUID,
     MalformedMessage,
-    Mapping,
+    MappingCodec,
     Reader,
 )
 from waltz.protocol.frames import ADMIN, REPAIR_TYPE
@@ -148,7 +148,7 @@ class AssignedPartitionStatusResponse:
     """For each assigned partition: whether it is available."""
 
     seq_num: int
-    available: MappingType[int, bool]
+    available: Mapping[int, bool]
 
 
 class Switch(IntEnum):
@@ -258,7 +258,7 @@ class RepairRecordsRequest:
     records: RecordBatch
 
 
-class _SwitchByte:
+class _SwitchCodec:
     """One byte, the number of a `Switch`."""
 
     def write(self, out: list[bytes], value: Switch) -> None:
@@ -272,7 +272,7 @@ class _SwitchByte:
             raise MalformedMessage(f"unknown switch: {number}") from None
 
 
-class _States:
+class _StatesCodec:
     """An int count, then that many `PartitionState`."""
 
     def write(self, out: list[bytes], value: tuple[PartitionState, ...]) -> None:
@@ -330,16 +330,16 @@ _TABLE = MessageTable(
         Layout(
             AssignedPartitionStatusResponse,
             14,
-            (Field("available", Mapping(INT, BOOLEAN, pair_bytes=5)),),
+            (Field("available", MappingCodec(INT, BOOLEAN, pair_bytes=5)),),
         ),
         Layout(
             PartitionSwitchRequest,
             15,
-            (_PARTITIONS, Field("switch", _SwitchByte()), Field("on", BOOLEAN)),
+            (_PARTITIONS, Field("switch", _SwitchCodec()), Field("on", BOOLEAN)),
             since=1,
         ),
         Layout(PartitionStatesRequest, 16, since=1),
-        Layout(PartitionStatesResponse, 17, (Field("states", _States()),), since=1),
+        Layout(PartitionStatesResponse, 17, (Field("states", _StatesCodec()),), since=1),
         Layout(RangeChecksumRequest, 18, (_PARTITION, *_FIRST_AND_LAST), since=1),
         Layout(
             RangeChecksumResponse,

@@ -56,7 +56,7 @@ class BatchedOutcome:
     transaction_id: int = NO_TRANSACTION
 
 
-class Appends:
+class AppendsCodec:
     """An int count, then that many `BatchedAppend`. Reading checks the checksum of each."""
 
     def write(self, out: list[bytes], value: tuple[BatchedAppend, ...]) -> None:
@@ -85,7 +85,7 @@ class Appends:
         return appends
 
 
-class Outcomes:
+class OutcomesCodec:
     """An int count, then that many `BatchedOutcome`."""
 
     def write(self, out: list[bytes], value: tuple[BatchedOutcome, ...]) -> None:
@@ -120,5 +120,5 @@ def _read_append(reader: Reader) -> BatchedAppend:
     return BatchedAppend(write_locks, read_locks, append_locks, header, data, claimed_checksum)
 
 
-APPENDS = Appends()
-OUTCOMES = Outcomes()
+APPENDS = AppendsCodec()
+OUTCOMES = OutcomesCodec()

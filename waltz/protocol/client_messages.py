@@ -11,7 +11,7 @@ appends to a partition and receives its *feed*: the ids of the committed transac
 
 from __future__ import annotations
 
-from collections.abc import Mapping as MappingType
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -175,7 +175,7 @@ class CheckStorageConnectivityResponse:
     """For the ``host:port`` of each storage node: whether the server could connect to it."""
 
     req_id: ReqId
-    storages: MappingType[str, bool] = field(default_factory=dict)
+    storages: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class ServerPartitionsHealthStatResponse:
     """For each partition of the server: whether it is healthy."""
 
     req_id: ReqId
-    health: MappingType[int, bool] = field(default_factory=dict)
+    health: Mapping[int, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ from waltz.protocol.fields import (
     TEXT,
     UNCHECKED_BATCH,
     MalformedMessage,
-    Mapping,
+    MappingCodec,
     Reader,
 )
 from waltz.protocol.frames import CLIENT_SERVER, encode_frame
@@ -112,7 +112,7 @@ __all__ = [
 ]
 
 
-class _MountStateAsBoolean:
+class _MountStateAsBooleanCodec:
     """The mount state in versions 0 to 2, which lack CLIENT_AHEAD: it is sent as NOT_READY."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
@@ -122,7 +122,7 @@ class _MountStateAsBoolean:
         return MountState.READY if BOOLEAN.read(reader) else MountState.NOT_READY
 
 
-class _MountStateAsInt:
+class _MountStateAsIntCodec:
     """The mount state in version 3 and later."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
@@ -136,7 +136,7 @@ class _MountStateAsInt:
             raise MalformedMessage(f"unknown mount state: {number}") from None
 
 
-class _DataOrError:
+class _DataOrErrorCodec:
     """The last fields of TransactionDataResponse, as a tuple (data, checksum, error).
 
     On the wire a boolean is followed by data and checksum if it is true, otherwise by the error.
@@ -182,9 +182,9 @@ _TABLE = MessageTable(
             (
                 Field(
                     "state",
-                    _MountStateAsInt(),
+                    _MountStateAsIntCodec(),
                     since=CLIENT_AHEAD_SINCE,
-                    older=_MountStateAsBoolean(),
+                    older=_MountStateAsBooleanCodec(),
                 ),
             ),
         ),
@@ -205,7 +205,7 @@ _TABLE = MessageTable(
         Layout(FeedData, FEED_DATA_TYPE, (*_TRANSACTION_ID, Field("header", INT))),
         Layout(FeedSuspended, 5),
         Layout(TransactionDataRequest, TRANSACTION_DATA_REQUEST_TYPE, _TRANSACTION_ID),
-        Layout(_DataResponseOnWire, 7, (*_TRANSACTION_ID, Field("content", _DataOrError()))),
+        Layout(_DataResponseOnWire, 7, (*_TRANSACTION_ID, Field("content", _DataOrErrorCodec()))),
         Layout(FlushRequest, 8),
         Layout(FlushResponse, 9, _TRANSACTION_ID),
         Layout(LockFailure, 10, _TRANSACTION_ID),
@@ -215,7 +215,7 @@ _TABLE = MessageTable(
         Layout(
             CheckStorageConnectivityResponse,
             14,
-            (Field("storages", Mapping(TEXT, BOOLEAN, pair_bytes=5)),),
+            (Field("storages", MappingCodec(TEXT, BOOLEAN, pair_bytes=5)),),
             since=1,
         ),
         Layout(ServerPartitionsAssignmentRequest, 15, since=2),
@@ -228,7 +228,7 @@ _TABLE = MessageTable(
         Layout(
             ServerPartitionsHealthStatResponse,
             22,
-            (Field("health", Mapping(INT, BOOLEAN, pair_bytes=5)),),
+            (Field("health", MappingCodec(INT, BOOLEAN, pair_bytes=5)),),
             since=4,
         ),
         Layout(

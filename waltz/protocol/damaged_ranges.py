@@ -23,7 +23,7 @@ class DamagedRange:
         return self.last_id - self.first_id + 1
 
 
-class _Ranges:
+class _RangesCodec:
     """An int count, then that many `DamagedRange`."""
 
     def write(self, out: list[bytes], value: tuple[DamagedRange, ...]) -> None:
@@ -35,4 +35,4 @@ class _Ranges:
 
 
 _RANGE = struct.Struct(">iqq")
-RANGES: Final = _Ranges()
+RANGES: Final = _RangesCodec()

@@ -82,7 +82,7 @@ class Codec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberCodec:
     """A signed integer of fixed size, big-endian."""
 
     layout: struct.Struct
@@ -96,7 +96,7 @@ class Number:
         return int(reader.fixed(self.layout)[0])
 
 
-class Boolean:
+class BooleanCodec:
     """One byte: 1 is true, every other value reads as false."""
 
     def write(self, out: list[bytes], value: bool) -> None:
@@ -108,7 +108,7 @@ class Boolean:
         return reader.take(1) == b"\x01"
 
 
-class Bytes:
+class BytesCodec:
     """An int length, then the bytes. None has length -1 and no bytes."""
 
     def write(self, out: list[bytes], value: bytes | None) -> None:
@@ -124,8 +124,8 @@ class Bytes:
         return None if length < 0 else reader.take(length)
 
 
-class Text:
-    """UTF-8 text in the form of `Bytes`."""
+class TextCodec:
+    """UTF-8 text in the form of `BytesCodec`."""
 
     def write(self, out: list[bytes], value: str | None) -> None:
         """Append length and UTF-8 bytes."""
@@ -137,7 +137,7 @@ class Text:
         return None if raw is None else raw.decode(errors="replace")
 
 
-class Ints:
+class IntsCodec:
     """An int count, then the ints. A negative count (null) reads as an empty tuple."""
 
     def write(self, out: list[bytes], value: tuple[int, ...]) -> None:
@@ -153,7 +153,7 @@ class Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class MappingCodec:
     """An int count, then pairs of key and value in any order, each of at least ``pair_bytes``."""
 
     key: Codec
@@ -173,7 +173,7 @@ class Mapping:
         return {self.key.read(reader): self.value.read(reader) for _ in range(n)}
 
 
-class Uuid:
+class UuidCodec:
     """Two longs, the most significant half first."""
 
     def write(self, out: list[bytes], value: uuid.UUID) -> None:
@@ -185,7 +185,7 @@ class Uuid:
         return uuid.UUID(bytes=reader.take(16))
 
 
-class RequestId:
+class ReqIdCodec:
     """A `ReqId`."""
 
     def write(self, out: list[bytes], value: ReqId) -> None:
@@ -197,7 +197,7 @@ class RequestId:
         return ReqId.decode(reader.take(16))
 
 
-class Header:
+class HeaderCodec:
     """A `RecordHeader`."""
 
     def write(self, out: list[bytes], value: RecordHeader) -> None:
@@ -215,7 +215,7 @@ class Header:
         return RecordHeader(tx, ReqId(client, generation, partition, seq), header)
 
 
-class Batch:
+class BatchCodec:
     """An int count, then that many records. They stay in wire form."""
 
     def write(self, out: list[bytes], value: RecordBatch) -> None:
@@ -233,8 +233,8 @@ class Batch:
         return batch
 
 
-class UncheckedBatch(Batch):
-    """A `Batch` that is the last field of its message. Reading does not check its records.
+class UncheckedBatchCodec(BatchCodec):
+    """The form of `BatchCodec`, as the last field of a message. Reading does not check the records.
 
     The receiver must check the records by `RecordBatch.mismatch` before it uses them.
     """
@@ -245,7 +245,7 @@ class UncheckedBatch(Batch):
         return RecordBatch(n, reader.take(len(reader.body) - reader.position))
 
 
-class DiskBatch:
+class StoredBatchCodec:
     """An int count, then that many records in their form on disk, as the last field of a message.
 
     Reading does not check the records.
@@ -262,7 +262,7 @@ class DiskBatch:
         return StoredBatch(n, memoryview(reader.body)[start:])
 
 
-class Headers:
+class HeadersCodec:
     """An int count, then that many record headers."""
 
     def write(self, out: list[bytes], value: tuple[RecordHeader, ...]) -> None:
@@ -278,7 +278,7 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class OptionalCodec:
     """A boolean, then the value if the boolean is true. None is written as false."""
 
     codec: Codec
@@ -294,7 +294,7 @@ class Optional:
         return self.codec.read(reader) if BOOLEAN.read(reader) else None
 
 
-class SingleRecord:
+class SingleRecordCodec:
     """One record without a count, as a batch of one."""
 
     def write(self, out: list[bytes], value: RecordBatch) -> None:
@@ -312,17 +312,17 @@ class SingleRecord:
         return batch
 
 
-BYTE = Number(_BYTE)
-INT = Number(_INT)
-LONG = Number(_LONG)
-BOOLEAN = Boolean()
-BYTES = Bytes()
-TEXT = Text()
-INTS = Ints()
-UUID = Uuid()
-REQ_ID = RequestId()
-HEADER = Header()
-BATCH = Batch()
-UNCHECKED_BATCH = UncheckedBatch()
-DISK_BATCH = DiskBatch()
-HEADERS = Headers()
+BYTE = NumberCodec(_BYTE)
+INT = NumberCodec(_INT)
+LONG = NumberCodec(_LONG)
+BOOLEAN = BooleanCodec()
+BYTES = BytesCodec()
+TEXT = TextCodec()
+INTS = IntsCodec()
+UUID = UuidCodec()
+REQ_ID = ReqIdCodec()
+HEADER = HeaderCodec()
+BATCH = BatchCodec()
+UNCHECKED_BATCH = UncheckedBatchCodec()
+STORED_BATCH = StoredBatchCodec()
+HEADERS = HeadersCodec()

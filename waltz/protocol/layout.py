@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from waltz.protocol.fields import Codec, MalformedMessage, Number, Reader
+from waltz.protocol.fields import Codec, MalformedMessage, NumberCodec, Reader
 from waltz.protocol.frames import ProtocolSpec, frame_parts
 
 
@@ -73,7 +73,7 @@ def _form_of(layout: Layout, version: int) -> _Form:
     fields = [(field, field.codec_at(version)) for field in layout.fields]
     names, formats = [], []
     for field, codec in fields:
-        if not isinstance(codec, Number):
+        if not isinstance(codec, NumberCodec):
             break
         names.append(field.name)
         formats.append(codec.layout.format.removeprefix(">"))

@@ -111,7 +111,7 @@ class RecordBatch:
     """Consecutive records in wire form: the unit in which appends are written and replicated.
 
     Invariant: ``wire`` is exactly ``count`` well-formed records. Only a batch that
-    `fields.UncheckedBatch` decoded may break this invariant, until `mismatch` has checked the
+    `fields.UncheckedBatchCodec` decoded may break this invariant, until `mismatch` has checked the
     batch. The sender set the transaction ids: the receiver must check that they are consecutive.
     """
 

@@ -18,14 +18,14 @@ from waltz.protocol.failures import FAILURE, RpcFailure
 from waltz.protocol.fields import (
     BATCH,
     BOOLEAN,
-    DISK_BATCH,
     HEADER,
     HEADERS,
     INT,
     LONG,
+    STORED_BATCH,
     UUID,
-    Optional,
-    SingleRecord,
+    OptionalCodec,
+    SingleRecordCodec,
 )
 from waltz.protocol.frames import STORAGE, STORAGE_APPEND_TYPE
 from waltz.protocol.layout import Field, Layout, MessageTable
@@ -291,9 +291,9 @@ _TABLE = MessageTable(
         Layout(SuccessResponse, 7),
         Layout(FailureResponse, 8, (Field("failure", FAILURE),)),
         Layout(RecordHeaderRequest, 9, _TRANSACTION_ID),
-        Layout(RecordHeaderResponse, 10, (Field("header", Optional(HEADER)),)),
+        Layout(RecordHeaderResponse, 10, (Field("header", OptionalCodec(HEADER)),)),
         Layout(RecordRequest, 11, _TRANSACTION_ID),
-        Layout(RecordResponse, 12, (Field("record", Optional(SingleRecord())),)),
+        Layout(RecordResponse, 12, (Field("record", OptionalCodec(SingleRecordCodec())),)),
         Layout(MaxTransactionIdRequest, 13, (_OFFLINE,)),
         Layout(MaxTransactionIdResponse, 14, _TRANSACTION_ID),
         Layout(RecordHeaderListRequest, 15, _RANGE),
@@ -304,7 +304,10 @@ _TABLE = MessageTable(
         Layout(CommittedRecordListRequest, 20, _COMMITTED_RANGE, since=COMMITTED_LISTS_SINCE),
         Layout(StoredRecordListRequest, 21, _COMMITTED_RANGE, since=STORED_LISTS_SINCE),
         Layout(
-            StoredRecordListResponse, 22, (Field("records", DISK_BATCH),), since=STORED_LISTS_SINCE
+            StoredRecordListResponse,
+            22,
+            (Field("records", STORED_BATCH),),
+            since=STORED_LISTS_SINCE,
         ),
         Layout(
             TruncateBelowMarkRequest,
