@@ -234,7 +234,7 @@ OPERATOR_BUGS = (
     Planted(
         "certificates are renewed after they have expired",
         Package.OPERATOR,
-        "if days is not None and days < _RENEWED_DAYS_BEFORE:\n",
+        "if days is not None and days < _RENEWAL_DAYS:\n",
         "if days is not None and days < 0:\n",
         "All processes lose their connections.",
         nodes(

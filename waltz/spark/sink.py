@@ -41,6 +41,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         self._persistent = options.write_id is not None
         self._write_id = options.write_id or f"batch-{uuid.uuid4()}"
         self._run = str(uuid.uuid4())
+        """The id of this run of the write: see `core.ledger`."""
         session = SESSION_CACHE.open(where)
         session.check_cluster()
         session.run(self._ledger().create())
@@ -84,6 +85,7 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         self._columns = columns
         self._write_id = options.write_id
         self._run = str(uuid.uuid4())
+        """The id of this run of each epoch: see `core.ledger`."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows of one micro-batch."""

@@ -36,13 +36,13 @@ def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> It
     pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
     partitions_by_node: defaultdict[str, set[int]] = defaultdict(set)
     for view in present.replicas.partitions.values():
-        together: defaultdict[str, set[str]] = defaultdict(set)
+        copies_by_node: defaultdict[str, set[str]] = defaultdict(set)  # Copies of this partition.
         for storage in view.replicas:
             # The address of a storage begins with the name of its pod.
             pod = storage.partition(".")[0]
             if pod in nodes:
-                together[nodes[pod]].add(pod)
-        for node, pods in together.items():
+                copies_by_node[nodes[pod]].add(pod)
+        for node, pods in copies_by_node.items():
             if len(pods) > 1:
                 pods_by_node[node] |= pods
                 partitions_by_node[node].add(view.partition)

@@ -27,8 +27,8 @@ def definitions() -> dict[str, str]:
 
 def structural_schema(model: type[Model]) -> dict[str, Any]:
     """Return the schema by which the API server validates resources of a kind."""
-    made = model.model_json_schema(by_alias=True)
-    schema = _structural(made, made.get("$defs", {}))
+    generated = model.model_json_schema(by_alias=True)
+    schema = _structural(generated, generated.get("$defs", {}))
     # Kubernetes validates metadata by its own rules, and allows no other schema for this field.
     schema["properties"]["metadata"] = {"type": "object"}
     schema["properties"]["status"].pop("default", None)

@@ -92,7 +92,7 @@ class RecordingStore(ReplicaReads):
     def is_open(self) -> bool:
         return self.has_session
 
-    def records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
+    def read_records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
         assert max_bytes == READ_BYTES
         self.requested.append(Requested(first_id, count, purpose))
 

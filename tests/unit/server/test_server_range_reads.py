@@ -244,22 +244,22 @@ def test_reads_of_replicas_are_bounded_per_connection() -> None:
     for first_id in range(count):
         reader.records(world, first_id, most=1)
     waiting = [r for name in NAMES for r in world.waiting(name)]
-    assert len(waiting) == READS_PER_CONNECTION == reader.peer.reads
+    assert len(waiting) == READS_PER_CONNECTION == reader.peer.range_reads
     other.records(world, 9, most=1)
     world.release(*NAMES)
     assert len(other.take_answers(world)) == 1
     assert sorted(ids(a)[0] for a in reader.take_answers(world)) == list(range(count))
-    assert reader.peer.reads == 0
+    assert reader.peer.range_reads == 0
 
 
 def test_reader_blocked_by_reads_of_other_partitions_continues_after_a_tick() -> None:
     world, reader = opened(FORGETFUL, last=30), Reader()
-    reader.peer.reads = READS_PER_CONNECTION
+    reader.peer.range_reads = READS_PER_CONNECTION
     reader.records(world, 3, most=1)
     assert reader.take_answers(world) == []
     world.wake(RangeReadTick)
     assert reader.take_answers(world) == []
-    reader.peer.reads = 0
+    reader.peer.range_reads = 0
     world.wake(RangeReadTick)
     assert ids(reader.take_answers(world)[0]) == [3]
 
@@ -298,7 +298,7 @@ def test_close_refuses_all_open_range_reads() -> None:
     assert len(answers) == READS_PER_CONNECTION + 3
     assert all("not on this server" in a.error for a in answers)
     assert {a.high_water_mark for a in answers} == {UNRESOLVED}
-    assert reader.peer.reads == 0
+    assert reader.peer.range_reads == 0
     world.release(*NAMES)
     reader.records(world, 3)
     assert len(reader.take_answers(world)) == 1

@@ -144,7 +144,7 @@ def test_read_goes_to_another_replica_when_one_fails() -> None:
     world.storages["a"].refusing[st.BoundedRecordListRequest] = "damaged"
     world.take_events()
     for _ in range(4):
-        world.core.reads.records(0, 2, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(0, 2, MANY_BYTES, PURPOSE)
         world.settle()
     fetched = [e for e in world.events if isinstance(e, ReadDone)]
     assert len(fetched) == 4
@@ -159,7 +159,7 @@ def test_read_that_all_replicas_refuse_names_those_tried() -> None:
     for storage in world.storages.values():
         storage.refusing[st.BoundedRecordListRequest] = "damaged"
     world.take_events()
-    world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
+    world.core.reads.read_records(0, 1, MANY_BYTES, PURPOSE)
     world.settle()
     (fetched,) = world.events
     assert fetched.purpose is PURPOSE
@@ -171,8 +171,8 @@ def test_reads_of_replicas_never_go_beyond_the_mark() -> None:
     put(world, "1", "2")
     world.hold("b", "c")
     put(world, "uncommitted")
-    world.core.reads.records(0, 10, MANY_BYTES, PURPOSE)
-    world.core.reads.headers(1, 10, FeedHeaders())
+    world.core.reads.read_records(0, 10, MANY_BYTES, PURPOSE)
+    world.core.reads.read_headers(1, 10, FeedHeaders())
     world.release("b", "c")
     records, headers = (e for e in world.events if isinstance(e, ReadDone))
     assert records.records is not None
@@ -186,7 +186,7 @@ def test_reads_of_replicas_wait_for_the_next_session() -> None:
     put(world, "1")
     world.cut("a")
     world.cut("b")
-    world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
+    world.core.reads.read_records(0, 1, MANY_BYTES, PURPOSE)
     world.settle()
     assert not any(isinstance(e, ReadDone) for e in world.events)
     world.connect("a", "b")
@@ -198,7 +198,7 @@ def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
     world = opened()
     put(world, "1")
     world.hold("a", "b", "c")
-    world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
+    world.core.reads.read_records(0, 1, MANY_BYTES, PURPOSE)
     world.settle()
     (reading_from,) = [name for name in NAMES if world.waiting(name)]
     world.held.clear()
@@ -213,7 +213,7 @@ def test_slow_replica_is_read_from_less_often() -> None:
     reading_from = []
     for _ in range(60):
         world.hold(*NAMES)
-        world.core.reads.records(0, 1, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(0, 1, MANY_BYTES, PURPOSE)
         world.settle()
         (name,) = [n for n in NAMES if world.waiting(n)]
         request = world.waiting(name)[0]
@@ -233,7 +233,7 @@ def test_read_goes_only_to_replicas_that_have_the_id() -> None:
     put(world, "2")
     world.calls.clear()
     for _ in range(9):
-        world.core.reads.records(1, 1, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(1, 1, MANY_BYTES, PURPOSE)
         world.settle()
     assert len([e for e in world.events if isinstance(e, ReadDone) and e.records]) == 9
     assert "BoundedRecordListRequest" not in kinds(world, "c")
@@ -259,7 +259,7 @@ def test_reads_under_way_are_bounded_at_each_storage() -> None:
     world.take_events()
     world.hold(*NAMES)
     for first_id in range(20):
-        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(first_id, 1, MANY_BYTES, PURPOSE)
     world.settle()
     assert [len(world.waiting(name)) for name in NAMES] == [READS_PER_STORAGE] * 3
     world.release(*NAMES)
@@ -272,7 +272,7 @@ def test_storage_that_hangs_does_not_stop_the_reads_of_other_replicas() -> None:
     world.take_events()
     world.hold("a")
     for first_id in range(20):
-        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(first_id, 1, MANY_BYTES, PURPOSE)
     world.settle()
     assert len(world.waiting("a")) == READS_PER_STORAGE
     assert len(done_ids(world)) == 20 - READS_PER_STORAGE
@@ -288,7 +288,7 @@ def test_reads_whose_only_replica_is_busy_wait_for_it() -> None:
         world.storages[name].refusing[st.BoundedRecordListRequest] = "damaged"
     world.hold("a")
     for first_id in range(5):
-        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(first_id, 1, MANY_BYTES, PURPOSE)
     world.settle()
     assert len(world.waiting("a")) == READS_PER_STORAGE
     assert done_ids(world) == []
@@ -302,7 +302,7 @@ def test_reads_that_wait_are_sent_in_their_order() -> None:
     world.calls.clear()
     world.hold(*NAMES)
     for first_id in range(20):
-        world.core.reads.records(first_id, 1, MANY_BYTES, PURPOSE)
+        world.core.reads.read_records(first_id, 1, MANY_BYTES, PURPOSE)
     world.settle()
     world.release(*NAMES)
     sent = [r.first_id for _, r, _ in world.calls if isinstance(r, st.BoundedRecordListRequest)]

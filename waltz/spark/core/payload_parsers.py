@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+"""The errors by which a parser reports malformed data; Arrow raises OSError for broken streams."""
 
 _NEWLINE = b"\n"
 _NOT_AVRO = (EOFError, LookupError, ValueError, TypeError, OverflowError)

@@ -40,7 +40,7 @@ from waltz_operator.core.steps import (
     wait,
 )
 
-_RENEWED_DAYS_BEFORE = 30.0
+_RENEWAL_DAYS = 30.0
 """A certificate is renewed when it is valid for less than this number of days."""
 
 _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
@@ -79,8 +79,8 @@ def plan_workloads(
     for pool in desired.own_pools:
         found = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
         if found is not None or (permissions.storages and secured):
-            replicas = _replicas(pool, observed, permissions.registered)
-            wanted = storage_set(desired.cluster, pool, replicas)
+            num_pods = _num_pods(pool, observed, permissions.registered)
+            wanted = storage_set(desired.cluster, pool, num_pods)
             result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     servers = server_deployment(desired.cluster)
     if servers.key in observed.objects or (permissions.servers and secured):
@@ -204,7 +204,7 @@ def _plan_own_certificates(
     if missing:
         return ClusterPlan((IssueCertificates(renew=False),))
     days = observed.certificate_days
-    if days is not None and days < _RENEWED_DAYS_BEFORE:
+    if days is not None and days < _RENEWAL_DAYS:
         return ClusterPlan((IssueCertificates(renew=True),))
     return EMPTY_PLAN
 
@@ -265,7 +265,7 @@ def _foreign(key: ObjectKey) -> str:
     )
 
 
-def _replicas(
+def _num_pods(
     pool: StoragePool, observed: ObservedCluster, registered: frozenset[str] | None
 ) -> int:
     """Return the number of pods of a pool, which includes the highest registered storage.

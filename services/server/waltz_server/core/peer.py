@@ -13,12 +13,12 @@ class Peer:
     event.
     """
 
-    __slots__ = ("congested", "queued_reads", "reads", "unread_until", "version")
+    __slots__ = ("congested", "queued_reads", "range_reads", "unread_until", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
         """The protocol version that the connection has agreed on."""
-        self.reads = 0
+        self.range_reads = 0
         """Number of reads of ranges that a replica is answering for this client, in all partitions.
 
         The number is bounded, because each answer may be large.

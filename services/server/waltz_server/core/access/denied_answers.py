@@ -48,7 +48,10 @@ def denied_appends(req_ids: Iterable[ReqId], denial: str, version: int) -> list[
 
 
 def batch_req_ids(first: ReqId, count: int) -> list[ReqId]:
-    """Return the request ids of the appends of a batch, whose own request id is ``first``."""
+    """Return the request ids of the ``count`` appends of a batch with the request id ``first``.
+
+    The appends have consecutive sequence numbers, which are 32-bit numbers and wrap.
+    """
     return [
         ReqId(first.client_id, first.generation, first.partition, wrapped(first.seq + position))
         for position in range(count)

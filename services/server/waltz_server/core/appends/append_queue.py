@@ -42,6 +42,7 @@ class Barrier:
 
 
 _Single = tuple[Peer, Append]
+"""A single append, and the connection that has sent it."""
 _Item = _Single | AppendBatch
 """What is decided at one instant: a single append, or a batch."""
 
@@ -61,6 +62,7 @@ class AppendQueue:
         Barriers and waiters share one numbering, in the order of arrival.
         """
         self._numbers = count()
+        """The next numbers of barriers and waiters."""
         self._dropped: list[Append] = []
         """The appends dropped since the last call of `take_dropped`."""
         self._granted = 0
@@ -189,7 +191,7 @@ class AppendQueue:
         refused: list[RefusedAppend],
     ) -> None:
         """Grant or refuse an append that has just arrived, or let it wait."""
-        append = single[1]
+        _, append = single
         append.taken = append.checked = locks.slots(append.write_locks)
         if append.append_locks:
             append.taken += locks.slots(append.append_locks)
@@ -208,7 +210,7 @@ class AppendQueue:
         refused: list[RefusedAppend],
     ) -> bool:
         """Grant or refuse the append; return False if the append must wait for an open lock."""
-        append = single[1]
+        peer, append = single
         if append.taken or append.checked:
             if locks.any_open(append.taken) or (
                 append.read_locks and locks.any_open(append.checked)
@@ -216,7 +218,7 @@ class AppendQueue:
                 return False
             latest = locks.last_taken(append.checked)
             if latest > append.client_mark:
-                refused.append((*single, latest))
+                refused.append((peer, append, latest))
                 self._close(append)
                 return True
             locks.begin(append.taken)

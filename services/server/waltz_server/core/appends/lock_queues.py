@@ -44,6 +44,7 @@ class LockQueues(Generic[Item]):
 
     def __init__(self) -> None:
         self._all: OrderedDict[int, Waiter[Item]] = OrderedDict()
+        """All waiters by their numbers, in the order of arrival."""
         self._clients: dict[int, deque[Waiter[Item]]] = {}
         """The queue of each client."""
         self._locks: dict[int, deque[Waiter[Item]]] = {}
@@ -72,8 +73,8 @@ class LockQueues(Generic[Item]):
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)
-        for queue_of, key in queues:
-            queue = queue_of.setdefault(key, deque())
+        for queues_by_key, key in queues:
+            queue = queues_by_key.setdefault(key, deque())
             new.behind += bool(queue)
             queue.append(new)
         self._all[number] = new
@@ -96,9 +97,9 @@ class LockQueues(Generic[Item]):
         for slots_of_lock in slots:
             for slot in slots_of_lock:
                 for waiter in self._parked.pop(slot, ()):
-                    for other in waiter.parked:
-                        if other != slot:
-                            self._unpark(other, waiter)
+                    for other_slot in waiter.parked:
+                        if other_slot != slot:
+                            self._unpark(other_slot, waiter)
                     waiter.parked = ()
                     self._make_due(waiter)
 
@@ -106,16 +107,16 @@ class LockQueues(Generic[Item]):
         """Remove ``waiter``, which was due; make waiters due that are first everywhere now."""
         assert not waiter.behind, "only a waiter that is first in all its queues may leave"
         del self._all[waiter.number]
-        for queue_of, key in waiter.queues:
-            queue = queue_of[key]
-            left = queue.popleft()
-            assert left is waiter
+        for queues_by_key, key in waiter.queues:
+            queue = queues_by_key[key]
+            first = queue.popleft()
+            assert first is waiter
             if queue:
                 queue[0].behind -= 1
                 if not queue[0].behind:
                     self._make_due(queue[0])
             else:
-                del queue_of[key]
+                del queues_by_key[key]
 
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
         """Remove and return the items for which ``stays`` is false; queue all others again."""

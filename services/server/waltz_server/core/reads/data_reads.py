@@ -330,7 +330,7 @@ class DataReads:
             for transaction_id in range(first_id, first_id + count):
                 self._unread.pop(transaction_id, None)
             self._windows[first_id] = count
-            self._replicas.records(first_id, count, READ_BYTES, TransactionData(first_id))
+            self._replicas.read_records(first_id, count, READ_BYTES, TransactionData(first_id))
 
     def _window_size(self) -> int:
         """Return how many records a read includes: about `READ_BYTES`."""

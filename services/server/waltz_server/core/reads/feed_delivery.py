@@ -196,4 +196,4 @@ class FeedDelivery:
 
     def _request_headers(self, read: _HeaderRead) -> None:
         """Request the headers that ``read`` still lacks."""
-        self._replicas.headers(read.next_id, read.end - read.next_id, FeedHeaders())
+        self._replicas.read_headers(read.next_id, read.end - read.next_id, FeedHeaders())

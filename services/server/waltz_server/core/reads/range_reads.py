@@ -69,7 +69,7 @@ class RangeReads:
         self._mark: int | None = None
         self._confirmed = False
         """Whether the log certainly ends at the mark: no other server can have written since."""
-        self._open: Counter[Peer] = Counter()
+        self._unanswered: Counter[Peer] = Counter()
         """Number of unanswered requests of each connection."""
         self._due: dict[Peer, deque[RangeRead]] = {}
         """For each connection, the reads whose first transaction is committed, in order."""
@@ -89,11 +89,11 @@ class RangeReads:
         elif request.first_id < 0:
             error = f"there is no transaction {request.first_id}: ids begin at 0"
             self._ready.add(refusal(peer, request, error, mark))
-        elif self._open[peer] >= REQUESTS_PER_CONNECTION:
+        elif self._unanswered[peer] >= REQUESTS_PER_CONNECTION:
             error = f"more than {REQUESTS_PER_CONNECTION} reads at once: wait for answers"
             self._ready.add(DisconnectClient(peer, error))
         else:
-            self._open[peer] += 1
+            self._unanswered[peer] += 1
             read = RangeRead(peer, request)
             if request.first_id <= mark:
                 self._due.setdefault(peer, deque()).append(read)
@@ -123,7 +123,7 @@ class RangeReads:
         if read not in self._reading:
             return
         del self._reading[read]
-        read.peer.reads -= 1
+        read.peer.range_reads -= 1
         if done.error is not None:
             self._refuse(read, done.error)
         elif done.records is not None:
@@ -158,14 +158,14 @@ class RangeReads:
     def lost(self, peer: Peer) -> None:
         """Drop the reads of a closed connection."""
         self._due.pop(peer, None)
-        self._open.pop(peer, None)
+        self._unanswered.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]
         self._reading = {read: None for read in self._reading if read.peer is not peer}
 
     def close(self) -> None:
         """Refuse all reads, because this server releases the partition."""
         for read in self._reading:
-            read.peer.reads -= 1
+            read.peer.range_reads -= 1
         due = [read for queue in self._due.values() for read in queue]
         self._mark = None
         for read in (*due, *self._waiting, *self._reading):
@@ -213,7 +213,7 @@ class RangeReads:
                 self._ready.add(ScheduleTurn())
                 return
             if not self._answer_from_memory(queue[0]):
-                if peer.reads >= READS_PER_CONNECTION:
+                if peer.range_reads >= READS_PER_CONNECTION:
                     # These reads may be of other partitions, which do not report their end here:
                     # try again after a tick.
                     self._start_tick()
@@ -236,19 +236,19 @@ class RangeReads:
         frames = self._headers.get(request.first_id, count)
         if frames:
             headers = headers_of_frames(frames)
-            self._done(read, _headers_answer(request, read.peer.version, mark, headers))
+            self._send(read, _headers_answer(request, read.peer.version, mark, headers))
         return bool(frames)
 
     def _read_replica(self, read: RangeRead) -> None:
         request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
         self._reading[read] = None
-        read.peer.reads += 1
+        read.peer.range_reads += 1
         count = min(bounds.max_records, mark + 1 - request.first_id)
         if isinstance(request, cs.RecordsRequest):
-            self._replicas.records(request.first_id, count, bounds.max_bytes, read)
+            self._replicas.read_records(request.first_id, count, bounds.max_bytes, read)
         else:
-            self._replicas.headers(request.first_id, count, read)
+            self._replicas.read_headers(request.first_id, count, read)
 
     def _answer(
         self,
@@ -263,17 +263,18 @@ class RangeReads:
             response = cs.RecordsResponse(request.req_id, None, mark, records)
         else:
             response = cs.HeadersResponse(request.req_id, None, mark, headers)
-        self._done(read, cs.encode(response, read.peer.version))
+        self._send(read, cs.encode(response, read.peer.version))
 
     def _refuse(self, read: RangeRead, error: str) -> None:
         mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark
-        self._done(read, refusal(read.peer, read.request, error, mark).frames)
+        self._send(read, refusal(read.peer, read.request, error, mark).frames)
 
-    def _done(self, read: RangeRead, frames: bytes) -> None:
+    def _send(self, read: RangeRead, frames: bytes) -> None:
+        """Send ``frames``, the answer to ``read``, and count ``read`` as answered."""
         peer = read.peer
-        self._open[peer] -= 1
-        if not self._open[peer]:
-            del self._open[peer]
+        self._unanswered[peer] -= 1
+        if not self._unanswered[peer]:
+            del self._unanswered[peer]
         self.answered_bytes += len(frames)
         self._ready.add(SendToClient(peer, frames))
 

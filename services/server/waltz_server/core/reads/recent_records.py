@@ -109,16 +109,19 @@ class RecentRecords:
             return None
         skip = first_id - self._first_ids[at]
         found = [records_within(self._batches[at], skip, bounds, at_least_one=True)]
+        # The next batch follows only if all records of this one fit.
         complete = found[0].count == self._batches[at].count - skip
         bounds = bounds.remaining_after(found[0])
-        while complete and not bounds.used_up and (at := at + 1) < len(self._batches):
+        while complete and not bounds.used_up and at + 1 < len(self._batches):
+            at += 1
             part = records_within(self._batches[at], 0, bounds, at_least_one=False)
             complete = part.count == self._batches[at].count
             bounds = bounds.remaining_after(part)
             found.append(part)
         if len(found) == 1:
             return found[0]
-        return RecordBatch(sum(p.count for p in found), b"".join(p.wire for p in found))
+        count = sum(part.count for part in found)
+        return RecordBatch(count, b"".join(part.wire for part in found))
 
     @property
     def used_bytes(self) -> int:

@@ -46,7 +46,7 @@ class LostMetadata:
         self._judged = (-1, -1)
         """The version and the session id of the metadata that ``reason`` is about."""
 
-    def begun(self, session_id: int, version: int) -> None:
+    def session_begun(self, session_id: int, version: int) -> None:
         """Note that ``session_id`` has begun, by a write that gave the metadata ``version``."""
         self.reason, self._judged = None, (version, session_id)
 

@@ -77,14 +77,14 @@ class ReplicaReads:
         self._waiting.extendleft(reversed(self._sent))
         self._sent = []
 
-    def records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
+    def read_records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` committed records of about ``max_bytes`` together, at least one.
 
         `ReadDone` follows. Its records may be larger if the storage does not support byte bounds.
         """
         self._begin(_ReplicaRead(purpose, first_id, count, max_bytes))
 
-    def headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
+    def read_headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` headers of committed records for ``purpose``; `ReadDone` follows."""
         self._begin(_ReplicaRead(purpose, first_id, count, None))
 

@@ -17,9 +17,9 @@ _RESET_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Storage:
-    """Whether a storage is connected (``up``), whether it backs off, and its failure count."""
+    """Whether a storage is connected, whether it backs off, and its failure count."""
 
-    up: bool = False
+    connected: bool = False
     backing_off: bool = False
     failures: int = 0
 
@@ -48,13 +48,13 @@ class StorageBackoff:
     def is_available(self, name: str) -> bool:
         """Whether the storage is tracked, connected and not backing off."""
         known = self._storages.get(name)
-        return known is not None and known.up and not known.backing_off
+        return known is not None and known.connected and not known.backing_off
 
-    def set_up(self, name: str, up: bool) -> None:
+    def set_connected(self, name: str, connected: bool) -> None:
         """Record whether the connection to a storage is open."""
         known = self._storages.get(name)
         if known is not None:
-            known.up = up
+            known.connected = connected
 
     def back_off(self, names: Iterable[str]) -> None:
         """Keep storages that failed out of sessions for a while."""

@@ -181,12 +181,12 @@ class StorePartition:
 
     def storage_up(self, storage: str) -> None:
         """Let a storage take part: its connection is open."""
-        self._backoff.set_up(storage, True)
+        self._backoff.set_connected(storage, True)
         self._admit_storage(storage)
 
     def storage_down(self, storage: str) -> None:
         """Drop a storage from the session, because its connection is lost."""
-        self._backoff.set_up(storage, False)
+        self._backoff.set_connected(storage, False)
         if self.session is not None:
             self.session.storage_down(storage)
             self._after_session_input()
@@ -315,7 +315,7 @@ class StorePartition:
         self._last_session_id = begun.session_id
         self._stage = StoreStage.RUNNING
         self._opened = False
-        self._lost.begun(begun.session_id, version)
+        self._lost.session_begun(begun.session_id, version)
         environment = (self._limits, self._queue, self._ready, self._reports)
         session = self.session = StoreSession(self.partition, begun, self._replicas, *environment)
         self._metadata = SessionMetadata(session, version, self._awaited, self._ready)

@@ -211,6 +211,7 @@ class StoreSession:
     # ---- recovery
 
     def _introduced(self, r: ReplicaSession, response: Any) -> bool:
+        """Begin the recovery of ``r``, whose first request is answered; see `answered`."""
         if not r.info_requested or r.stage is not ReplicaStage.CONNECTING:
             return True
         r.info_requested = False
