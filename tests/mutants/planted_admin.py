@@ -255,8 +255,8 @@ ADMIN_BUGS = (
     Planted(
         "a step without an effect counts as progress",
         Package.ADMIN,
-        "case step if step == succeeded:\n",
-        "case step if step == succeeded and taken < 0:\n",
+        "case step if step == succeeded_step:\n",
+        "case step if step == succeeded_step and num_succeeded < 0:\n",
         "An order repeats one step forever.",
         nodes("unit/admin/test_operations_execution.py::test_step_without_effect_stalls_order"),
     ),
@@ -331,7 +331,7 @@ ADMIN_BUGS = (
     Planted(
         "a copy must end within the time for one answer",
         Package.ADMIN,
-        "silence.reschedule(clock() + self._answer_seconds)\n",
+        "deadline.reschedule(clock() + self._answer_seconds)\n",
         "",
         "A large replica can never be copied.",
         nodes(

@@ -56,6 +56,7 @@ COPY_BATCH = 1000
 """How many transactions one request of a copy transfers."""
 
 _POLL_SECONDS = 0.2
+"""The time between two observations while there is no progress."""
 
 _TRANSIENT = (
     ConnectionLost,
@@ -69,6 +70,7 @@ _TRANSIENT = (
 """Errors of a step that do not end the order: the next observation decides how to continue."""
 
 OnStep = Callable[[Step | Wait], None]
+"""Called with a step before it is tried, and with a wait when its reason changes."""
 
 
 class NotPossible(Exception):
@@ -164,13 +166,13 @@ class OrderExecutor:
             ) from None
 
     async def _copy(self, step: CopyReplica) -> None:
-        """Copy; the time limit applies to each piece of progress, not to the whole copy."""
+        """Copy a replica; the time limit applies to each request, not to the whole copy."""
         params = await self._cluster.store_params()
         clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(self._answer_seconds) as silence:
+        async with asyncio.timeout(self._answer_seconds) as deadline:
 
             def progress(at: int, last: int) -> None:
-                silence.reschedule(clock() + self._answer_seconds)
+                deadline.reschedule(clock() + self._answer_seconds)
                 self._on_copied(at, last)
 
             async with (
@@ -179,30 +181,30 @@ class OrderExecutor:
             ):
                 address = split_address(step.destination)
                 tls = self._tls_of.get(step.destination, self._tls)
-                cluster = params.key, params.num_partitions
-                port = await RpcConnection.open_storage(
-                    address, tls, cluster, network=self._network
+                identity = params.key, params.num_partitions
+                destination_port = await RpcConnection.open_storage(
+                    address, tls, identity, network=self._network
                 )
                 try:
                     await copy_offline(
                         source,
                         destination,
-                        port,
+                        destination_port,
                         step.partition,
                         batch_size=self._copy_batch,
                         progress=progress,
                         overwrite=step.overwrite,
                     )
                 finally:
-                    port.close()
+                    destination_port.close()
 
     async def _repair(self, step: RepairRecords) -> None:
         """Repair records; the time limit applies to each request, not to the whole range."""
         clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(self._step_seconds) as silence:
+        async with asyncio.timeout(self._step_seconds) as deadline:
 
             def progress(_at: int, _last: int) -> None:
-                silence.reschedule(clock() + self._step_seconds)
+                deadline.reschedule(clock() + self._step_seconds)
 
             async with (
                 await self._admin(step.source) as source,
@@ -244,37 +246,40 @@ async def carry_out(
     if (refusal := order.refusal(observation)) is not None:
         raise OrderRefused(refusal)
     last_success = clock()
-    taken = 0
-    reported = ""  # The reason of the last Wait that was passed to ``on_step``.
-    succeeded: Step | None = None  # The last step that succeeded.
-    failed: Step | None = None  # The last step that failed, None after a success.
+    num_succeeded = 0
+    reported_reason = ""  # The reason of the last Wait that was passed to ``on_step``.
+    succeeded_step: Step | None = None  # The last step that succeeded.
+    failed_step: Step | None = None  # The last step that failed, None after a success.
     while True:
+        # Each branch that does not end the loop or continue it sets `reason`: why there is no
+        # progress now.
         match order.next_step(observation):
             case Done():
-                return taken
+                return num_succeeded
             case Refuse(reason):
                 raise NotPossible(reason)
             case Wait(reason):
                 pass
-            case step if step == succeeded:
+            case step if step == succeeded_step:
                 # A repetition may succeed, but the step does not count as progress.
-                reason = await _try(step, executor) or _without_effect(step)
+                reason = await _try(step, executor) or _no_effect_reason(step)
             case step:
-                if step != failed:
+                if step != failed_step:
                     on_step(step)
                 problem = await _try(step, executor)
                 if problem is None and isinstance(step, DropReplicas) and step.final:
                     # No observation would show the effect of this step.
-                    return taken + 1
+                    return num_succeeded + 1
                 if problem is None:
-                    last_success, taken, reported = clock(), taken + 1, ""
-                    succeeded, failed = step, None
+                    last_success, reported_reason = clock(), ""
+                    num_succeeded += 1
+                    succeeded_step, failed_step = step, None
                     observation = await executor.observe(order.scope)
                     continue
-                reason, failed = problem, step
-        if reason != reported:
+                reason, failed_step = problem, step
+        if reason != reported_reason:
             on_step(Wait(reason))
-        reported = reason
+        reported_reason = reason
         if clock() - last_success >= max_stall_seconds:
             since = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
             raise Stalled(since + reason)
@@ -291,7 +296,8 @@ async def _try(step: Step, executor: StepPerformer) -> str | None:
     return None
 
 
-def _without_effect(step: Step) -> str:
+def _no_effect_reason(step: Step) -> str:
+    """Return why a step that was repeated is no progress, and where to look for the cause."""
     text = f"{step}: the step succeeded and had no effect"
     match step:
         case CreateReplicas() | SwitchOn() | SwitchOff() | SetSwitch() | DropReplicas():

@@ -64,7 +64,7 @@ class Monitor:
         self, members: Mapping[int, ServerDescriptor]
     ) -> Mapping[int, ServerSample]:
         samples = await asyncio.gather(
-            *(self._query_server(m.host, m.port) for m in members.values())
+            *(self._query_server(member.host, member.port) for member in members.values())
         )
         return dict(zip(members, samples, strict=True))
 
@@ -90,7 +90,7 @@ class Monitor:
         self, ports: Mapping[str, int], params: StoreParams
     ) -> Mapping[str, StorageSample]:
         samples = await asyncio.gather(
-            *(self._query_storage(s, p, params) for s, p in ports.items())
+            *(self._query_storage(storage, port, params) for storage, port in ports.items())
         )
         return dict(zip(ports, samples, strict=True))
 

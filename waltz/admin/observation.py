@@ -66,31 +66,35 @@ class ReplicaObserver:
         count = params.num_partitions
         wanted = range(count) if scope.partitions is None else scope.partitions
         partitions = [p for p in wanted if 0 <= p < count]
-        found = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
-        metadata = {p: m or NEW_PARTITION for p, m in zip(partitions, found, strict=True)}
-        storages = {
-            *scope.storages,
-            *(s for s, group in maps.groups.groups.items() if group == scope.group),
-        }
+        nodes = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
+        metadata = {p: node or NEW_PARTITION for p, node in zip(partitions, nodes, strict=True)}
+        group = (storage for storage, g in maps.groups.groups.items() if g == scope.group)
+        storages = {*scope.storages, *group}
         if scope.query_peers:
             storages |= {s for p in partitions for s in maps.assignments.storages_of(p)}
             storages |= {s for p in partitions for s in metadata[p].replicas}
-        views, first = await asyncio.gather(
+        views, first_reports = await asyncio.gather(
             self._views(maps, metadata, with_servers=scope.query_peers),
             self._query_storages(storages, maps, params, with_damage=scope.damage),
         )
         if not scope.query_peers:
-            return ReplicaObservation(maps, count, views, first, self._lag_allowed)
-        committed = committed_by(views.values(), first)
+            return ReplicaObservation(maps, count, views, first_reports, self._lag_allowed)
+        committed = committed_by(views.values(), first_reports)
         # The first query has waited long enough for a storage that has not answered.
-        answered = {storage for storage, report in first.items() if report.problem is None}
-        second = await self._query_storages(answered, maps, params, with_damage=scope.damage)
-        reports = {**first, **second}
+        answered = {storage for storage, report in first_reports.items() if report.problem is None}
+        second_reports = await self._query_storages(
+            answered, maps, params, with_damage=scope.damage
+        )
+        reports = {**first_reports, **second_reports}
         return ReplicaObservation(maps, count, views, reports, self._lag_allowed, committed)
 
     async def _views(
         self, maps: StorageMaps, metadata: Mapping[int, PartitionMetadata], *, with_servers: bool
     ) -> Mapping[int, PartitionView]:
+        """Return a view of each partition in ``metadata``; query their servers if required.
+
+        Without the servers, each view has a problem of the server, which means nothing.
+        """
         owners: dict[int, int] = {}
         reports: Mapping[int, ServerReport] = {}
         if with_servers and metadata:
@@ -103,9 +107,9 @@ class ReplicaObserver:
             )
         views = {}
         for p in metadata:
-            problem, unreached = _server_state(p, owners.get(p), reports)
+            server_problem, unreached = _server_state(p, owners.get(p), reports)
             replicas = frozenset(maps.assignments.storages_of(p))
-            views[p] = PartitionView(p, replicas, metadata[p], problem, unreached)
+            views[p] = PartitionView(p, replicas, metadata[p], server_problem, unreached)
         return views
 
     async def _query_storages(
@@ -119,11 +123,11 @@ class ReplicaObserver:
         names = sorted(storages)
         ports = maps.connections.admin_ports
         reports = await asyncio.gather(
-            *(self._query(s, ports.get(s), params, with_damage=with_damage) for s in names)
+            *(self._query_storage(s, ports.get(s), params, with_damage=with_damage) for s in names)
         )
         return dict(zip(names, reports, strict=True))
 
-    async def _query(
+    async def _query_storage(
         self, storage: str, admin_port: int | None, params: StoreParams, *, with_damage: bool
     ) -> StorageReplicas:
         """Query one storage; with ``retry``, until it answers or ``answer_seconds`` have passed."""

@@ -73,12 +73,12 @@ async def copy_offline(
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
     await check_offline(destination, partition)
-    writer = await _Writer.open(destination, destination_port, partition)
+    writer = await _OfflineWriter.open(destination, destination_port, partition)
     last_id = (await source.session_info(partition)).local_low_water_mark
     held = await writer.max_id()
     if held >= last_id and not overwrite:
         return CopiedRange(held + 1, held)
-    position = first = await writer.cut()
+    position = kept = await writer.cut()  # The last id that the destination holds now.
     progress(position, last_id)
     while position < last_id:
         count = min(batch_size, last_id - position)
@@ -91,11 +91,14 @@ async def copy_offline(
         position += records.count
         await writer.append(records, position)
         progress(position, last_id)
-    return CopiedRange(first + 1, position)
+    return CopiedRange(kept + 1, position)
 
 
-class _Writer:
-    """Writes one switched-off partition, in the session that its storage has persisted."""
+class _OfflineWriter:
+    """Writes one switched-off partition, in the session that its storage has persisted.
+
+    ``mark`` is the low-water mark that the storage has persisted.
+    """
 
     def __init__(self, port: RpcConnection, partition: int, session: int, mark: int) -> None:
         self._port = port
@@ -104,8 +107,8 @@ class _Writer:
         self._mark = mark
 
     @classmethod
-    async def open(cls, admin: StorageAdmin, port: RpcConnection, partition: int) -> _Writer:
-        """Begin with the session and the mark that the destination has persisted."""
+    async def open(cls, admin: StorageAdmin, port: RpcConnection, partition: int) -> _OfflineWriter:
+        """Read the session and the low-water mark that the destination has persisted."""
         info = await admin.session_info(partition)
         return cls(port, partition, info.last_session_id, info.low_water_mark)
 
@@ -120,16 +123,16 @@ class _Writer:
         return found
 
     async def cut(self) -> int:
-        """Cut off all transactions above the mark from `open`; return the last id that remains."""
+        """Cut off all transactions above the low-water mark; return the last id that remains."""
         answer = await self._call(messages.TruncateRequest, self._mark)
         found: int = answer.transaction_id
         return found
 
     async def append(self, records: RecordBatch, mark: int) -> None:
-        """Write ``records``, which end at ``mark``, and persist ``mark``.
+        """Write ``records``, which end at ``mark``, and persist ``mark`` as the low-water mark.
 
-        The mark from `open` stays while the log ends below it, as after a cut by a server: the
-        storage would refuse any mark until the log has reached the local low-water mark again.
+        If a server has cut the log below its low-water mark, the mark stays until the copy has
+        reached it again: until then the storage refuses any mark.
         """
         await self._call(messages.AppendRequest, records)
         if mark >= self._mark:

@@ -23,7 +23,9 @@ from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, T
 from waltz.protocol import UnsupportedByPeer
 
 _ANSWER_SECONDS = 60.0
+"""The time that a storage has to compute one checksum."""
 _RECORDS_AT_ONCE = 1000
+"""How many records one request reads from a storage that computes no checksums."""
 
 OnCompared = Callable[[int, int], None]
 """Called with the last id that was compared so far, and the last id of the comparison."""
@@ -60,14 +62,14 @@ async def compare_replicas(
     )
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
-    while (span := comparison.next_range) is not None:
-        summing = (
-            _query_sum(storage, ports, tls, params, (partition, *span), network)
+    while (id_range := comparison.next_range) is not None:
+        queries = (
+            _query_sum(storage, ports, tls, params, partition, id_range, network)
             for storage in comparison.storages
         )
-        answers = await asyncio.gather(*summing)
+        answers = await asyncio.gather(*queries)
         comparison.add_sums(dict(zip(comparison.storages, answers, strict=True)))
-        on_compared(span[1], comparison.last_id)
+        on_compared(id_range[1], comparison.last_id)
     return comparison.result
 
 
@@ -76,13 +78,14 @@ async def _query_sum(
     ports: Mapping[str, int],
     tls: TlsConfig,
     params: StoreParams,
-    queried: tuple[int, int, int],
+    partition: int,
+    id_range: tuple[int, int],
     network: Network,
 ) -> RangeSum | str:
     """Return the checksum of a range at ``storage``, or why it could not be computed.
 
-    ``queried`` is the partition, and the first and last id of the range. The result may cover only
-    the beginning of the range: its ``last_id`` tells how far it reaches.
+    ``id_range`` is the first and the last id of the range. The result may cover only the beginning
+    of the range: its ``last_id`` tells how far it reaches.
     """
     if storage not in ports:
         return "it is not in the cluster"
@@ -92,9 +95,9 @@ async def _query_sum(
             await StorageAdmin.open(storage, ports[storage], tls, params, network) as admin,
         ):
             try:
-                return await admin.range_checksum(*queried)
+                return await admin.range_checksum(partition, *id_range)
             except UnsupportedByPeer:
-                return await read_and_sum(admin, *queried)
+                return await read_and_sum(admin, partition, *id_range)
     except TimeoutError:
         return f"no answer within {_ANSWER_SECONDS:g} s"
     except (ConnectionLost, DialFailed, RemoteFailure) as problem:
@@ -109,14 +112,14 @@ async def read_and_sum(
     A storage of Waltz 0.13.2 cannot compute the checksum itself. If the replica ends early, the
     result covers only the transactions that the replica holds.
     """
-    found = RangeSum(first_id - 1)
-    while found.last_id < last_id:
-        start = found.last_id + 1
-        count = min(_RECORDS_AT_ONCE, last_id - found.last_id)
+    total = RangeSum(first_id - 1)
+    while total.last_id < last_id:
+        start = total.last_id + 1
+        count = min(_RECORDS_AT_ONCE, last_id - total.last_id)
         records = await admin.records(partition, start, count)
         if not records:
             break
         if (damaged := records.mismatch(start)) is not None:
             return f"transaction {damaged} is damaged"
-        found = found.plus(records)
-    return found
+        total = total.plus(records)
+    return total

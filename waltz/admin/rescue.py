@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waltz.admin.core.replicas import StorageReplicas
 from waltz.admin.core.rescue import (
@@ -52,26 +52,30 @@ class PartitionRescue:
     reports: tuple[ReplicaReport, ...]
     decision: RebuildDecision
 
+    def is_held_by(self, storage: str) -> bool:
+        """Return whether ``storage`` reported that it holds a replica of the partition."""
+        return any(each.storage == storage and each.held is not None for each in self.reports)
+
 
 async def back_up(cluster: Cluster) -> ClusterBackup:
     """Read what a rescue needs. Raises NoCluster, MalformedMetadata."""
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
     access = await read_access_rules(cluster)
-    client_id, server_id = [
-        await _last_id(cluster, path) for path in (cluster.paths.client_id, cluster.paths.server_id)
-    ]
+    preferences = {
+        f"{server.host}:{server.port}": server.preferred for server in servers if server.preferred
+    }
     return ClusterBackup(
-        params.name,
-        cluster.paths.root,
-        store.key,
-        store.num_partitions,
-        client_id,
-        server_id,
-        await cluster.storage_maps(),
-        {f"{s.host}:{s.port}": s.preferred for s in servers if s.preferred},
-        await read_partitions(cluster, store.num_partitions),
-        None if access is None else access.value,
+        name=params.name,
+        root=cluster.paths.root,
+        key=store.key,
+        num_partitions=store.num_partitions,
+        last_client_id=await _last_id(cluster, cluster.paths.client_id),
+        last_server_id=await _last_id(cluster, cluster.paths.server_id),
+        maps=await cluster.storage_maps(),
+        preferred=preferences,
+        partitions=await read_partitions(cluster, store.num_partitions),
+        access=None if access is None else access.value,
     )
 
 
@@ -136,11 +140,11 @@ async def plan_rescue(
     for partition in range(params.num_partitions):
         present = None if cluster is None else await read_partition(cluster, partition)
         reports = _reports(partition, maps, replicas)
-        reports, checksums = await _compare(
+        reports, checksums = await _read_checksums(
             partition, reports, maps, params, tls, timeout_seconds=timeout_seconds
         )
-        opened = -1 if backup is None else backup.last_opened_session(partition)
-        decision = rebuild(reports, present, checksums, opened)
+        opened_session = -1 if backup is None else backup.last_opened_session(partition)
+        decision = rebuild(reports, present, checksums, opened_session)
         plans.append(PartitionRescue(partition, reports, decision))
     return plans
 
@@ -154,24 +158,23 @@ async def fence_replicas(
     its appends, it may commit transactions that a plan does not know: so plan again afterwards.
     Raises DialFailed, ConnectionLost, RemoteFailure, TimeoutError.
     """
-    cluster = params.key, params.num_partitions
-    for storage in sorted({r.storage for p in plans for r in p.reports if r.held is not None}):
-        fenced = [
-            (plan.partition, plan.decision.metadata.session_id)
-            for plan in plans
-            if plan.decision.metadata is not None
-            and any(r.storage == storage and r.held is not None for r in plan.reports)
-        ]
+    identity = params.key, params.num_partitions
+    holders = {
+        report.storage for plan in plans for report in plan.reports if report.held is not None
+    }
+    for storage in sorted(holders):
         async with asyncio.timeout(timeout_seconds):
-            connection = await RpcConnection.open_storage(split_address(storage), tls, cluster)
+            connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
             try:
-                for partition, session_id in fenced:
-                    await _fence(connection, partition, session_id)
+                for plan in plans:
+                    if plan.decision.metadata is not None and plan.is_held_by(storage):
+                        await _fence(connection, plan.partition, plan.decision.metadata.session_id)
             finally:
                 connection.close()
 
 
 async def _fence(connection: RpcConnection, partition: int, session_id: int) -> None:
+    """Make a storage refuse all sessions of ``partition`` below ``session_id``."""
     # A storage with a switch of the partition off refuses this request, but still raises its fence.
     with contextlib.suppress(RemoteFailure):
         await connection.call(
@@ -189,40 +192,46 @@ async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[P
         wanted = plan.decision.metadata
         if wanted is None:
             continue
-        found = await cluster.partition_metadata(plan.partition)
-        if found.value.replicas or found.value.session_id >= wanted.session_id:
+        present = await cluster.partition_metadata(plan.partition)
+        if present.value.replicas or present.value.session_id >= wanted.session_id:
             changed.append(plan)
             continue
         try:
-            await cluster.write_partition_metadata(plan.partition, wanted, found.version)
+            await cluster.write_partition_metadata(plan.partition, wanted, present.version)
         except VersionConflict:
             changed.append(plan)
     return changed
 
 
 def held_assignments(replicas: Mapping[str, StorageReplicas]) -> dict[str, tuple[int, ...]]:
-    """Return the partitions that each storage holds, for a cluster without assignments."""
-    return {storage: tuple(sorted(found.held)) for storage, found in replicas.items() if found.held}
+    """Return the partitions that each storage holds, for a cluster without assignments.
+
+    A storage that holds none is left out.
+    """
+    return {storage: tuple(sorted(each.held)) for storage, each in replicas.items() if each.held}
 
 
 def undecided(plans: list[PartitionRescue]) -> bool:
     """Whether a partition stays closed after the rescue."""
-    return any(p.decision.verdict in (Verdict.UNDECIDED, Verdict.STALE) for p in plans)
+    closed = (Verdict.UNDECIDED, Verdict.STALE)
+    return any(plan.decision.verdict in closed for plan in plans)
 
 
 def _reports(
     partition: int, maps: StorageMaps, replicas: Mapping[str, StorageReplicas]
 ) -> tuple[ReplicaReport, ...]:
-    """Return the reports of the assigned replicas, and of replicas that are held unassigned."""
+    """Return the reports on the assigned replicas, and on replicas that are held unassigned."""
     assigned = set(maps.assignments.storages_of(partition))
     return tuple(
-        ReplicaReport(s, found.held.get(partition), found.problem, assigned=s in assigned)
-        for s, found in replicas.items()
-        if s in assigned or partition in found.held
+        ReplicaReport(
+            storage, report.held.get(partition), report.problem, assigned=storage in assigned
+        )
+        for storage, report in replicas.items()
+        if storage in assigned or partition in report.held
     )
 
 
-async def _compare(
+async def _read_checksums(
     partition: int,
     reports: tuple[ReplicaReport, ...],
     maps: StorageMaps,
@@ -231,9 +240,10 @@ async def _compare(
     *,
     timeout_seconds: float,
 ) -> tuple[tuple[ReplicaReport, ...], dict[tuple[str, int], int]]:
-    """Read the checksums that the decision needs.
+    """Return the reports, and the checksums by storage and transaction id that `rebuild` needs.
 
-    A storage that cannot read a record counts as one that does not answer.
+    A storage that cannot read a record counts as one that does not answer: the returned report on
+    its replica says so. Then other records may have to be compared, so all are read again.
     """
     while True:
         checksums: dict[tuple[str, int], int] = {}
@@ -255,10 +265,10 @@ async def _compare(
         if not failed:
             return reports, checksums
         reports = tuple(
-            ReplicaReport(r.storage, None, failed[r.storage], r.assigned)
-            if r.storage in failed
-            else r
-            for r in reports
+            replace(report, held=None, problem=failed[report.storage])
+            if report.storage in failed
+            else report
+            for report in reports
         )
 
 
@@ -277,5 +287,6 @@ async def _checksum(admin: StorageAdmin, partition: int, transaction_id: int) ->
 
 
 async def _last_id(cluster: Cluster, path: str) -> int:
+    """Return the last id that the znode ``path`` has given out, 0 without such a znode."""
     node = await cluster.store.get(path)
     return 0 if node is None or node.data is None else decode_id(node.data)

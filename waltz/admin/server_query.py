@@ -88,16 +88,14 @@ class ServerQuery(FrameHandler):
     async def storages(self) -> Mapping[str, bool]:
         """Return the storages that the server uses, each with whether it can reach it."""
         request = messages.CheckStorageConnectivityRequest(self._next_id())
-        return (
-            await self._send_request(request, messages.CheckStorageConnectivityResponse)
-        ).storages
+        answer = await self._send_request(request, messages.CheckStorageConnectivityResponse)
+        return answer.storages
 
     async def health(self) -> Mapping[int, bool]:
         """Return the partitions of the server, each with whether the server reports it healthy."""
         request = messages.ServerPartitionsHealthStatRequest(self._next_id())
-        return (
-            await self._send_request(request, messages.ServerPartitionsHealthStatResponse)
-        ).health
+        answer = await self._send_request(request, messages.ServerPartitionsHealthStatResponse)
+        return answer.health
 
     async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
         """Set whether the server prefers ``partitions``; return whether the server accepts that.
@@ -123,8 +121,8 @@ class ServerQuery(FrameHandler):
         self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
         return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
 
-    async def _send_request(self, request: messages.Message, answer: type[A]) -> A:
-        """Send a request, and return its answer, a message of the type ``answer``."""
+    async def _send_request(self, request: messages.Message, answer_type: type[A]) -> A:
+        """Send a request, and return its answer, a message of ``answer_type``."""
         assert self._connection is not None
         try:
             self._connection.send(messages.encode(request, self._connection.version))
@@ -140,7 +138,7 @@ class ServerQuery(FrameHandler):
                         raise ServerUnreachable(
                             f"server {self._name} refused the request: {received.error}"
                         )
-                    if isinstance(received, answer):
+                    if isinstance(received, answer_type):
                         return received
         except UnsupportedByPeer as problem:
             raise ServerUnreachable(f"server {self._name}: {problem}") from problem

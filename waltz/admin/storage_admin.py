@@ -46,8 +46,8 @@ class StorageAdmin:
         Raises DialFailed, or RemoteFailure if the storage belongs to another cluster.
         """
         address = admin_address(storage, admin_port)
-        cluster = (params.key, params.num_partitions)
-        return cls(await RpcConnection.open_admin(address, tls, cluster, network))
+        identity = params.key, params.num_partitions
+        return cls(await RpcConnection.open_admin(address, tls, identity, network))
 
     async def __aenter__(self) -> StorageAdmin:
         return self
@@ -97,16 +97,16 @@ class StorageAdmin:
             return await self._states_one_by_one()
         return tuple(
             HeldPartition(
-                s.partition,
-                s.session_id,
-                s.low_water_mark,
-                s.local_low_water_mark,
-                s.max_transaction_id,
-                s.size_bytes,
-                s.readable,
-                s.writable,
+                state.partition,
+                session_id=state.session_id,
+                low_water_mark=state.low_water_mark,
+                local_low_water_mark=state.local_low_water_mark,
+                max_transaction_id=state.max_transaction_id,
+                size_bytes=state.size_bytes,
+                readable=state.readable,
+                writable=state.writable,
             )
-            for s in answer.states
+            for state in answer.states
         )
 
     async def session_info(self, partition: int) -> admin.LastSessionInfoResponse:
@@ -140,6 +140,7 @@ class StorageAdmin:
 
         Raises UnsupportedByPeer.
         """
+        # The message has the checksum as a signed number of 32 bits.
         signed = checksum - (1 << 32) if checksum & 0x8000_0000 else checksum
         await self._connection.call(
             lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records)
@@ -164,6 +165,7 @@ class StorageAdmin:
         return ranges
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
+        """Return `states` of a storage of Waltz 0.13.2, by one request for each replica."""
         gauges = (await self.metrics()).get("gauges", {})
         held = []
         for partition, available in sorted((await self.partitions()).items()):
@@ -172,13 +174,13 @@ class StorageAdmin:
             held.append(
                 HeldPartition(
                     partition,
-                    info.last_session_id,
-                    info.low_water_mark,
-                    info.local_low_water_mark,
-                    gauge.get("value"),
-                    None,
-                    available,
-                    available,
+                    session_id=info.last_session_id,
+                    low_water_mark=info.low_water_mark,
+                    local_low_water_mark=info.local_low_water_mark,
+                    max_transaction_id=gauge.get("value"),
+                    size_bytes=None,
+                    readable=available,
+                    writable=available,
                 )
             )
         return tuple(held)

@@ -38,19 +38,19 @@ async def check_ports(
     maps: StorageMaps, tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
 ) -> Mapping[str, PortProblems]:
     """Open both ports of every storage in ZooKeeper's maps, concurrently."""
-    cluster = params.key, params.num_partitions
+    identity = params.key, params.num_partitions
     names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
 
     async def check(storage: str) -> PortProblems:
         admin_port = maps.connections.admin_ports.get(storage)
-        storage_problem = await _problem(
-            lambda: RpcConnection.open_storage(split_address(storage), tls, cluster),
+        storage_problem = await _opening_problem(
+            lambda: RpcConnection.open_storage(split_address(storage), tls, identity),
             timeout_seconds,
         )
         if admin_port is None:
             return PortProblems(storage_problem, "ZooKeeper has no admin port of this storage")
-        admin_problem = await _problem(
-            lambda: RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster),
+        admin_problem = await _opening_problem(
+            lambda: RpcConnection.open_admin(admin_address(storage, admin_port), tls, identity),
             timeout_seconds,
         )
         return PortProblems(storage_problem, admin_problem)
@@ -74,8 +74,8 @@ async def max_transaction_id(
     storage refuses the request. Raises RemoteFailure, DialFailed, ConnectionLost.
     """
     session = (await admin.session_info(partition)).last_session_id
-    cluster = params.key, params.num_partitions
-    connection = await RpcConnection.open_storage(split_address(storage), tls, cluster)
+    identity = params.key, params.num_partitions
+    connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
     try:
         answer = await connection.call(
             lambda seq: messages.MaxTransactionIdRequest(session, seq, partition, offline)
@@ -86,12 +86,13 @@ async def max_transaction_id(
     return found
 
 
-async def _problem(
-    opening: Callable[[], Coroutine[Any, Any, RpcConnection]], timeout_seconds: float
+async def _opening_problem(
+    open_connection: Callable[[], Coroutine[Any, Any, RpcConnection]], timeout_seconds: float
 ) -> str | None:
+    """Open a connection and close it; return why it cannot be opened, None if it can."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            (await opening()).close()
+            (await open_connection()).close()
     except TimeoutError:
         return f"no answer within {timeout_seconds:g} s"
     except (DialFailed, ConnectionLost, RemoteFailure) as problem:

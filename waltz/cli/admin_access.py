@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 
 from waltz.admin import StorageAdmin
-from waltz.admin.core.steps import listed
+from waltz.admin.core.steps import partitions_text
 from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
@@ -47,6 +47,6 @@ def check_held(storage: str, wanted: Iterable[int], held: Collection[int]) -> No
     """Raise Failed unless ``storage`` holds all ``wanted`` partitions."""
     if missing := sorted(set(wanted) - set(held)):
         raise Failed(
-            f"storage {storage} does not hold {listed(missing)}; it holds "
-            f"{listed(sorted(held)) if held else 'none'}"
+            f"storage {storage} does not hold {partitions_text(missing)}; it holds "
+            f"{partitions_text(sorted(held)) if held else 'none'}"
         )

@@ -20,7 +20,7 @@ ASSIGNED, FORMER, UNUSED = "assigned:1", "former:1", "unused:1"
 class NamingObserver(ReplicaObserver):
     """Answers for each storage instead of querying it."""
 
-    async def _query(
+    async def _query_storage(
         self, storage: str, admin_port: int | None, params: StoreParams, *, with_damage: bool
     ) -> StorageReplicas:
         return StorageReplicas({})

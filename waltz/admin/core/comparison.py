@@ -24,7 +24,10 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class RangeSum:
-    """The size and checksum of consecutive records on disk, of which ``last_id`` is the last."""
+    """The size and the checksum of consecutive records in their form on disk.
+
+    ``last_id`` is the id of the last record. A sum of no records has the id before the first one.
+    """
 
     last_id: int
     num_bytes: int = 0
@@ -175,10 +178,12 @@ class Comparison:
         versions: dict[RangeSum, set[str]] = {}
         for storage, found in sums.items():
             versions.setdefault(found, set()).add(storage)
-        largest = sorted(versions.values(), key=lambda storages: (-len(storages), min(storages)))
-        self._difference = Difference(self._next_id, tuple(map(frozenset, largest)))
+        # The largest set first; of sets with the same size, the one with the first storage.
+        ordered = sorted(versions.values(), key=lambda storages: (-len(storages), min(storages)))
+        self._difference = Difference(self._next_id, tuple(map(frozenset, ordered)))
 
     def _middle(self, end: int) -> int:
+        """Return the last id of the first half of the range from ``_next_id`` to ``end``."""
         return self._next_id + (end - self._next_id) // 2
 
     def _set_range(self, last_id: int) -> None:
@@ -187,6 +192,7 @@ class Comparison:
         Before that, remove the replicas that end before the range.
         """
         for storage, limit in list(self._limits.items()):
+            # After the last id, `_next_id` is above every limit: complete replicas stay.
             if limit < min(self._next_id, self._last_id):
                 self._ends[storage] = limit
                 del self._limits[storage]

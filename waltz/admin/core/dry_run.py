@@ -112,14 +112,17 @@ def _with_replicas(
         case CopyReplica(source, _, partition):
             source_replica = observation.held(source, partition)
             assert source_replica is not None, "a plan copies only from a storage with the replica"
-            held[partition] = _copied(held[partition], source_replica)
+            held[partition] = _replica_after_copy(held[partition], source_replica)
     report = replace(observation.storages[storage], held=held, problem=None)
     changed = {**observation.storages, storage: report}
     return replace(observation, storages=changed)
 
 
 def _with_repair(observation: ReplicaObservation, step: RepairRecords) -> ReplicaObservation:
-    """Return the observation without the damaged records that ``step`` repairs."""
+    """Return the observation without the damaged records that ``step`` repairs.
+
+    The records of a step are the beginning of one damaged range, or the whole range.
+    """
     report = observation.storages[step.destination]
     damaged = []
     for each in report.damaged:
@@ -145,7 +148,7 @@ def _new_replica(partition: int) -> HeldPartition:
     )
 
 
-def _copied(held: HeldPartition, source: HeldPartition) -> HeldPartition:
+def _replica_after_copy(held: HeldPartition, source: HeldPartition) -> HeldPartition:
     """Return the replica ``held`` after a copy from ``source``."""
     end = max(held.low_water_mark, source.local_low_water_mark)
     return replace(held, low_water_mark=end, local_low_water_mark=end, max_transaction_id=end)

@@ -22,8 +22,17 @@ from waltz.admin.core.steps import (
     Refuse,
     RepairRecords,
     Wait,
-    listed_records,
+    records_text,
 )
+from waltz.protocol.damaged_ranges import DamagedRange
+
+
+@dataclass(frozen=True, slots=True)
+class _RepairSource:
+    """A storage from which records up to ``last_id`` can be repaired."""
+
+    storage: str
+    last_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +69,45 @@ class RecordRepair(Order):
         if held is None or not damaged:
             return Done()
         mark = held.local_low_water_mark
-        refusals: list[str] = []
-        for each in damaged:
+        repairable = [each for each in damaged if each.first_id <= mark]
+        if not repairable:
+            return self._refuse_newer_records(damaged[0], mark)
+        without_source: list[str] = []
+        for each in repairable:
             last_id = min(each.last_id, mark)
-            if each.first_id > last_id and refusals:
-                break
-            if each.first_id > last_id:
-                records = listed_records(each.first_id, each.last_id)
-                return Refuse(
-                    f"{records} of partition {self.partition} at storage {self.destination} cannot "
-                    f"be repaired yet: the local low-water mark is {mark}; run the same command "
-                    "again when a server has begun the next store session"
+            source = self._best_source(observation, view, each.first_id, last_id)
+            if source is not None:
+                return RepairRecords(
+                    source.storage,
+                    self.destination,
+                    self.partition,
+                    each.first_id,
+                    source.last_id,
                 )
-            found = self._source(observation, view, each.first_id, last_id)
-            if found is not None:
-                source, end = found
-                return RepairRecords(source, self.destination, self.partition, each.first_id, end)
-            refusals.append(listed_records(each.first_id, last_id))
+            without_source.append(records_text(each.first_id, last_id))
         return Wait(
-            f"partition {self.partition} has no healthy replica from which {', '.join(refusals)} "
-            f"at storage {self.destination} can be repaired"
+            f"partition {self.partition} has no healthy replica from which "
+            f"{', '.join(without_source)} at storage {self.destination} can be repaired"
         )
 
-    def _source(
+    def _refuse_newer_records(self, damaged: DamagedRange, mark: int) -> Refuse:
+        """Refuse the order, because all damaged records are above the local low-water mark."""
+        records = records_text(damaged.first_id, damaged.last_id)
+        return Refuse(
+            f"{records} of partition {self.partition} at storage {self.destination} cannot be "
+            f"repaired yet: the local low-water mark is {mark}; run the same command again when a "
+            "server has begun the next store session"
+        )
+
+    def _best_source(
         self, observation: ReplicaObservation, view: PartitionView, first_id: int, last_id: int
-    ) -> tuple[str, int] | None:
-        """Return the storage that has the most of these records undamaged, and the last of them.
+    ) -> _RepairSource | None:
+        """Return the storage that has the most of these records undamaged.
 
         The records that count begin with ``first_id``: the destination takes a record only if the
         record before it is undamaged. Return None if no storage has the first record.
         """
-        best: tuple[str, int] | None = None
+        best: _RepairSource | None = None
         storages = sorted(view.replicas) if self.source is None else [self.source]
         for storage in storages:
             if storage == self.destination or unhealthy_reason(observation, view, storage):
@@ -103,6 +120,6 @@ class RecordRepair(Order):
                 held.local_low_water_mark,
                 *(each.first_id - 1 for each in damaged if each.last_id >= first_id),
             )
-            if end >= first_id and (best is None or end > best[1]):
-                best = storage, end
+            if end >= first_id and (best is None or end > best.last_id):
+                best = _RepairSource(storage, end)
         return best

@@ -44,7 +44,8 @@ def next_fill_step(
         return Wait(f"partition {view.partition} cannot be copied from storage {chosen}: {why}")
     if held.max_transaction_id is None:
         return Wait(f"storage {destination} does not report the end of partition {view.partition}")
-    # Servers of Waltz 0.13.2 trust all records of a new replica, even those above its mark.
+    # A new replica may have records above its mark that were never committed, and servers of Waltz
+    # 0.13.2 trust all its records. A copy cuts those records off.
     clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark
     lag = source_replica.local_low_water_mark - held.max_transaction_id
     if clean and lag <= observation.lag_allowed:

@@ -57,6 +57,8 @@ def _reassignment(
     )
     last = view.session_replicas
     wanted = view.replicas | (present & removed & last)
-    if session_opens(present, view.replicas, last) or not session_opens(present, wanted, last):
+    opens_now = session_opens(present, view.replicas, last)
+    opens_with_removed = session_opens(present, wanted, last)
+    if opens_now or not opens_with_removed:
         return None
     return ReplicaChange(view.partition, view.replicas, wanted)

@@ -97,11 +97,11 @@ class ObservationScope:
 class ReplicaObservation:
     """The storage maps, the partitions of a scope, and the reports of its storages.
 
-    ``committed`` has an id for each partition that was at or above every committed transaction when
-    the observation began (`committed_by`). A replica is level if its report, which is newer,
-    reaches this id. For a partition that ``committed`` lacks, a level replica reaches the last id
-    that a replica of the session reports, which demands more under load. An offline copy may lack
-    ``lag_allowed`` transactions.
+    ``committed`` has, by partition, an id that was at or above every committed transaction when the
+    observation began (`committed_by`). A replica is *level* if its report, which is newer, reaches
+    this id. A partition may lack such an id; then a level replica reaches the highest id that a
+    replica of the session reports. Under load this demands more, because those reports are newer.
+    An offline copy may lack ``lag_allowed`` transactions.
     """
 
     maps: StorageMaps

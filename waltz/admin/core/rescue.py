@@ -1,9 +1,12 @@
 """Rebuild the metadata of a partition from what its replicas have on their disks. Pure.
 
 `rebuild` decides for one partition, from the reports of the storages that have its replicas. The
-metadata say which session opened last, and which replicas took part. A disk has neither of these
-facts. It has the id of the newest session that *marked* it (wrote a low-water mark to it), this
-mark, and the log.
+metadata say which session opened last, and which replicas took part. A replica that has left a
+session has a *closing mark* in the metadata: the next session cuts its log there, and it does not
+vote on the committed transactions. A replica without a closing mark votes.
+
+A disk has none of these facts. It has the id of the newest session that *marked* it (wrote a
+low-water mark to it), this mark, and the log.
 
 **Facts.** n replicas are assigned, q is a quorum of them. Session O is the last one that opened.
 
@@ -76,7 +79,7 @@ disk. A session that began below such a fence would be refused.
 
 
 class Verdict(Enum):
-    """What `rebuild` decides for a partition."""
+    """What `rebuild` decides for a partition; the values are shown to the user."""
 
     KEPT = "kept"
     """The metadata name replicas, and no replica contradicts them."""
@@ -127,13 +130,17 @@ class _LastSession:
     session: int
     mark: int
     voters: frozenset[str]
+    """The replicas that vote: those that end at m(X), and the group that may be a quorum."""
     closed: frozenset[str]
-    """The replicas whose records after the mark were not acknowledged."""
+    """The others, which get the closing mark m(X): no quorum has their records after m(X)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildDecision:
-    """The decision for one partition; ``metadata`` is what to write, None for nothing."""
+    """The decision for one partition, and its reason as a text.
+
+    ``metadata`` is what to write to ZooKeeper, None for nothing.
+    """
 
     verdict: Verdict
     metadata: PartitionMetadata | None
@@ -141,11 +148,20 @@ class RebuildDecision:
 
 
 def records_to_compare(reports: Sequence[ReplicaReport]) -> frozenset[tuple[str, int]]:
-    """Return storages and ids of the records whose checksums `rebuild` needs."""
-    known = _known(reports)
-    ids = {_mark(known, session) + after for session in _sessions(known) for after in (0, 1)}
+    """Return storages and ids of the records whose checksums `rebuild` needs.
+
+    For each session X on a disk, these are the records at m(X) and after m(X).
+    """
+    known = _known_replicas(reports)
+    ids: set[int] = set()
+    for session in _sessions_on_disks(known):
+        mark = _highest_mark(known, session)
+        ids |= {mark, mark + 1}
     return frozenset(
-        (storage, i) for storage, held in known.items() for i in ids if 0 <= i <= _end(held)
+        (storage, transaction_id)
+        for storage, held in known.items()
+        for transaction_id in ids
+        if 0 <= transaction_id <= _last_id(held)
     )
 
 
@@ -164,34 +180,35 @@ def rebuild(
     present = present or NEW_PARTITION
     sessions = {r.storage: r.held.session_id for r in reports if r.held is not None}
     newest = max(sessions, key=sessions.__getitem__, default=None)
-    top = -1 if newest is None else sessions[newest]
+    newest_session = -1 if newest is None else sessions[newest]
     if present.replicas:
-        if top <= present.session_id:
+        if newest_session <= present.session_id:
             return RebuildDecision(Verdict.KEPT, None, "the metadata name the partition's replicas")
         return RebuildDecision(
             Verdict.STALE,
             None,
-            f"the metadata end with session {present.session_id}, but storage {newest} has session "
-            f"{top}: they are of an older backup. To rebuild them, save the cluster with waltz "
-            "cluster backup-metadata, delete it with waltz cluster delete, and use --backup",
+            f"the metadata end with session {present.session_id}, but storage {newest} has "
+            f"session {newest_session}: they are of an older backup. To rebuild them, save the "
+            "cluster with waltz cluster backup-metadata, delete it with waltz cluster delete, and "
+            "use --backup",
         )
     assigned = [r for r in reports if r.assigned]
     if not assigned:
         return RebuildDecision(
             Verdict.UNDECIDED, None, "ZooKeeper assigns the partition to no storage"
         )
-    session_id = max(top, present.session_id) + SESSION_ROOM
+    session_id = max(newest_session, present.session_id) + SESSION_ROOM
     if all(_shows_nothing(report) for report in reports):
-        if top <= present.session_id:
+        if newest_session <= present.session_id:
             return RebuildDecision(Verdict.NEW, None, "no replica holds anything")
         empty = PartitionMetadata(present.generation, session_id, {})
         return RebuildDecision(
-            Verdict.NEW, empty, f"no replica holds anything; session {top} has begun"
+            Verdict.NEW, empty, f"no replica holds anything; session {newest_session} has begun"
         )
-    found = _last_session(assigned, checksums)
-    if isinstance(found, str):
-        return RebuildDecision(Verdict.UNDECIDED, None, found)
-    session = found.session
+    last = _last_session(assigned, checksums)
+    if isinstance(last, str):
+        return RebuildDecision(Verdict.UNDECIDED, None, last)
+    session = last.session
     if session < opened_session:
         return RebuildDecision(
             Verdict.UNDECIDED,
@@ -208,10 +225,10 @@ def rebuild(
                 "partition is not assigned to it; assign it with: waltz storage assign "
                 f"{report.storage} PARTITION --only zookeeper",
             )
-    states = {r.storage: _state(r, found, session_id) for r in assigned}
-    written = PartitionMetadata(present.generation, session_id, states)
-    count = f"{len(found.voters)} of {len(assigned)} replicas vote"
-    return RebuildDecision(Verdict.REBUILT, written, f"session {session}: {count}")
+    states = {r.storage: _rebuilt_state(r, last, session_id) for r in assigned}
+    metadata = PartitionMetadata(present.generation, session_id, states)
+    count = f"{len(last.voters)} of {len(assigned)} replicas vote"
+    return RebuildDecision(Verdict.REBUILT, metadata, f"session {session}: {count}")
 
 
 def _shows_nothing(report: ReplicaReport) -> bool:
@@ -227,11 +244,12 @@ def _shows_nothing(report: ReplicaReport) -> bool:
 def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _LastSession | str:
     """Return the session X of the rule and its replicas, or why they cannot be decided."""
     needed = quorum(len(assigned))
-    known = _known(assigned)
+    known = _known_replicas(assigned)
     unknown = [f"{r.storage} {r.unknown}" for r in assigned if r.unknown is not None]
-    for session in _sessions(known):
-        mark = _mark(known, session)
-        complete = _largest(_by_record(_newer(known, session), mark, checksums))
+    for session in _sessions_on_disks(known):
+        mark = _highest_mark(known, session)
+        same_record = _group_by_record(_replicas_since(known, session), mark, checksums)
+        complete = _largest_group(same_record)
         if len(complete) + len(unknown) < needed:
             continue
         if len(complete) < needed:
@@ -239,7 +257,7 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
                 f"session {session} may have opened: {', '.join(sorted(complete))} took part; "
                 f"unknown: {'; '.join(unknown)}"
             )
-        continuing = _by_record({s: known[s] for s in complete}, mark + 1, checksums)
+        continuing = _group_by_record({s: known[s] for s in complete}, mark + 1, checksums)
         possible = [group for group in continuing if len(group) + len(unknown) >= needed]
         if len(possible) > 1:
             return (
@@ -252,7 +270,8 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
     return f"no session is complete on {needed} of {len(assigned)} replicas{missing}"
 
 
-def _known(reports: Sequence[ReplicaReport]) -> dict[str, HeldPartition]:
+def _known_replicas(reports: Sequence[ReplicaReport]) -> dict[str, HeldPartition]:
+    """Return the assigned replicas that are not unknown, by storage."""
     return {
         r.storage: r.held
         for r in reports
@@ -260,46 +279,53 @@ def _known(reports: Sequence[ReplicaReport]) -> dict[str, HeldPartition]:
     }
 
 
-def _sessions(known: Mapping[str, HeldPartition]) -> list[int]:
+def _sessions_on_disks(known: Mapping[str, HeldPartition]) -> list[int]:
     """Return the sessions on the disks, newest first."""
     return sorted({held.session_id for held in known.values()}, reverse=True)
 
 
-def _newer(known: Mapping[str, HeldPartition], session: int) -> dict[str, HeldPartition]:
+def _replicas_since(known: Mapping[str, HeldPartition], session: int) -> dict[str, HeldPartition]:
     """Return V of ``session``: the replicas whose session is not older."""
     return {storage: held for storage, held in known.items() if held.session_id >= session}
 
 
-def _mark(known: Mapping[str, HeldPartition], session: int) -> int:
+def _highest_mark(known: Mapping[str, HeldPartition], session: int) -> int:
     """Return m of ``session``: the highest low-water mark of V."""
-    return max(held.low_water_mark for held in _newer(known, session).values())
+    return max(held.low_water_mark for held in _replicas_since(known, session).values())
 
 
-def _by_record(
+def _group_by_record(
     known: Mapping[str, HeldPartition], transaction_id: int, checksums: Checksums
 ) -> list[frozenset[str]]:
-    """Group the replicas that reach ``transaction_id`` by their record with this id."""
+    """Group the replicas that reach ``transaction_id`` by their record with this id.
+
+    Replicas have the same record if its checksum is the same. The id -1 is before the first record:
+    there all replicas are one group.
+    """
     groups: dict[int, set[str]] = {}
     for storage, held in known.items():
-        if _end(held) >= transaction_id:
-            record = checksums[storage, transaction_id] if transaction_id >= 0 else 0
-            groups.setdefault(record, set()).add(storage)
+        if _last_id(held) >= transaction_id:
+            checksum = checksums[storage, transaction_id] if transaction_id >= 0 else 0
+            groups.setdefault(checksum, set()).add(storage)
     return [frozenset(group) for group in groups.values()]
 
 
-def _largest(groups: Sequence[frozenset[str]]) -> frozenset[str]:
+def _largest_group(groups: Sequence[frozenset[str]]) -> frozenset[str]:
     return max(groups, key=len, default=frozenset())
 
 
-def _end(held: HeldPartition) -> int:
+def _last_id(held: HeldPartition) -> int:
+    """Return the last id of a known replica."""
     assert held.max_transaction_id is not None, "a replica without it is unknown"
     return held.max_transaction_id
 
 
-def _state(report: ReplicaReport, last: _LastSession, session_id: int) -> ReplicaState:
+def _rebuilt_state(report: ReplicaReport, last: _LastSession, session_id: int) -> ReplicaState:
+    """Return what the rebuilt metadata, whose session is ``session_id``, say about a replica."""
     if report.storage in last.voters:
         return ReplicaState(last.session, UNRESOLVED)
     if report.held is None or report.unknown is not None:
+        # No disk has the new session, so that the next session takes this disk for an emptied one.
         return ReplicaState(session_id, UNRESOLVED)
     mark = last.mark if report.storage in last.closed else report.held.low_water_mark
     return ReplicaState(report.held.session_id, mark)

@@ -33,7 +33,7 @@ class CreateReplicas:
 
     def __str__(self) -> str:
         replicas = "a replica" if len(self.partitions) == 1 else "replicas"
-        return f"storage {self.storage} creates {replicas} of {listed(self.partitions)}"
+        return f"storage {self.storage} creates {replicas} of {partitions_text(self.partitions)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SwitchOff:
 
     def __str__(self) -> str:
         verb = "is" if len(self.partitions) == 1 else "are"
-        return f"{listed(self.partitions)} {verb} switched off at storage {self.storage}"
+        return f"{partitions_text(self.partitions)} {verb} switched off at storage {self.storage}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class SwitchOn:
 
     def __str__(self) -> str:
         verb = "is" if len(self.partitions) == 1 else "are"
-        return f"{listed(self.partitions)} {verb} switched on at storage {self.storage}"
+        return f"{partitions_text(self.partitions)} {verb} switched on at storage {self.storage}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class SetSwitch:
     def __str__(self) -> str:
         what = "reading" if self.kind is SwitchKind.READ else "writing"
         state = "on" if self.on else "off"
-        return f"{what} of {listed(self.partitions)} is switched {state} at storage {self.storage}"
+        partitions = partitions_text(self.partitions)
+        return f"{what} of {partitions} is switched {state} at storage {self.storage}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class RepairRecords:
     last_id: int
 
     def __str__(self) -> str:
-        records = listed_records(self.first_id, self.last_id)
+        records = records_text(self.first_id, self.last_id)
         verb = "is" if self.first_id == self.last_id else "are"
         return (
             f"{records} of partition {self.partition} {verb} repaired at storage "
@@ -145,7 +146,8 @@ class DropReplicas:
     def __str__(self) -> str:
         files = "deletes" if self.delete_files else "keeps"
         whose = "its" if len(self.partitions) == 1 else "their"
-        return f"storage {self.storage} drops {listed(self.partitions)} and {files} {whose} files"
+        partitions = partitions_text(self.partitions)
+        return f"storage {self.storage} drops {partitions} and {files} {whose} files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ MetadataStep = ChangeAssignment | RegisterStorage | UnregisterStorage
 
 Step = StorageStep | MetadataStep | CopyReplica | RepairRecords
 Next = Step | Wait | Done | Refuse
+"""What a plan decides for one observation."""
 
 
 class Order(ABC):
@@ -221,12 +224,12 @@ class Order(ABC):
         """Return the next step; an interrupted attempt may have left any state."""
 
 
-def listed(partitions: Iterable[int]) -> str:
+def partitions_text(partitions: Iterable[int]) -> str:
     """Return ``partition 4`` or ``partitions 0-3,5``."""
     ids = tuple(partitions)
     return f"partition{'' if len(ids) == 1 else 's'} {format_partitions(ids)}"
 
 
-def listed_records(first_id: int, last_id: int) -> str:
+def records_text(first_id: int, last_id: int) -> str:
     """Return ``record 4`` or ``records 4-6``."""
     return f"record {first_id}" if first_id == last_id else f"records {first_id}-{last_id}"

@@ -15,7 +15,7 @@ from waltz.admin.core.steps import (
     SwitchOff,
     SwitchOn,
     Wait,
-    listed,
+    partitions_text,
 )
 
 
@@ -49,8 +49,8 @@ class Switching(Order):
         held = observation.storages[self.storage].held
         if missing := sorted(set(self.partitions) - held.keys()):
             return Refuse(
-                f"storage {self.storage} does not hold {listed(missing)}; it holds "
-                f"{listed(sorted(held)) if held else 'none'}"
+                f"storage {self.storage} does not hold {partitions_text(missing)}; it holds "
+                f"{partitions_text(sorted(held)) if held else 'none'}"
             )
         replicas = [held[partition] for partition in self.partitions]
         if self.together:

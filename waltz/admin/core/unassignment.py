@@ -30,12 +30,13 @@ from waltz.admin.core.steps import (
     Order,
     Refuse,
     Wait,
-    listed,
+    partitions_text,
 )
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import ChangeRefused, ReplicaChange, unassign_partitions
 
 Views = tuple[PartitionView, ...]
+"""The partitions of an order, as they were observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,13 @@ class Unassignment(Order):
         """
         if self.only is AssignmentSide.STORAGE:
             return None
-        begun: frozenset[int] = frozenset() if self.only else self._begun(observation)
-        rest = tuple(partition for partition in self.partitions if partition not in begun)
-        if begun and not rest:
+        # With `only`, there is one step, so that no attempt can be interrupted between two.
+        interrupted = frozenset[int]() if self.only else self._already_unassigned(observation)
+        still_assigned = tuple(p for p in self.partitions if p not in interrupted)
+        if interrupted and not still_assigned:
             return None
         try:
-            unassign_partitions(observation.maps, self.storage, rest)
+            unassign_partitions(observation.maps, self.storage, still_assigned)
         except ChangeRefused as problem:
             return str(problem)
         return None
@@ -95,8 +97,11 @@ class Unassignment(Order):
         step = next_removal_step(observation, views, frozenset({self.storage}))
         return step or self._drop(observation, views)
 
-    def _begun(self, observation: ReplicaObservation) -> frozenset[int]:
-        """Return the partitions that are unassigned, while the storage still has replicas."""
+    def _already_unassigned(self, observation: ReplicaObservation) -> frozenset[int]:
+        """Return the partitions that are unassigned, but whose removal is not complete.
+
+        The last session has the storage, or the storage still holds a replica.
+        """
         views = (observation.partitions.get(partition) for partition in self.partitions)
         return frozenset(
             view.partition
@@ -130,18 +135,20 @@ class Unassignment(Order):
         if not users:
             return None
         return Wait(
-            f"{listed(users)}: no session without storage {self.storage} has begun, so the storage "
-            "keeps replicas that ZooKeeper no longer assigns to it. When servers are running, drop "
-            f"these replicas with: {self._command_of_the_drop()}"
+            f"{partitions_text(users)}: no session without storage {self.storage} has begun, so "
+            "the storage keeps replicas that ZooKeeper no longer assigns to it. When servers are "
+            f"running, drop these replicas with: {self._drop_command()}"
         )
 
-    def _command_of_the_drop(self) -> str:
+    def _drop_command(self) -> str:
+        """Return the command by which the user drops the replicas at the storage later."""
         # Not `waltz storage sync`: it drops only replicas that the storage lists (`_forced_drop`).
         files = " --delete-files" if self.delete_files else ""
         partitions = format_partitions(self.partitions)
         return f"waltz storage unassign {self.storage} {partitions} --only storage --force{files}"
 
     def _forced_drop(self) -> DropReplicas:
+        """Return the step by which the storage drops all replicas; the order ends after it."""
         # A storage does not list a partition whose control entry is damaged, so no observation
         # would show that the drop is done.
         return DropReplicas(self.storage, self.partitions, self.delete_files, final=True)

@@ -37,8 +37,8 @@ class Check(Enum):
 class ServerReport:
     """The report of one server; ``problem`` is why the server reported nothing.
 
-    ``storages`` has whether the server can reach each storage, ``health`` whether it could open
-    each partition.
+    ``storages`` has, by storage, whether the server can reach it; ``health`` has, by partition,
+    whether the server could open it.
     """
 
     partitions: frozenset[int] = frozenset()
@@ -51,8 +51,8 @@ class ServerReport:
 class StorageReport:
     """The report of one storage; ``problem`` is why the storage reported nothing.
 
-    ``partitions`` has whether each partition that the storage holds is switched on, ``sessions``
-    the id of its store session.
+    ``partitions`` has the partitions that the storage holds, each with whether it is switched on.
+    ``sessions`` has the store session id of each of them.
     """
 
     partitions: Mapping[int, bool] = field(default_factory=dict)
@@ -100,8 +100,8 @@ def verify(facts: ClusterFacts, partition: int | None = None) -> list[Finding]:
     ]
 
 
-# Each rule yields the problems of one partition, which the texts call "it" because the user sees
-# them in the row of that partition. Only the first problem is reported.
+# Each rule yields the problems of one partition. Their texts say "it" for the partition, because
+# the user sees each text in the row of its partition. Only the first problem is reported.
 
 
 def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
@@ -137,31 +137,31 @@ def _storages_reached(facts: ClusterFacts, partition: int) -> Iterator[str]:
 
 
 def _storages_agree(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    listed = facts.replicas.storages_of(partition)
-    if not listed:
+    assigned = facts.replicas.storages_of(partition)
+    if not assigned:
         yield "it is assigned to no storage"
-    for storage in listed:
+    for storage in assigned:
         report = facts.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
         if report.problem is not None:
             yield report.problem
         elif partition not in report.partitions:
             yield f"it is assigned to storage {storage}, which does not hold it"
     for storage, report in facts.storages.items():
-        if storage not in listed and partition in report.partitions:
+        if storage not in assigned and partition in report.partitions:
             yield f"storage {storage} holds it without an assignment"
 
 
 def _quorum(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    listed = facts.replicas.storages_of(partition)
-    if not listed:
+    assigned = facts.replicas.storages_of(partition)
+    if not assigned:
         yield "it has no replicas"
     available = sum(
         facts.storages.get(storage, StorageReport()).partitions.get(partition, False)
-        for storage in listed
+        for storage in assigned
     )
-    quorum = len(listed) // 2 + 1
+    quorum = len(assigned) // 2 + 1
     if available < quorum:
-        yield f"{available} of {len(listed)} replicas are available, and {quorum} are needed"
+        yield f"{available} of {len(assigned)} replicas are available, and {quorum} are needed"
 
 
 def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
@@ -196,10 +196,10 @@ def _other_session(
     report = facts.storages.get(storage, StorageReport())
     if partition not in report.partitions:
         return None  # Other checks report a storage without an answer.
-    own = report.sessions.get(partition)
-    if own == session_id:
+    reported = report.sessions.get(partition)
+    if reported == session_id:
         return None
-    session = "no session" if own is None or own < 0 else f"session {own}"
+    session = "no session" if reported is None or reported < 0 else f"session {reported}"
     return f"the replica on {storage} reports that it is in {session}, not in {session_id}"
 
 
