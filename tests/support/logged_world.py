@@ -80,7 +80,9 @@ class Crash:
         """
         if self.direct is None or self.direct not in found:
             return found
-        (wanted,) = [state for state in self.states if self._same(found, state)][-1:]
+        # If the transaction has nothing but direct data, the bytes do not show whether it was
+        # dropped. Both states are then right, and the first one is that without the transaction.
+        wanted = next(state for state in self.states if self._same(found, state))
         return found | {self.direct: found[self.direct][: len(wanted[self.direct])]}
 
     def _same(self, found: State, wanted: State) -> bool:
