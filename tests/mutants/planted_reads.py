@@ -65,7 +65,7 @@ READ_BUGS = (
     Planted(
         "an append waits on its connection for reads",
         Package.STORAGE,
-        "self._reads.append((request, weight))\n",
+        "self._reads.append(first)\n",
         "break\n",
         "Appends wait until the storage has answered the reads before them.",
         nodes(_CONNECTIONS + "test_append_overtakes_reads_that_wait_for_other_reads"),

@@ -192,9 +192,9 @@ WAL_BUGS = (
         "file read while the lock is held",
         Package.STORAGE,
         "    self._commits.logged.files.write_pending(state.region, offset, length)\n"
-        'return self._opened().read(offset, length).ljust(length, b"\\0")\n',
+        'return self._read_handle().read(offset, length).ljust(length, b"\\0")\n',
         "    self._commits.logged.files.write_pending(state.region, offset, length)\n"
-        '    return self._opened().read(offset, length).ljust(length, b"\\0")\n',
+        '    return self._read_handle().read(offset, length).ljust(length, b"\\0")\n',
         "One slow read delays the commits of all partitions.",
         nodes(f"{_READS}test_slow_read_of_a_partition_delays_no_commit_of_another"),
     ),
@@ -209,7 +209,7 @@ WAL_BUGS = (
     Planted(
         "bytes of an interrupted direct write taken for durable",
         Package.STORAGE,
-        "self._opened().flush()\n",
+        "self._read_handle().flush()\n",
         "pass\n",
         "A loss of power damages a record again that a repair has reported as repaired.",
         nodes(

@@ -25,7 +25,7 @@ from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
 from waltz.protocol.frames import HEAD_BYTES
-from waltz.testing.nodes import InProcessServer, World
+from waltz.testing.nodes import InProcessServer, SharedEnvironment
 from waltz_server.core.effects import (
     DisconnectClient,
     Effect,
@@ -246,7 +246,9 @@ class ObservedNode(ServerNode):
 class _Process(InProcessServer):
     """One process of a server."""
 
-    def __init__(self, number: int, world: World, version: int, server: SimServer) -> None:
+    def __init__(
+        self, number: int, world: SharedEnvironment, version: int, server: SimServer
+    ) -> None:
         super().__init__(number, world)
         self.versions = (CLIENT_SERVER.limited_to(*range(version + 1)), STORAGE)
         self._server = server
@@ -271,7 +273,7 @@ class SimServer:
     def __init__(
         self,
         number: int,
-        world: World,
+        world: SharedEnvironment,
         surveillance: Surveillance,
         random: Random,
         view: ClusterView,

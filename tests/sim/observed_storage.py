@@ -19,7 +19,7 @@ from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
 from waltz.testing.disk import UNLIMITED, MemoryDisk
 from waltz.testing.engine import EventLoopEngine
-from waltz.testing.nodes import InProcessStorage, World
+from waltz.testing.nodes import InProcessStorage, SharedEnvironment
 from waltz_storage.core.errors import DiskFailed, RequestRefused
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -65,7 +65,7 @@ class PowerLost(BaseException):
 class _Process(InProcessStorage):
     """The processes of a storage, one after the other."""
 
-    def __init__(self, number: int, world: World, storage: SimStorage) -> None:
+    def __init__(self, number: int, world: SharedEnvironment, storage: SimStorage) -> None:
         super().__init__(number, world)
         self.engine: DelayedEngine | None = None
         self._storage = storage
@@ -111,7 +111,7 @@ class SimStorage:
     def __init__(
         self,
         number: int,
-        world: World,
+        world: SharedEnvironment,
         environment: tuple[LoopClock, Random, History, Alarm],
         segment_bytes: int,
         engine: SimEngine,

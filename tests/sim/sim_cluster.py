@@ -34,7 +34,7 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.testing.clock import VirtualTimeLoop
 from waltz.testing.interceptors import DialedConnection, Interceptor, Unchanged
 from waltz.testing.network import MemoryNetwork
-from waltz.testing.nodes import ADMIN_PORT, ROOT, SERVER_PORT, SESSION_MS, World
+from waltz.testing.nodes import ADMIN_PORT, ROOT, SERVER_PORT, SESSION_MS, SharedEnvironment
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.core.replication.replica_roles import RecoveryCase
 
@@ -234,7 +234,7 @@ class SimCluster:
         self._shape = shape = self.choose_shape()
         self.memory = MemoryNetwork(self.random.getrandbits(32))
         self.network = FaultyNetwork(self.memory, self.clock, self.stream(), self.history)
-        self.world = World(self.memory, MemoryZooKeeper(), self.stream())
+        self.world = SharedEnvironment(self.memory, MemoryZooKeeper(), self.stream())
         self.trouble = Trouble()
         for number in range(len(shape.groups)):
             environment = (self.clock, self.stream(), self.history, self.alarm)

@@ -18,7 +18,7 @@ from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.records import wrapped
-from waltz.testing.faults import AppendDelivery, Draws, Faults
+from waltz.testing.faults import AppendDelivery, DeliveryDraws, Faults
 from waltz.testing.frames import Frame, split_frames
 from waltz.testing.interceptors import DialedConnection
 
@@ -42,7 +42,7 @@ class AppendFaults:
         these appends, the client gives up all appends of its batch.
         """
         self._seed = seed
-        self._draws: dict[tuple[int, int], Draws] = {}
+        self._draws: dict[tuple[int, int], DeliveryDraws] = {}
         self._ordered: list[deque[AppendDelivery]] = [deque() for _ in range(partitions)]
         self._ordered_conflicts = [0] * partitions
         self._interceptors: dict[AppendInterceptor, None] = {}
@@ -90,19 +90,19 @@ class AppendFaults:
             self._interceptors = dict.fromkeys((*open_ones, interceptor))
         return interceptor
 
-    def delivery(self, req_id: ReqId, *, checked: bool) -> AppendDelivery:
+    def delivery(self, req_id: ReqId, *, has_locks: bool) -> AppendDelivery:
         """Decide how an append is delivered.
 
-        ``checked`` tells whether the append, or one of its batch, has write or read locks. Each
+        ``has_locks`` tells whether the append, or one of its batch, has write or read locks. Each
         call makes one random draw, and uses up an ordered delivery if there is one.
         """
         partition = req_id.partition
         with self.lock:
             key = (req_id.client_id, partition)
             if key not in self._draws:
-                self._draws[key] = Draws(self._seed, *key)
-            drawn = self._draws[key].delivery(self.rates, checked=checked)
-            if checked and self._ordered_conflicts[partition]:
+                self._draws[key] = DeliveryDraws(self._seed, *key)
+            drawn = self._draws[key].delivery(self.rates, has_locks=has_locks)
+            if has_locks and self._ordered_conflicts[partition]:
                 self._ordered_conflicts[partition] -= 1
                 return AppendDelivery.CONFLICT
             if self._ordered[partition]:
@@ -155,8 +155,8 @@ class AppendInterceptor:
 
     def _append_sent(self, append: cs.AppendRequest, frame: Frame) -> bytes:
         """Return what the server gets for a frame with one append."""
-        checked = bool(append.write_locks or append.read_locks)
-        delivery = self._faults.delivery(append.req_id, checked=checked)
+        has_locks = bool(append.write_locks or append.read_locks)
+        delivery = self._faults.delivery(append.req_id, has_locks=has_locks)
         if delivery is AppendDelivery.CONFLICT:
             # The refusal names a transaction that the client has received already.
             refusal = cs.LockFailure(append.req_id, append.client_high_water_mark)
@@ -166,11 +166,15 @@ class AppendInterceptor:
 
     def _batch_sent(self, batch: cs.AppendBatchRequest, frame: Frame) -> bytes:
         """Return what the server gets for a frame with a batch."""
-        checked = [n for n, a in enumerate(batch.appends) if a.write_locks or a.read_locks]
-        delivery = self._faults.delivery(batch.req_id, checked=bool(checked))
+        with_locks = [
+            number
+            for number, append in enumerate(batch.appends)
+            if append.write_locks or append.read_locks
+        ]
+        delivery = self._faults.delivery(batch.req_id, has_locks=bool(with_locks))
         if delivery is AppendDelivery.CONFLICT:
-            return self._with_refusal(batch, checked[0], frame.version)
-        req_ids = tuple(_later(batch.req_id, n) for n in range(len(batch.appends)))
+            return self._with_refusal(batch, with_locks[0], frame.version)
+        req_ids = tuple(_id_in_batch(batch.req_id, number) for number in range(len(batch.appends)))
         return self._delivered(delivery, req_ids, frame)
 
     def _delivered(
@@ -199,11 +203,11 @@ class AppendInterceptor:
         The server gets two batches: of the appends before the refused one, and of those after it.
         """
         outcome = BatchedOutcome(OutcomeKind.REFUSED, batch.client_high_water_mark)
-        answer = cs.AppendBatchResponse(_later(batch.req_id, refused), (outcome,))
+        answer = cs.AppendBatchResponse(_id_in_batch(batch.req_id, refused), (outcome,))
         self._inject(cs.encode(answer, version))
         parts = ((0, batch.appends[:refused]), (refused + 1, batch.appends[refused + 1 :]))
         rest = [
-            replace(batch, req_id=_later(batch.req_id, first), appends=appends)
+            replace(batch, req_id=_id_in_batch(batch.req_id, first), appends=appends)
             for first, appends in parts
             if appends
         ]
@@ -264,6 +268,6 @@ class AppendInterceptor:
             self._faults.give_up(req_id)
 
 
-def _later(first: ReqId, number: int) -> ReqId:
+def _id_in_batch(first: ReqId, number: int) -> ReqId:
     """Return the id of append ``number`` of the batch whose append 0 has the id ``first``."""
     return replace(first, seq=wrapped(first.seq + number))

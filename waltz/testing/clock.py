@@ -43,8 +43,8 @@ class _VirtualSelector(selectors.BaseSelector):
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # The first file is the pipe of the event loop, which other threads would write to. Without
-        # them, a call of the operating system in each turn would only take time.
+        # One file is always registered: the pipe through which other threads wake the event loop.
+        # No other thread does that, so without a second file the slow system call is left out.
         if len(self._real.get_map()) > 1:
             ready = self._real.select(0)
             if ready:

@@ -38,7 +38,7 @@ from waltz.testing.nodes import (
     SESSION_MS,
     InProcessServer,
     InProcessStorage,
-    World,
+    SharedEnvironment,
 )
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.partitions.partition import StoragePartition
@@ -99,10 +99,11 @@ class InProcessCluster:
         self.zookeeper = MemoryZooKeeper()
         source = random.Random(f"{seed}/cluster")
         self._key = uuid.UUID(int=source.getrandbits(128), version=4)
-        self._world = World(self.network, self.zookeeper, source)
-        self.servers = [InProcessServer(number, self._world) for number in range(servers)]
-        self.storages = [InProcessStorage(number, self._world) for number in range(storages)]
-        self._marks = [NO_TRANSACTION] * partitions
+        self._shared = SharedEnvironment(self.network, self.zookeeper, source)
+        self.servers = [InProcessServer(number, self._shared) for number in range(servers)]
+        self.storages = [InProcessStorage(number, self._shared) for number in range(storages)]
+        self._high_water_marks = [NO_TRANSACTION] * partitions
+        """The highest high-water mark of each partition that `_high_water_mark` has seen."""
         self._handler_before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], Any] | None
         self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
         self._appends = AppendFaults(partitions, seed, self._give_up)
@@ -121,8 +122,8 @@ class InProcessCluster:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-        if error is None and self._world.failures:
-            raise self._world.failures[0]
+        if error is None and self._shared.failures:
+            raise self._shared.failures[0]
 
     @property
     def faults(self) -> Faults:
@@ -139,7 +140,7 @@ class InProcessCluster:
         loop = asyncio.get_running_loop()
         self._handler_before = loop.get_exception_handler()
         loop.set_exception_handler(self._note_exception)
-        store = await self._world.open_store(SESSION_MS)
+        store = await self._shared.open_store(SESSION_MS)
         groups = {storage.address: group for group, storage in enumerate(self.storages)}
         admin_ports = dict.fromkeys(groups, ADMIN_PORT)
         maps = assign_everything(groups, admin_ports, self.num_partitions)
@@ -212,13 +213,16 @@ class InProcessCluster:
     def transactions(self, partition: int) -> list[Transaction[bytes]]:
         """Return all committed transactions of a partition, with their data as bytes."""
         self._check(partition)
-        last = self._mark(partition)
+        last = self._high_water_mark(partition)
         found: list[Transaction[bytes]] = []
         while len(found) <= last:
             replica = self._complete_replica(partition, last)
             batch = replica.records(len(found), min(_READ_RECORDS, last + 1 - len(found)))
             found += (
-                Transaction(partition, r.transaction_id, r.req_id, r.header, r.data) for r in batch
+                Transaction(
+                    partition, record.transaction_id, record.req_id, record.header, record.data
+                )
+                for record in batch
             )
         return found
 
@@ -244,7 +248,7 @@ class InProcessCluster:
     def suspend_feed(self, partition: int) -> None:
         """Stop the feed of the partition: streams and ranges have nothing new, and appends wait."""
         self._check(partition)
-        self._appends.suspend_feed(partition, self._mark(partition))
+        self._appends.suspend_feed(partition, self._high_water_mark(partition))
 
     def resume_feed(self, partition: int) -> None:
         """Continue the feed of the partition."""
@@ -278,7 +282,7 @@ class InProcessCluster:
     async def _open_client(
         self, options: ClientOptions, spec: ProtocolSpec
     ) -> InProcessClient[Any]:
-        store = await self._world.open_store(options.session_timeout_ms)
+        store = await self._shared.open_store(options.session_timeout_ms)
         try:
             client = await InProcessClient.over(
                 Cluster(store, ROOT),
@@ -302,13 +306,13 @@ class InProcessCluster:
         """Record an exception that would end the process of a node; see `waltz.runtime.process`."""
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):
-            self._world.failures.append(error)
+            self._shared.failures.append(error)
         if self._handler_before is None:
             loop.default_exception_handler(context)
         else:
             self._handler_before(loop, context)
 
-    def _mark(self, partition: int) -> int:
+    def _high_water_mark(self, partition: int) -> int:
         """Return the last transaction that a server has counted as committed.
 
         The largest mark is kept for the time in which the partition has no server.
@@ -317,8 +321,8 @@ class InProcessCluster:
             hosted = server.node.partition(partition) if server.node is not None else None
             mark = hosted.core.high_water_mark if hosted is not None else None
             if mark is not None:
-                self._marks[partition] = max(self._marks[partition], mark)
-        return self._marks[partition]
+                self._high_water_marks[partition] = max(self._high_water_marks[partition], mark)
+        return self._high_water_marks[partition]
 
     def _complete_replica(self, partition: int, last: int) -> StoragePartition:
         """Return a replica that has every transaction up to ``last``.
@@ -336,12 +340,13 @@ class InProcessCluster:
     def _all_open(self) -> bool:
         """Return whether every partition takes appends."""
         nodes = [server.node for server in self.servers if server.node is not None]
-        opened = {h.core.id for node in nodes for h in node.partitions() if h.core.store.is_open}
+        hosted = [partition for node in nodes for partition in node.partitions()]
+        opened = {partition.core.id for partition in hosted if partition.core.store.is_open}
         return len(opened) == self.num_partitions
 
     def _raise_failure(self) -> None:
-        if self._world.failures:
-            raise self._world.failures[0]
+        if self._shared.failures:
+            raise self._shared.failures[0]
 
     def _check(self, partition: int) -> None:
         if not 0 <= partition < self.num_partitions:

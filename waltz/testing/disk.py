@@ -251,7 +251,7 @@ class MemoryDisk:
         self._observe()
 
     def left(self) -> int:
-        """Return how many bytes files may still grow by; negative if they exceed ``space``."""
+        """Return by how many bytes files may still grow; negative if they exceed ``space``."""
         return self.space - sum(len(inode.current) for inode in self._names.values())
 
     def _inodes(self) -> list[_Inode]:

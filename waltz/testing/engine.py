@@ -51,15 +51,17 @@ class EventLoopEngine:
         self._mailbox = mailbox
         self._fail = fail
         self._clock = clock
-        self._flushes: RoundWriter = directory.round_writer or ParallelFlushes(ImmediateExecutor())
+        self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(
+            ImmediateExecutor()
+        )
         self._arrivals: list[Arrival] = []
         self._scheduled = False
         self._ended = False
 
     @property
     def flushes(self) -> int:
-        """How many flushes were made for appends so far."""
-        return self._flushes.flushes
+        """How many flushes of files the rounds of appends have begun so far."""
+        return self._round_writer.flushes
 
     def start(self) -> None:
         """Do nothing: the first arrival starts the engine."""
@@ -101,7 +103,7 @@ class EventLoopEngine:
         for task in ready.tasks:
             self._finish(self.engine.run_task(task))
         if ready.parts:
-            self._flushes.commit(ready.parts, self._settle)
+            self._round_writer.commit(ready.parts, self._settle)
 
     def _settle(self, part: RoundPart) -> None:
         self._finish(self.engine.settle(part, self._clock()))

@@ -52,22 +52,25 @@ class AppendDelivery(Enum):
     CONFLICT = "refused although its locks are free"
 
 
-class Draws:
+class DeliveryDraws:
     """The random draws of one client in one partition."""
 
     def __init__(self, seed: int, client_id: int, partition: int) -> None:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
-    def delivery(self, faults: Faults, *, checked: bool) -> AppendDelivery:
+    def delivery(self, faults: Faults, *, has_locks: bool) -> AppendDelivery:
         """Draw how the next append is delivered.
 
-        ``checked`` tells whether the append has write or read locks.
+        ``has_locks`` tells whether the append has write or read locks.
         """
-        drawn, half = self._random.random(), self._random.random() < 0.5
+        # Both numbers are drawn for each append, so that the rates do not change later draws.
+        drawn, committed = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
             return AppendDelivery.LOST
         if drawn < faults.lost + faults.uncertain:
-            return AppendDelivery.UNCERTAIN_COMMITTED if half else AppendDelivery.UNCERTAIN_ABSENT
-        if checked and drawn < faults.lost + faults.uncertain + faults.conflict:
+            if committed:
+                return AppendDelivery.UNCERTAIN_COMMITTED
+            return AppendDelivery.UNCERTAIN_ABSENT
+        if has_locks and drawn < faults.lost + faults.uncertain + faults.conflict:
             return AppendDelivery.CONFLICT
         return AppendDelivery.ARRIVES

@@ -37,6 +37,7 @@ _DIAL_SECONDS = 10.0
 _DIAL_POLL_SECONDS = 0.05
 _FIRST_FREE_PORT = 40_000
 _ALL_BYTES = 1 << 62
+"""More bytes than a connection ever has in transit."""
 
 
 class MemoryNetwork:
@@ -134,9 +135,13 @@ class MemoryNetwork:
     def draw_delay(self, hosts: frozenset[str]) -> float:
         """Draw the delay in seconds of the next chunk between ``hosts``."""
         bounds = [self.delay_seconds]
-        bounds += [b for host, b in self.host_delay_seconds.items() if host in hosts]
+        bounds += [delay for host, delay in self.host_delay_seconds.items() if host in hosts]
         with self._lock:
-            return sum(self._random.uniform(*b) for b in bounds if b != (0.0, 0.0))
+            return sum(
+                self._random.uniform(shortest, longest)
+                for shortest, longest in bounds
+                if (shortest, longest) != (0.0, 0.0)
+            )
 
     def draw_tear(self, size: int) -> int:
         """Draw how many bytes of a chunk of ``size`` bytes arrive first, 0 for the whole chunk."""
@@ -309,15 +314,19 @@ class _Connection:
         self._network = network
         self._ends = (dialer, address[0])
         self._hosts = frozenset(self._ends)
-        seen = DialedConnection(
+        dialed = DialedConnection(
             dialer,
             inject=lambda data: self.near.inject(data),
             is_closed=lambda: self.near.is_closing(),
         )
-        interceptor = network.interceptor(seen, address)
-        to_far = _Wire(
-            network, self._hosts, lambda data: self._to_far(interceptor.to_listener(data)), _same
-        )
+        interceptor = network.interceptor(dialed, address)
+
+        # The interceptor works on the event loop of the dialing side: it changes what the dialing
+        # side writes, and what arrives there.
+        def written_by_dialer(data: bytes) -> bytes:
+            return self._to_far(interceptor.to_listener(data))
+
+        to_far = _Wire(network, self._hosts, written_by_dialer, _unchanged)
         to_near = _Wire(network, self._hosts, self._to_near, interceptor.to_dialer)
         self.near = MemoryTransport(loops[0], address, to_near, network.lock)
         self.far = MemoryTransport(loops[1], (dialer, 0), to_far, network.lock)
@@ -329,9 +338,11 @@ class _Connection:
         return host in self._hosts and (other is None or other in self._hosts)
 
     def _to_far(self, data: bytes) -> bytes:
+        """Return what is sent to the listening host, after the rule for its frames."""
         return self._apply_rule(self._ends, data, self.far)
 
     def _to_near(self, data: bytes) -> bytes:
+        """Return what is sent to the dialing host, after the rule for its frames."""
         return self._apply_rule((self._ends[1], self._ends[0]), data, self.near)
 
     def _apply_rule(self, hosts: tuple[str, str], data: bytes, receiver: MemoryTransport) -> bytes:
@@ -374,5 +385,5 @@ class _Wire:
         return self.network.draw_tear(size), self.network.torn_seconds
 
 
-def _same(data: bytes) -> bytes:
+def _unchanged(data: bytes) -> bytes:
     return data

@@ -46,8 +46,8 @@ With the default of a storage, writing zeros to memory would take longer than al
 
 
 @dataclass(slots=True)
-class World:
-    """What the nodes of one cluster share. ``failures`` are the errors that ended a node."""
+class SharedEnvironment:
+    """What all nodes of one cluster use. ``failures`` are the errors that ended a node."""
 
     network: MemoryNetwork
     zookeeper: MemoryZooKeeper
@@ -64,20 +64,20 @@ class World:
 class InProcessServer:
     """A server that can be killed and started again."""
 
-    def __init__(self, number: int, world: World) -> None:
+    def __init__(self, number: int, shared: SharedEnvironment) -> None:
         self.host = f"server-{number}"
         self.node: ServerNode | None = None
         self.store: MemoryStore | None = None
         self.versions: tuple[ProtocolSpec, ProtocolSpec] = (CLIENT_SERVER, STORAGE)
         """The protocol versions that the next `start` offers to clients and to storages: all
         versions, or fewer to act as an older server."""
-        self._world = world
+        self._shared = shared
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start a new process of this server."""
         assert self.node is None, f"{self.host} runs already"
-        self._world.network.bring_up(self.host)
+        self._shared.network.bring_up(self.host)
         config = ServerConfig(
             zookeeper=_ZOOKEEPER,
             session_timeout_ms=SESSION_MS,
@@ -87,7 +87,7 @@ class InProcessServer:
             tls_settings=TlsSettings(enabled=False),
         )
         environment = ServerEnvironment(
-            self._world.network.host(self.host), self._open_store, self._world.random.shuffle
+            self._shared.network.host(self.host), self._open_store, self._shared.random.shuffle
         )
         self.node = self.new_node(config, environment)
         await self.node.start()
@@ -103,8 +103,8 @@ class InProcessServer:
         With ``expire``, the session expires at once; without it, the session stays.
         """
         assert self.store is not None
-        self._world.network.take_down(self.host)
-        self._world.zookeeper.abandon(self.store, expire=expire)
+        self._shared.network.take_down(self.host)
+        self._shared.zookeeper.abandon(self.store, expire=expire)
         await self.stop()
 
     async def stop(self) -> None:
@@ -120,7 +120,7 @@ class InProcessServer:
     async def _open_store(
         self, address: str, timeout_ms: int, access: ZooKeeperAccess
     ) -> MetadataStore:
-        self.store = await self._world.open_store(timeout_ms)
+        self.store = await self._shared.open_store(timeout_ms)
         return self.store
 
     async def _watch(self, node: ServerNode) -> None:
@@ -128,13 +128,13 @@ class InProcessServer:
             await node.wait_for_failure()
         except Exception as error:
             log.exception("%s: failed; the cluster reports the error when it is closed", self.host)
-            self._world.failures.append(error)
+            self._shared.failures.append(error)
 
 
 class InProcessStorage:
     """A storage that can be killed, lose power, and start again on its disk."""
 
-    def __init__(self, number: int, world: World) -> None:
+    def __init__(self, number: int, shared: SharedEnvironment) -> None:
         self.host = f"storage-{number}"
         self.address = f"{self.host}:{STORAGE_PORT}"
         self.disk = MemoryDisk()
@@ -143,12 +143,12 @@ class InProcessStorage:
         """The protocol versions that the next `start` offers to servers and to administrators: all
         versions, or fewer to act as an older storage."""
         self._engine: EventLoopEngine | None = None
-        self._world = world
+        self._shared = shared
 
     async def start(self) -> None:
         """Start a new process of this storage on its disk."""
         assert self.node is None, f"{self.host} runs already"
-        self._world.network.bring_up(self.host)
+        self._shared.network.bring_up(self.host)
         config = StorageConfig(
             zookeeper=_ZOOKEEPER,
             session_timeout_ms=SESSION_MS,
@@ -162,7 +162,7 @@ class InProcessStorage:
         )
         loop = asyncio.get_running_loop()
         environment = StorageEnvironment(
-            network=self._world.network.host(self.host),
+            network=self._shared.network.host(self.host),
             open_store=self._open_store,
             open_disk=lambda directory: self.disk,
             disk_space=lambda directory: (self.disk.left(), self.disk.space),
@@ -191,7 +191,7 @@ class InProcessStorage:
             (self.host, ADMIN_PORT),
             PLAINTEXT,
             cluster,
-            self._world.network.host("administrator"),
+            self._shared.network.host("administrator"),
         )
         partitions = tuple(range(cluster[1]))
         await connection.call(
@@ -207,9 +207,9 @@ class InProcessStorage:
     def kill(self, *, power_loss: bool) -> None:
         """End the process at once; with ``power_loss`` the disk loses what was not flushed."""
         assert self._engine is not None
-        self._world.network.take_down(self.host)
+        self._shared.network.take_down(self.host)
         self._engine.abandon()
-        self.disk = self.disk.crashed(self._world.random) if power_loss else self.disk.restarted()
+        self.disk = self.disk.crashed(self._shared.random) if power_loss else self.disk.restarted()
         self.node = None
 
     async def stop(self) -> None:
@@ -222,7 +222,7 @@ class InProcessStorage:
     async def _open_store(
         self, address: str, timeout_ms: int, access: ZooKeeperAccess
     ) -> MetadataStore:
-        return await self._world.open_store(timeout_ms)
+        return await self._shared.open_store(timeout_ms)
 
     def _new_engine(
         self,

@@ -36,7 +36,11 @@ def _candidates(versions: list[bytes], chosen: int, position: int) -> list[bytes
     The file has the size of the version ``chosen``. If a later version is shorter, its truncation
     was lost, so that version supplies nothing after its end.
     """
-    return [v for n, v in enumerate(versions) if n <= chosen or len(v) > position]
+    return [
+        version
+        for number, version in enumerate(versions)
+        if number <= chosen or len(version) > position
+    ]
 
 
 def _sector(version: bytes, start: int, random: Random) -> bytes:

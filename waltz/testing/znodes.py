@@ -43,13 +43,17 @@ class Znode:
         return Children(tuple(sorted(self.children)), self.version, self._cversion())
 
     def _cversion(self) -> int:
-        # Every creation of a child was one change, and every deletion another.
+        # ZooKeeper counts every creation and every deletion of a child: created + deleted, where
+        # deleted = created - present.
         return 2 * self.children_ever - len(self.children)
 
 
 @dataclass(slots=True)
 class LaggingFollower:
-    """A follower that is behind: the nodes as it has them, and the changes that it has not seen."""
+    """A ZooKeeper server that is behind: its nodes, and the changes that it has not seen.
+
+    Each change is the path of a node and the paths of `OnTreeChange`.
+    """
 
     nodes: dict[str, Znode]
     missed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)

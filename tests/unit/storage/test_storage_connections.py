@@ -13,12 +13,8 @@ from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.engine.engine import Arrival, RequestJob
 from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.shell.admin_handler import AdminHandler
-from waltz_storage.shell.connections import (
-    MOST_WAITING_READS,
-    AdminConnection,
-    ClusterIdentity,
-    ServerConnection,
-)
+from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
+from waltz_storage.shell.request_intake import MOST_WAITING_READS
 
 VERSION = 1
 AT_ONCE = 4

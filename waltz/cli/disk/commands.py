@@ -24,7 +24,7 @@ from waltz_storage.inspect.segment_check import FileRecord
 from waltz_storage.inspect.segment_reading import (
     check_segment_files,
     is_sound,
-    read_header,
+    read_segment_header,
     read_whole_records,
 )
 from waltz_storage.inspect.start_rehearsal import try_starts
@@ -156,7 +156,7 @@ def dump_command(
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions
-        header = read_header(place.root, partition, place.first_id)
+        header = read_segment_header(place.root, partition, place.first_id)
         found: list[FileRecord] | None = None
         if show_records:
             wanted = (

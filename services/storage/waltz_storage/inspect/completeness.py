@@ -69,7 +69,8 @@ def _cluster_key(root: Path) -> uuid.UUID | None:
                 found = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
         except Damage:
             continue
-        if found.int:
+        # A header of zeros: the content of this file is still in the log only.
+        if found.int != 0:
             return found
     return None
 

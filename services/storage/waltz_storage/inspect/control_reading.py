@@ -58,9 +58,10 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
 
     ``meta`` is the directory of the control file, None if that is ``root``. Raises CannotInspect.
     """
-    path = (meta or root) / CONTROL_FILE
+    control_path = (meta or root) / CONTROL_FILE
+    marks_path = control_path.with_name(FLUSHED_FILE)
     pair_file = root / DATA_PAIR_FILE
-    if meta is None and pair_file.exists() and not path.exists():
+    if meta is None and pair_file.exists() and not control_path.exists():
         raise CannotInspect(
             f"the control file of {root} is in a separate directory (storage.metaDirectory): "
             "name it with --meta"
@@ -76,15 +77,12 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
             f"{root} and {meta} do not belong together: cannot read {error.filename}: "
             f"{error.strerror}"
         ) from error
-    try:
-        raw = path.read_bytes()
-        path = path.with_name(FLUSHED_FILE)
-        marks = path.read_bytes() if path.exists() else b""
-    except OSError as problem:
-        raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
+    raw = _content(control_path)
+    marks = _content(marks_path, may_be_missing=True)
     if len(raw) < HEADER_BYTES:
-        path = path.with_name(CONTROL_FILE)
-        raise CannotInspect(f"{path} is cut off: it ends inside its {HEADER_BYTES} byte header")
+        raise CannotInspect(
+            f"{control_path} is cut off: it ends inside its {HEADER_BYTES} byte header"
+        )
     header = ControlHeader.decode(raw)
     check_marked_complete(root, header)
     entries: dict[int, ControlEntry | str] = {}
@@ -95,3 +93,11 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
         except EntryCorrupted as problem:
             entries[partition] = str(problem)
     return ControlContent(header, entries, marks)
+
+
+def _content(path: Path, *, may_be_missing: bool = False) -> bytes:
+    """Return the content of a file, none if it is missing and may be; raises CannotInspect."""
+    try:
+        return b"" if may_be_missing and not path.exists() else path.read_bytes()
+    except OSError as problem:
+        raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem

@@ -166,11 +166,13 @@ class _Content:
 
     def __init__(self, real: Path | None) -> None:
         self._real = real
-        self._before = None if real is None else real.stat().st_size
+        """The file on the disk, None if there is none."""
+        self._size_before = None if real is None else real.stat().st_size
         self._changed: bytearray | None = None
+        """The whole content, None while it is that of the file on the disk."""
         self.exists = real is not None
         """Whether the file exists, after the changes so far."""
-        self.size = self._before or 0
+        self.size = self._size_before or 0
 
     def check_readable(self) -> None:
         """Open and close the file, so that the rehearsal fails at the same step as a start."""
@@ -208,13 +210,14 @@ class _Content:
     def change(self, path: str) -> Change | None:
         """Return how the file would change, None if it would stay as it is."""
         after = self.size if self.exists else None
-        common = min(self._before or 0, after or 0)
+        common = min(self._size_before or 0, after or 0)
         rewritten = self._changed is not None and self._differs(common)
-        if after == self._before and not rewritten:
+        if after == self._size_before and not rewritten:
             return None
-        return Change(path, self._before, after, rewritten)
+        return Change(path, self._size_before, after, rewritten)
 
     def _differs(self, size: int) -> bool:
+        """Return whether one of the first ``size`` bytes differs from the file on the disk."""
         if self._real is None or self._changed is None:
             return False
         with ReadOnlyFile(self._real) as file:

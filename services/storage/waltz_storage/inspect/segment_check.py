@@ -156,11 +156,11 @@ def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[F
         try:
             found = read_record(data, offset, transaction_id)
         except Damage as damage:
-            beyond = _next_whole(data, entries, first_id, transaction_id, offset)
-            if beyond is None:
+            next_whole = _next_whole(data, entries, first_id, transaction_id, offset)
+            if next_whole is None:
                 return
             yield Flaw(transaction_id, offset, damage.what)
-            found = beyond
+            found = next_whole
         yield found
         transaction_id, offset = found.record.transaction_id + 1, found.end
 
@@ -173,13 +173,16 @@ def _next_whole(
     The length of the damaged record, or else the index, tells where a later record begins.
     """
     length = _length(data, offset)
-    places = [] if length is None else [(damaged_id + 1, offset + RECORD_OVERHEAD_BYTES + length)]
-    number = damaged_id + 1 - first_id
-    places += ((first_id + n, at) for n, at in enumerate(islice(entries, number, None), number))
-    for transaction_id, place in places:
-        if place > offset:
+    # The ids of later records, and where each of them may begin.
+    candidates: list[tuple[int, int]] = []
+    if length is not None:
+        candidates.append((damaged_id + 1, offset + RECORD_OVERHEAD_BYTES + length))
+    later_entries = islice(entries, damaged_id + 1 - first_id, None)
+    candidates += enumerate(later_entries, damaged_id + 1)
+    for transaction_id, begin in candidates:
+        if begin > offset:
             try:
-                return read_record(data, place, transaction_id)
+                return read_record(data, begin, transaction_id)
             except Damage:
                 continue
     return None
@@ -199,6 +202,7 @@ def _entries(index: ByteSource | None) -> array[int]:
 
 
 def _tail(data: ByteSource, end: int) -> Tail:
+    """Return what is in the file from byte ``end`` on, after the last record."""
     if end >= data.size():
         return Tail.NOTHING
     for position in range(end, data.size(), _WINDOW_BYTES):

@@ -27,7 +27,7 @@ from waltz_storage.inspect.segment_check import (
 )
 
 
-def read_header(root: Path, partition: int, first_id: int) -> FileHeader:
+def read_segment_header(root: Path, partition: int, first_id: int) -> FileHeader:
     """Return the header of a segment's data file. Raises CannotInspect."""
     path = segment_path(root, partition, first_id)
     try:
@@ -77,13 +77,17 @@ def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
 
     A torn record at the end of the last segment is not a gap. Raises CannotInspect, OSError.
     """
-    one = place.first_id
-    expected = 0 if one is None else one
-    for first_id in segments(place.root, partition) if one is None else [one]:
+    if place.first_id is None:
+        first_ids, expected = segments(place.root, partition), 0
+    else:
+        first_ids, expected = [place.first_id], place.first_id
+    for first_id in first_ids:
         path = segment_path(place.root, partition, first_id)
         if first_id != expected:
             yield Gap(f"transactions from {expected} on are missing before {path.name}")
-        read_header(place.root, partition, first_id)  # Raises CannotInspect if it is damaged.
+        read_segment_header(
+            place.root, partition, first_id
+        )  # Raises CannotInspect if it is damaged.
         with ExitStack() as stack:
             data = ReadAheadSource(stack.enter_context(ReadOnlyFile(path)))
             index_path = path.with_suffix(INDEX_SUFFIX)

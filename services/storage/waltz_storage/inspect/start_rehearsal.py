@@ -62,7 +62,7 @@ def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
     try:
         control = read_control(place.root, meta)
     except CannotInspect as problem:
-        return {p: StartOutcome(str(problem), None) for p in place.partitions}
+        return {partition: StartOutcome(str(problem), None) for partition in place.partitions}
     return {
         partition: try_start(place.root, partition, control)
         for partition, entry in control.entries.items()

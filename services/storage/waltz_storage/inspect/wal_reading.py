@@ -25,7 +25,8 @@ from waltz_storage.inspect.places import CannotInspect
 class WalContent:
     """The header of a log, its first transactions since the checkpoint, and how it ends.
 
-    ``end`` is None if there are more transactions; the text says what is damaged, if anything.
+    ``end`` is a text that says what is damaged if the log is damaged, and None if the log has more
+    transactions than these.
     """
 
     header: WalHeader

@@ -92,7 +92,7 @@ class AdminHandler:
             case admin.RecordListRequest():
                 self._read(request, origin)
             case admin.LastSessionInfoRequest():
-                self._each((request.partition,), lambda _: self._session(request), origin)
+                self._run_in_lanes((request.partition,), lambda _: self._session(request), origin)
             case admin.RangeChecksumRequest():
                 self._checksum(request, RangeChecksum(request), origin)
             case admin.AssignedPartitionStatusRequest():
@@ -126,12 +126,13 @@ class AdminHandler:
     def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
         """Repair records in one task, as a change: no read or append is under way meanwhile.
 
-        The findings are used by the thread that calls `handle`, so that the result of the check is
-        noted when the answer is delivered there.
+        Only the thread of the event loop may use the findings of the scrubber. Answers are
+        delivered on that thread. So the task returns the checks of the repaired records as an
+        answer, whose callback notes them and then sends the real answer.
         """
         partition = request.partition
 
-        def note(checks: Sequence[CheckedRecords]) -> None:
+        def note_and_reply(checks: Sequence[CheckedRecords]) -> None:
             for checked in checks:
                 self._scrubber.findings.note(partition, checked)
             origin.reply(_repair_answer(request, checks))
@@ -143,7 +144,7 @@ class AdminHandler:
             except RequestRefused as refused:
                 failure = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
                 return [(origin.reply, failure)]
-            return [(note, checks)]
+            return [(note_and_reply, checks)]
 
         self._submit([Arrival(partition, task)])
 
@@ -161,12 +162,15 @@ class AdminHandler:
             change(partition)
             return done
 
-        self._each(partitions, work, origin)
+        self._run_in_lanes(partitions, work, origin)
 
-    def _each(
+    def _run_in_lanes(
         self, partitions: Sequence[int], work: Callable[[int], admin.Response], origin: _Origin
     ) -> None:
-        """Call ``work`` for each partition, in its lane; answer with the worst result."""
+        """Call ``work`` for each partition, in its lane; answer with the worst result.
+
+        The results from the best to the worst: success, failure, no answer (None).
+        """
         results = _Results(len(partitions), origin.reply)
 
         def task(partition: int) -> list[Answer]:
@@ -241,10 +245,10 @@ def _repair_answer(
 
 
 class _Results:
-    """Collects the results of ``count`` tasks. The answer is the worst: None, then a failure."""
+    """Collects the results of ``count`` tasks; the answer is the worst of them."""
 
     def __init__(self, count: int, reply: Reply) -> None:
-        self._left = count
+        self._count = count
         self._reply = reply
         self._found: list[admin.Response | None] = []
         self._lock = threading.Lock()
@@ -253,9 +257,10 @@ class _Results:
         """Add one result; return the answer if all results are there, else nothing."""
         with self._lock:
             self._found.append(result)
-            complete = len(self._found) == self._left
+            complete = len(self._found) == self._count
         return [(self._reply, max(self._found, key=_severity))] if complete else []
 
 
 def _severity(result: admin.Response | None) -> int:
+    """Return 0 for a success, 1 for a failure, 2 for no answer."""
     return 2 if result is None else int(isinstance(result, admin.AdminFailureResponse))

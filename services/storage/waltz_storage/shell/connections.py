@@ -1,7 +1,7 @@
 """Receive requests of servers and administrators, and send the answers. Touches the network.
 
 The node stops reading from a connection while too many of its requests wait, and while the peer
-does not read the answers.
+does not read the answers (see `request_intake`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar, cast
+from typing import cast
 
 from waltz.net import EVERYONE, AllowedNames, FrameConnection, FrameHandler, decode_received
 from waltz.protocol import admin, storage
@@ -26,6 +25,7 @@ from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.fencing import is_read, raises_fence
 from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.shell.admin_handler import AdminHandler
+from waltz_storage.shell.request_intake import RequestIntake, WeightedRequest
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,6 @@ _NO_SESSION = -1
 """Below every session id."""
 _REFUSED_SECONDS = 10.0
 """How long a connection of a refused peer stays open without a request."""
-T = TypeVar("T")
-
-_MOST_WEIGHT = 64 << 20
-"""The bound of the weight of a connection's reads under way, and of its other requests under way.
-
-While the weight is this or more, no further read, or no other request, begins."""
-MOST_WAITING_READS = 4096
-"""While more reads of records wait, nothing is read from their connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class ClusterIdentity:
     num_partitions: int
 
     def refusal(self, key: uuid.UUID, num_partitions: int) -> RpcFailure | None:
-        """Return why a peer of the given cluster is refused, None if that is this cluster."""
+        """Return why a peer that names another cluster is refused, None if it names this one."""
         if key != self.key:
             text = "Provided cluster key is inconsistent with key in control file."
         elif num_partitions != self.num_partitions:
@@ -62,92 +54,6 @@ class ClusterIdentity:
         else:
             return None
         return RpcFailure(RequestRefused(text).message)
-
-
-class _Intake(Generic[T]):
-    """Begins the requests of one connection in their order, and bounds how many are under way.
-
-    The bound is on the sum of their weights (see `request_weights`), separately for reads and for
-    other requests. A read that waits because of other reads is overtaken by other requests, so that
-    reads do not delay appends. No request overtakes a request other than a read. While requests
-    other than reads wait, or too many reads, or the peer does not read its answers, nothing is read
-    from the connection.
-    """
-
-    def __init__(self, begin: Callable[[list[T]], None]) -> None:
-        self.connection: FrameConnection | None = None
-        self._begin = begin
-        self._waiting: deque[tuple[T, int, bool]] = deque()
-        """The requests that wait, without those in ``_reads``: request, weight, whether it is a
-        read. They are in the order of their arrival."""
-        self._reads: deque[tuple[T, int]] = deque()
-        """The reads that wait only because of other reads, in the order of their arrival: request,
-        weight."""
-        self._weight = 0
-        self._read_weight = 0
-        self._paused = False
-        self._beginning = False
-
-    def add(self, requests: list[tuple[T, int, bool]]) -> None:
-        """Take the requests of one received chunk: request, weight, whether it is a read."""
-        self._waiting.extend(requests)
-        self.proceed()
-
-    def done(self, weight: int) -> None:
-        """Subtract the weight of an answered request other than a read."""
-        self._weight -= weight
-        if self._waiting:
-            self.proceed()
-
-    def read_done(self, weight: int) -> None:
-        """Subtract the weight of an answered read."""
-        self._read_weight -= weight
-        if self._waiting or self._reads:
-            self.proceed()
-
-    def proceed(self) -> None:
-        """Begin the requests that the bounds allow; then pause or resume reading."""
-        connection = self.connection
-        if connection is None or connection.closed:
-            self._waiting.clear()
-            self._reads.clear()
-            return
-        if self._beginning:
-            # A request that the loop below has begun was answered at once: the loop continues.
-            return
-        self._beginning = True
-        while begun := self._take(connection):
-            self._begin(begun)
-        self._beginning = False
-        pause = bool(self._waiting) or len(self._reads) > MOST_WAITING_READS or connection.congested
-        if pause and not self._paused:
-            connection.pause_reading()
-        elif self._paused and not pause:
-            connection.resume_reading()
-        self._paused = pause
-
-    def _take(self, connection: FrameConnection) -> list[T]:
-        """Return the requests that may begin now, in order; add their weights."""
-        taken: list[T] = []
-        while self._reads and self._read_weight < _MOST_WEIGHT and not connection.congested:
-            request, weight = self._reads.popleft()
-            self._read_weight += weight
-            taken.append(request)
-        while self._waiting and not connection.congested:
-            request, weight, is_read = self._waiting[0]
-            if is_read:
-                if self._read_weight < _MOST_WEIGHT:
-                    self._read_weight += weight
-                    taken.append(request)
-                else:
-                    self._reads.append((request, weight))
-            elif self._weight < _MOST_WEIGHT:
-                self._weight += weight
-                taken.append(request)
-            else:
-                break
-            self._waiting.popleft()
-        return taken
 
 
 class ServerConnection(FrameHandler):
@@ -167,7 +73,7 @@ class ServerConnection(FrameHandler):
         self._allowed = allowed
         self._refusal: str | None = None
         """Why this peer is refused, None if it is allowed."""
-        self._intake: _Intake[Arrival] = _Intake(submit)
+        self._intake: RequestIntake[Arrival] = RequestIntake(submit)
         self._weights = RequestWeights()
         self._sessions: dict[int, int] = {}
         """The highest session id of this peer's requests to each partition.
@@ -187,7 +93,7 @@ class ServerConnection(FrameHandler):
     def received(self, bodies: list[bytes]) -> None:
         """Pass the requests of one chunk to the engine, together."""
         version = _required(self._intake.connection).version
-        arrivals: list[tuple[Arrival, int, bool]] = []
+        arrivals: list[WeightedRequest[Arrival]] = []
         now = self._clock()
         for body in bodies:
             request = decode_received(storage.decode, body, version)
@@ -202,21 +108,23 @@ class ServerConnection(FrameHandler):
             if isinstance(request, storage.AppendRequest):
                 weight = len(body)
                 append = AppendJob(request, version, partial(self._answer, weight), now)
-                arrivals.append((Arrival(request.partition, append), weight, False))
+                arrival = Arrival(request.partition, append)
+                arrivals.append(WeightedRequest(arrival, weight, is_read=False))
             else:
-                arrivals.append(self._arrival(cast(storage.Request, request), version, len(body)))
+                arrivals.append(self._weighted(cast(storage.Request, request), version, len(body)))
         self._intake.add(arrivals)
 
-    def _arrival(
+    def _weighted(
         self, request: storage.Request, version: int, message_bytes: int
-    ) -> tuple[Arrival, int, bool]:
+    ) -> WeightedRequest[Arrival]:
         """Return a request other than an append as the intake takes it.
 
         The engine refuses a message that is not a request.
         """
         weight, reads = self._weights.of(request, message_bytes), is_read(request)
         reply = partial(self._answer_read if reads else self._answer, weight)
-        return Arrival(request.partition, RequestJob(request, version, reply)), weight, reads
+        arrival = Arrival(request.partition, RequestJob(request, version, reply))
+        return WeightedRequest(arrival, weight, is_read=reads)
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -290,7 +198,7 @@ class AdminConnection(FrameHandler):
         self._cluster = cluster
         self._handler = handler
         self._metrics = metrics
-        self._intake: _Intake[admin.Message] = _Intake(self._begin)
+        self._intake: RequestIntake[admin.Message] = RequestIntake(self._begin)
         self._allowed = allowed
         self._refusal: str | None = None
         """Why this peer is refused, None if it is allowed."""
@@ -311,7 +219,9 @@ class AdminConnection(FrameHandler):
             self._refuse(decode_received(admin.decode, bodies[0], version), self._refusal)
             return
         requests = [decode_received(admin.decode, body, version) for body in bodies]
-        self._intake.add([(request, admin_weight(request), False) for request in requests])
+        self._intake.add(
+            [WeightedRequest(request, admin_weight(request), is_read=False) for request in requests]
+        )
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -389,5 +299,6 @@ def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> s
 
 
 def _required(connection: FrameConnection | None) -> FrameConnection:
+    """Return the connection, which is known from `FrameHandler.ready` on."""
     assert connection is not None, "received before ready"
     return connection

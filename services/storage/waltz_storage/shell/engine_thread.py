@@ -74,7 +74,7 @@ class EngineThread:
         self._fail = fail
         self._failed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._rounds: RoundWriter = directory.round_writer or ParallelFlushes(self._flushers)
+        self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(self._flushers)
         self._marks_written = threading.Event()
         self._stopped = threading.Event()
         self._marks_thread = threading.Thread(target=self._flush_marks, name="marks", daemon=True)
@@ -84,7 +84,7 @@ class EngineThread:
     @property
     def flushes(self) -> int:
         """How many flushes of files the rounds of appends have begun so far."""
-        return self._rounds.flushes
+        return self._round_writer.flushes
 
     def start(self) -> None:
         """Start the threads."""
@@ -111,11 +111,13 @@ class EngineThread:
             pool.shutdown()
 
     def _run(self) -> None:
+        """Step the engine until `_stop` has put None into the queue and all jobs are done."""
         stopping = False
         try:
             while not self._failed.is_set():
                 arrivals: list[Arrival] = []
                 arrived = self._arrivals.get()
+                # Take everything that has arrived meanwhile: one round serves all of it.
                 while True:
                     if arrived is None:
                         stopping = True
@@ -139,7 +141,7 @@ class EngineThread:
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
         if ready.parts:
-            self._rounds.commit(ready.parts, self._settle)
+            self._round_writer.commit(ready.parts, self._settle)
 
     def _settle(self, part: RoundPart) -> None:
         self._finish(self.engine.settle(part, self._clock()))
@@ -180,6 +182,7 @@ class EngineThread:
         self._arrivals.put((done.freed,))
 
     def _give_up(self, error: BaseException) -> None:
+        """Begin no further work, and call ``fail`` for the first error."""
         if not self._failed.is_set():
             self._failed.set()
             self._fail(error)

@@ -1,9 +1,10 @@
 """A `Disk` whose segment files are changed by way of the write-ahead log. Touches the disk.
 
-The rest of the storage uses this disk as it uses the one of the operating system. A write or a
-removal of a segment file is queued, and a flush commits everything that is queued before. After a
-crash the files have the committed changes in their order, which is one of the states that a crash
-without the log may leave. So the recovery of a partition is the same with and without the log.
+The rest of the storage uses this disk as it uses the one of the operating system. A write, a cut, a
+creation or a removal of a segment file is queued, and a flush commits everything that was queued
+before it. After a crash the files have all changes up to one of them, in their order. That is one
+of the states that a crash without the log may leave. So the recovery of a partition is the same
+with and without the log.
 
 The control file and the flushed marks are not in the log: their changes are written and flushed as
 without the log. A flush of a segment file returns after its transaction is durable, so their order
@@ -32,6 +33,7 @@ from waltz_storage.shell.wal_commits import OnApplied, WalCommits
 _WRITE_BYTES = 1 << 20
 """Larger data become several operations, so that a transaction has space for each of them."""
 _WRITE_HEAD_BYTES = 16
+"""How many bytes a WriteData takes in a transaction besides its data."""
 
 
 class LoggedDisk:
@@ -72,7 +74,8 @@ class LoggedDisk:
         state = self._states.get(path)
         if state is not None:
             if not state.loaded:
-                # A file that cannot be opened must not hold up the other partitions.
+                # The lengths are read here and not in `__init__`: a file that cannot be opened must
+                # refuse only its own partition.
                 file = self._disk.open(path)
                 state.size = state.real_size = file.size()
                 state.loaded = True
@@ -99,12 +102,16 @@ class LoggedDisk:
     def rename(self, old: str, new: str) -> None:
         """See `Disk`.
 
-        A new data file gets its name and its content by one transaction. The space of the content
-        is taken before the transaction is queued, by a file with the old name: a durable
-        transaction whose file has no space could never leave the log, and the process would end.
-        The file with the old name is removed when the transaction is durable, at the same moment as
-        the content is written to the new file. After a crash the file may be left, without a
-        record; the opening of the partition removes it.
+        Only a new data file is renamed, which has its header as content and no record. It gets its
+        final name and its content by one transaction.
+
+        Before the transaction is queued, a file of the same size with the old name takes the space
+        for the content. Otherwise the disk could be full when the durable transaction is applied.
+        Such a transaction could never leave the log, and the process would end.
+
+        When the transaction is applied, the file with the old name is removed, and the content is
+        written to the new file, while no other change can take the space. A crash before that may
+        leave the file with the old name; the opening of the partition removes it.
         """
         file = file_of(new)
         if file is None:
@@ -157,7 +164,7 @@ class LoggedDisk:
     def _queue_creation(
         self, file: FileName, state: LoggedFileState, on_applied: OnApplied | None = None
     ) -> None:
-        """Queue the creation of a file with the content of ``state``; the lock is held.
+        """Queue the creation of a file with the content of ``state``; the caller holds the lock.
 
         Raises NoSpace before anything is queued, if the catalogue has no space for the row.
         """
@@ -200,11 +207,11 @@ class LoggedFile:
     def read(self, offset: int, length: int) -> bytes:
         """See `DiskFile`.
 
-        The lock is not held while the file is read: a slow read would delay the commits of all
-        partitions. That is correct because nothing changes these bytes meanwhile. No queued change
-        overlaps them. A new change comes only from the partition, which waits for this read. The
-        changes that other threads apply meanwhile are of other bytes. The read uses a handle of its
-        own, because a checkpoint may close the files of the log.
+        The lock is not held while the file on the disk is read: a slow read would delay the commits
+        of all partitions. That is correct because nothing changes these bytes meanwhile. No queued
+        change overlaps them, so the changes that other threads apply meanwhile are of other bytes.
+        A new change of the file could only come from its partition, which waits for this read. The
+        read uses a handle of its own, because a checkpoint may close the handles of `RegionFiles`.
         """
         assert not self._closed, "a closed file is not used"
         state = self._state
@@ -214,9 +221,9 @@ class LoggedFile:
                 return b""
             if state.region is None or state.is_changed(offset, length):
                 return state.read(offset, length, partial(self._read_file, state.region or 0))
-            # Bytes that were applied may not be in the file yet.
+            # Changes that were applied may be pending in `RegionFiles`, and not be in the file yet.
             self._commits.logged.files.write_pending(state.region, offset, length)
-        return self._opened().read(offset, length).ljust(length, b"\0")
+        return self._read_handle().read(offset, length).ljust(length, b"\0")
 
     def write(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
@@ -261,6 +268,7 @@ class LoggedFile:
                 del state.content[size:]
                 state.size = len(state.content)
             elif size < state.size or state.real_size > state.size:
+                # In the second case an earlier cut is queued: the file on the disk is still longer.
                 assert size <= state.size, "a truncation makes no file longer"
                 state.queue(QueuedChange(commits.next_number, size, None))
                 assert state.file is not None, "a file with a region has its final name"
@@ -271,14 +279,15 @@ class LoggedFile:
         """See `DiskFile`.
 
         The first flush includes the file on the disk. If the last process ended between a direct
-        write and the flush of its transaction, this process reads bytes that are not durable, and
-        finds nothing to write again. A repair of records would then report them as durable.
+        write and the flush of its transaction, this process reads bytes that are not durable. A
+        repair that writes the same bytes finds nothing to change, and without this flush it would
+        report the records as repaired although they are not durable.
         """
         assert not self._closed, "a closed file is not used"
         state = self._state
         self._commits.commit(state.last_change)
         if state.inherited:
-            self._opened().flush()
+            self._read_handle().flush()
             state.inherited = False
 
     def lock(self, length: int) -> bool:
@@ -292,7 +301,7 @@ class LoggedFile:
         if self._handle is not None:
             self._handle.close()
 
-    def _opened(self) -> DiskFile:
+    def _read_handle(self) -> DiskFile:
         """Return the handle for reads; raises OSError."""
         if self._handle is None:
             file = self._state.file
@@ -304,7 +313,10 @@ class LoggedFile:
         return self._commits.logged.files.read(Address(region, offset), length)
 
     def _prepare(self, end: int) -> None:
-        """Let `_reserve` make the file longer: commit its creation, and a cut that is queued."""
+        """Commit a queued creation or cut of the file, if it must become longer to reach ``end``.
+
+        `_reserve` can make a file longer only if it exists and no queued change will cut it.
+        """
         state = self._state
         if state.region is not None and end > state.real_size and not state.may_be_extended:
             self._commits.commit(state.last_change)

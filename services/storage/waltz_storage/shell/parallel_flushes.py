@@ -39,8 +39,8 @@ class ParallelFlushes:
                 durable(part)
                 continue
             countdown = _Countdown(len(flushes), partial(durable, part))
-            # The last flush runs on this thread: passing it to another thread costs as much as a
-            # flush.
+            # The last flush of the last part runs on this thread, because it costs as much to pass
+            # a flush to another thread as to do it.
             inline = flushes.pop() if number == len(parts) - 1 else None
             for flush in flushes:
                 flushing.append(self._executor.submit(countdown.run_flush, flush))

@@ -36,8 +36,9 @@ OnApplied = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Operations of one transaction, and the file that they change. Units are committed in order.
+    """Operations that are committed by the same transaction, and the file that they change.
 
+    Units have ascending numbers and are committed in this order.
     After a crash, either all operations of a unit were applied or none. ``on_applied`` is called
     when the unit is durable and applied, before the lock is released.
     """
@@ -60,7 +61,10 @@ class WalCommits:
     def __init__(
         self, logged: LoggedFiles, clock: Callable[[], float], direct_bytes: int = DIRECT_BYTES
     ) -> None:
-        """``clock`` returns seconds. Data of ``direct_bytes`` or more are not copied to the log."""
+        """Take an open log whose transactions are all complete.
+
+        ``clock`` returns seconds. Data of ``direct_bytes`` or more are not copied to the log.
+        """
         assert direct_bytes > 0, "data without bytes have no checksum"
         self.logged = logged
         self.transactions = 0
@@ -68,13 +72,19 @@ class WalCommits:
         self._direct_bytes = direct_bytes
         self._lag = CheckpointLag(clock)
         self._changed = threading.Condition(threading.RLock())
+        """The lock of all fields. Threads wait on it for the end of a commit or a checkpoint."""
         self._queue: deque[_Unit] = deque()
-        self._queued = 0
-        self._durable = 0
+        self._last_queued = 0
+        """The number of the unit that was queued last."""
+        self._last_durable = 0
+        """The number of the last unit that is durable and applied."""
         self._writing = False
+        """Whether a thread is writing a transaction."""
         self._checkpointing = False
+        """Whether a thread is making a checkpoint."""
         self._failed: BaseException | None = None
         self._wake = threading.Event()
+        """Wakes the thread of `start` for a checkpoint or for its end."""
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -82,7 +92,7 @@ class WalCommits:
     def locked(self) -> Iterator[None]:
         """Hold the lock; raises DiskFailed after a failure."""
         with self._changed:
-            self._check()
+            self._check_not_failed()
             yield
 
     @property
@@ -102,7 +112,7 @@ class WalCommits:
     @property
     def next_number(self) -> int:
         """The number of the next unit; call with the lock."""
-        return self._queued + 1
+        return self._last_queued + 1
 
     def queue(
         self,
@@ -110,20 +120,22 @@ class WalCommits:
         file_state: LoggedFileState,
         on_applied: OnApplied | None = None,
     ) -> None:
-        """Queue a unit with the number `next_number`; call with the lock.
+        """Queue a unit with the number `next_number`: ``operations`` on the file of ``file_state``.
+
+        Call with the lock.
 
         ``on_applied`` is called with the lock when the unit is durable and applied.
         """
         size = sum(map(encoded_bytes, operations))
         assert size <= self.logged.writer.most_bytes, "a unit has space in one transaction"
-        self._queued += 1
-        self._queue.append(_Unit(self._queued, operations, file_state, size, on_applied))
+        self._last_queued += 1
+        self._queue.append(_Unit(self._last_queued, operations, file_state, size, on_applied))
 
     def commit(self, number: int) -> None:
         """Return when the units up to ``number`` are durable and applied; raises DiskFailed."""
         with self._changed:
-            while self._durable < number:
-                self._check()
+            while self._last_durable < number:
+                self._check_not_failed()
                 if self._writing:
                     self._changed.wait()
                     continue
@@ -133,7 +145,7 @@ class WalCommits:
     def commit_all(self) -> None:
         """Commit all units that are queued now; raises DiskFailed."""
         with self._changed:
-            number = self._queued
+            number = self._last_queued
         self.commit(number)
 
     def checkpoint(self) -> None:
@@ -142,7 +154,7 @@ class WalCommits:
         Transactions may be written meanwhile. Raises DiskFailed.
         """
         with self._changed:
-            self._check()
+            self._check_not_failed()
             with self._failing():
                 self._checkpoint()
 
@@ -196,9 +208,10 @@ class WalCommits:
     def _write_transaction(self) -> None:
         """Write and flush one transaction; the lock is held, but not during the flush.
 
-        The order is fixed. The direct data are written before the transaction that has their
-        checksums. Both are flushed before the transaction is complete. Only then its changes reach
-        the files, its units count as durable, and `commit` returns to those that wait for them.
+        The order must not change. The direct data of large records are written before the
+        transaction that has their checksums. Both are flushed before the transaction is complete.
+        Only then its changes reach the files, its units count as durable, and the threads that wait
+        for them in `commit` continue.
         """
         self._writing = True
         try:
@@ -216,9 +229,9 @@ class WalCommits:
             self.transactions += 1
             self.logged.complete()
             self._lag.transaction_complete()
-            self._durable = units[-1].number
+            self._last_durable = units[-1].number
             for unit in units:
-                unit.file_state.settle(self._durable)
+                unit.file_state.settle(self._last_durable)
                 if unit.on_applied is not None:
                     unit.on_applied()
             writer = self.logged.writer
@@ -229,7 +242,7 @@ class WalCommits:
             self._changed.notify_all()
 
     def _take(self) -> list[_Unit]:
-        """Take the first units of the queue that fit in one transaction."""
+        """Remove the first units from the queue, as many as one transaction has space for."""
         units: list[_Unit] = []
         room = self.logged.writer.most_bytes
         while self._queue and self._queue[0].size <= room:
@@ -246,7 +259,7 @@ class WalCommits:
         if self._checkpointing:
             while self._checkpointing:
                 self._changed.wait()
-                self._check()
+                self._check_not_failed()
             return
         self._checkpointing = True
         try:
@@ -271,12 +284,13 @@ class WalCommits:
         while self.logged.header_pending:
             if self.logged.writer.writing:
                 self._changed.wait()
-                self._check()
+                self._check_not_failed()
             else:
                 self.logged.flush_header()
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
+        """Release the lock, which is held once, and acquire it again at the end."""
         self._changed.release()
         try:
             yield
@@ -285,7 +299,10 @@ class WalCommits:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Note a failure; convert an Exception to DiskFailed, and pass on what ends the process."""
+        """Note a failure, so that each later call raises DiskFailed.
+
+        Convert an Exception to DiskFailed; raise other errors, such as KeyboardInterrupt, again.
+        """
         try:
             yield
         except BaseException as error:
@@ -295,6 +312,6 @@ class WalCommits:
                 raise
             raise DiskFailed(f"the write-ahead log cannot be used any more: {error}") from error
 
-    def _check(self) -> None:
+    def _check_not_failed(self) -> None:
         if self._failed is not None:
             raise DiskFailed(f"the write-ahead log has failed before: {self._failed}")

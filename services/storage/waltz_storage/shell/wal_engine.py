@@ -31,10 +31,10 @@ class WalOptions:
     """How the engine ``wal`` uses its log.
 
     The log has ``wal_bytes``. Data of at least ``direct_bytes`` are written to their file and not
-    to the log. ``clock`` returns seconds from any beginning. ``fail`` must end the process at once;
-    with it, checkpoints are made on a thread. Without it, a checkpoint is made only when the log is
-    full, and at the end. ``directory`` is the directory of the log, None if that is the storage
-    directory.
+    to the log. ``clock`` returns seconds from any beginning. If ``fail`` is set, checkpoints are
+    made on a thread, which calls ``fail`` after an error; ``fail`` must end the process at once. If
+    it is None, a checkpoint is made only when the log is full, and at the end. ``directory`` is the
+    directory of the log, None if that is the storage directory.
     """
 
     wal_bytes: int
@@ -64,9 +64,9 @@ class WalEngine:
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
         """See `WriteAheadLog`.
 
-        The order of the steps of a plain directory: tie the directory of the log, make the log and
-        the catalogue durable, invert the key. A crash before the last step leaves a plain
-        directory, and the next start repeats all steps.
+        A plain directory is prepared in this order: tie the directory of the log to it, make an
+        empty log and the catalogue durable, invert the key in the control file. A crash before the
+        last step leaves a plain directory, and the next start repeats all steps.
         """
         options = self._options
         home = disk if options.directory is None else options.directory
@@ -86,18 +86,18 @@ class WalEngine:
             prepare_log(disk, home, key, options.wal_bytes)
             control.mark_logged()
         begun = options.clock()
-        logged, replayed = start_log(disk, home, _report)
+        logged, result = start_log(disk, home, _log_progress)
         self._replay_seconds = options.clock() - begun
-        if replayed.transactions:
+        if result.transactions:
             log.info(
                 "replayed the write-ahead log: %d transactions in %d KiB, %.1f s%s",
-                replayed.transactions,
-                replayed.blocks * BLOCK_BYTES >> 10,
+                result.transactions,
+                result.blocks * BLOCK_BYTES >> 10,
                 self._replay_seconds,
-                "; an interrupted transaction at its end was dropped" if replayed.torn else "",
+                "; an interrupted transaction at its end was dropped" if result.torn else "",
             )
         commits = self._commits = WalCommits(logged, options.clock, options.direct_bytes)
-        self._damaged = _damaged_partitions(commits, replayed)
+        self._damaged = _damaged_partitions(commits, result)
         if options.fail is not None:
             commits.start(options.fail)
         return LoggedDisk(disk, commits)
@@ -133,11 +133,11 @@ class WalEngine:
             lock.close()
 
 
-def _damaged_partitions(commits: WalCommits, replayed: ReplayResult) -> dict[int, PartitionDamaged]:
+def _damaged_partitions(commits: WalCommits, result: ReplayResult) -> dict[int, PartitionDamaged]:
     """Return the partitions whose records were durable and fail the checksum in the log."""
     rows = commits.logged.files.catalogue.rows
     damaged: dict[int, PartitionDamaged] = {}
-    for check in replayed.damaged:
+    for check in result.damaged:
         file = rows[check.address.region].file
         damaged.setdefault(
             file.partition,
@@ -151,7 +151,7 @@ def _damaged_partitions(commits: WalCommits, replayed: ReplayResult) -> dict[int
     return damaged
 
 
-def _report(progress: Progress) -> None:
+def _log_progress(progress: Progress) -> None:
     log.info(
         "replaying the write-ahead log: %d of %d KiB",
         progress.blocks * BLOCK_BYTES >> 10,

@@ -1,0 +1,118 @@
+"""Decide which requests of a connection begin now, and which wait. Touches the connection.
+
+A connection may send more requests than the storage can have in memory. So the requests that have
+begun and are not answered are bounded, and the connection is not read while too many wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from waltz.net import FrameConnection
+
+T = TypeVar("T")
+
+_MOST_WEIGHT = 64 << 20
+"""The bound of the weight of a connection's unanswered reads, and of its other unanswered requests.
+
+While the weight is this or more, no further read, or no other request, begins."""
+MOST_WAITING_READS = 4096
+"""While more reads of records wait, nothing is read from their connection."""
+
+
+class WeightedRequest(NamedTuple, Generic[T]):
+    """A request, its weight in bytes (see `request_weights`), and whether it only reads records."""
+
+    request: T
+    weight: int
+    is_read: bool
+
+
+class RequestIntake(Generic[T]):
+    """Begins the requests of one connection in their order, and bounds how many are unanswered.
+
+    The bound is on the sum of their weights, separately for reads and for other requests. A read
+    that waits because of other reads is overtaken by other requests, so that reads do not delay
+    appends. No request overtakes a request other than a read. While requests other than reads wait,
+    or too many reads, or the peer does not read its answers, nothing is read from the connection.
+    """
+
+    def __init__(self, begin: Callable[[list[T]], None]) -> None:
+        self.connection: FrameConnection | None = None
+        """The connection, None before its handshake is complete."""
+        self._begin = begin
+        self._waiting: deque[WeightedRequest[T]] = deque()
+        """The requests that wait, without those in ``_reads``, in the order of their arrival."""
+        self._reads: deque[WeightedRequest[T]] = deque()
+        """The reads that wait only because of other reads, in the order of their arrival."""
+        self._weight = 0
+        """The weight of the unanswered requests other than reads."""
+        self._read_weight = 0
+        """The weight of the unanswered reads."""
+        self._paused = False
+        """Whether nothing is read from the connection."""
+        self._beginning = False
+        """Whether `proceed` is beginning requests."""
+
+    def add(self, requests: Iterable[WeightedRequest[T]]) -> None:
+        """Take the requests of one received chunk."""
+        self._waiting.extend(requests)
+        self.proceed()
+
+    def done(self, weight: int) -> None:
+        """Subtract the weight of an answered request other than a read."""
+        self._weight -= weight
+        if self._waiting:
+            self.proceed()
+
+    def read_done(self, weight: int) -> None:
+        """Subtract the weight of an answered read."""
+        self._read_weight -= weight
+        if self._waiting or self._reads:
+            self.proceed()
+
+    def proceed(self) -> None:
+        """Begin the requests that the bounds allow; then pause or resume reading."""
+        connection = self.connection
+        if connection is None or connection.closed:
+            self._waiting.clear()
+            self._reads.clear()
+            return
+        if self._beginning:
+            # A request that the loop below has begun was answered at once: the loop continues.
+            return
+        self._beginning = True
+        while begun := self._take(connection):
+            self._begin(begun)
+        self._beginning = False
+        pause = bool(self._waiting) or len(self._reads) > MOST_WAITING_READS or connection.congested
+        if pause and not self._paused:
+            connection.pause_reading()
+        elif self._paused and not pause:
+            connection.resume_reading()
+        self._paused = pause
+
+    def _take(self, connection: FrameConnection) -> list[T]:
+        """Return the requests that may begin now, in order; add their weights."""
+        taken: list[T] = []
+        while self._reads and self._read_weight < _MOST_WEIGHT and not connection.congested:
+            read = self._reads.popleft()
+            self._read_weight += read.weight
+            taken.append(read.request)
+        while self._waiting and not connection.congested:
+            first = self._waiting[0]
+            if first.is_read:
+                if self._read_weight < _MOST_WEIGHT:
+                    self._read_weight += first.weight
+                    taken.append(first.request)
+                else:
+                    self._reads.append(first)
+            elif self._weight < _MOST_WEIGHT:
+                self._weight += first.weight
+                taken.append(first.request)
+            else:
+                break
+            self._waiting.popleft()
+        return taken
