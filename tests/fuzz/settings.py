@@ -13,7 +13,7 @@ import yaml
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold
 from waltz.client.settings import read_client_settings
-from waltz.local.core.plan import ClusterPlan, PlanError, Shape
+from waltz.local.core.plan import LocalClusterPlan, PlanError, Shape
 from waltz.runtime.configuration import ConfigError, read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
@@ -85,14 +85,14 @@ class Settings:
             lambda path: read_settings(ServerConfig, path),
             lambda path: read_settings(StorageConfig, path),
             read_client_settings,
-            lambda path: ClusterPlan.from_json(path.read_text(errors="replace")),
+            lambda path: LocalClusterPlan.from_json(path.read_text(errors="replace")),
         )
 
     def make(self, random: Random) -> bytes:
         """Return a complete file, in dotted or nested form."""
         choice = random.randrange(4)
         if choice == 3:
-            plan = ClusterPlan.of(Shape(1, random.randrange(1, 4), 1), iter(range(1000, 1100)))
+            plan = LocalClusterPlan.of(Shape(1, random.randrange(1, 4), 1), iter(range(1000, 1100)))
             return b"\x03" + plan.to_json().encode()
         values = _COMMON | (_SERVER, _STORAGE, _CLIENT)[choice]
         return bytes((choice,)) + _text(random, values)

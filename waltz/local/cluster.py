@@ -27,8 +27,8 @@ from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
     ZOOKEEPER,
-    ClusterPlan,
     Layout,
+    LocalClusterPlan,
     PlanError,
     Shape,
     describe,
@@ -98,13 +98,13 @@ class LocalCluster:
         self._programs = programs
         self._on_progress = on_progress
         self._shape = shape
-        self._plan: ClusterPlan | None = None
+        self._plan: LocalClusterPlan | None = None
         self._lock: IO[str] | None = None
         self._zookeeper: ZooKeeperProcess | None = None
         self._children: dict[str, ChildProcess] = {}
 
     @property
-    def plan(self) -> ClusterPlan:
+    def plan(self) -> LocalClusterPlan:
         """The shape and the ports; raises RuntimeError before the first start."""
         if self._plan is None:
             raise RuntimeError("a local cluster has no ports before its first start")
@@ -273,12 +273,12 @@ class LocalCluster:
             self._new_child(name, "waltz-server", settings | dict(self._server_settings))
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
 
-    def _read_or_create_plan(self) -> ClusterPlan:
+    def _read_or_create_plan(self) -> LocalClusterPlan:
         path, directory = self.layout.plan, self.layout.directory
         plan = _read_plan(path)
         if plan is None:
             shape = self._shape or Shape()
-            plan = ClusterPlan.of(shape, choose_ports(shape.num_ports))
+            plan = LocalClusterPlan.of(shape, choose_ports(shape.num_ports))
             part = path.with_suffix(".part")
             part.write_text(plan.to_json())
             part.replace(path)
@@ -370,10 +370,10 @@ def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
     return replace(Shape() if plan is None else plan.shape, **given)
 
 
-def _read_plan(path: Path) -> ClusterPlan | None:
+def _read_plan(path: Path) -> LocalClusterPlan | None:
     """Return the plan in the file ``path``, None if there is no file. Raises PlanError."""
     try:
-        return ClusterPlan.from_json(path.read_text())
+        return LocalClusterPlan.from_json(path.read_text())
     except FileNotFoundError:
         return None
     except PlanError as problem:

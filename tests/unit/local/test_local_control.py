@@ -12,14 +12,14 @@ from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.local import Layout, Shape
-from waltz.local.core.plan import ClusterPlan, describe
+from waltz.local.core.plan import LocalClusterPlan, describe
 
 
 @pytest.fixture
 def described(tmp_path: Path) -> Layout:
     """The directory of a cluster that has written ``cluster.json``."""
     layout = Layout(tmp_path)
-    plan = ClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
+    plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
     layout.description.write_text(json.dumps(describe(plan, layout, {}, None)))
     layout.lock.touch()
     return layout

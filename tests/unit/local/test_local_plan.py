@@ -10,19 +10,19 @@ import pytest
 import yaml
 
 from waltz.local import Layout, PlanError, Shape, wanted_shape
-from waltz.local.core.plan import ClusterPlan, describe, server_settings, storage_settings
+from waltz.local.core.plan import LocalClusterPlan, describe, server_settings, storage_settings
 from waltz.local.ports import choose_ports
 from waltz.runtime.configuration import read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
 SHAPE = Shape(partitions=5, storages=3, servers=2, tls=True)
-PLAN = ClusterPlan.of(SHAPE, count(20_000))
+PLAN = LocalClusterPlan.of(SHAPE, count(20_000))
 LAYOUT = Layout(Path("/somewhere"))
 
 
 def test_plan_round_trip_keeps_everything() -> None:
-    assert ClusterPlan.from_json(PLAN.to_json()) == PLAN
+    assert LocalClusterPlan.from_json(PLAN.to_json()) == PLAN
 
 
 def test_plan_uses_every_port_once() -> None:
@@ -35,12 +35,12 @@ def test_plan_uses_every_port_once() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "shape": {}}'])
 def test_malformed_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match=r"cannot be understood|of format 2"):
-        ClusterPlan.from_json(text)
+        LocalClusterPlan.from_json(text)
 
 
 def test_plan_of_another_format_is_refused_with_both_formats() -> None:
     with pytest.raises(PlanError, match=r"^it is of format 2, but must be of 1$"):
-        ClusterPlan.from_json('{"format": 2}')
+        LocalClusterPlan.from_json('{"format": 2}')
 
 
 @pytest.mark.parametrize("counts", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])

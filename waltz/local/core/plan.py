@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def num_ports(self) -> int:
-        """How many ports a cluster of this shape listens on: those of `ClusterPlan`."""
+        """How many ports a cluster of this shape listens on: those of `LocalClusterPlan`."""
         return 1 + 3 * self.storages + 2 * self.servers
 
 
@@ -82,7 +82,7 @@ class ServerPorts:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class LocalClusterPlan:
     """A cluster's shape and its ports.
 
     The ports never change, because ZooKeeper knows a storage by its address.
@@ -94,7 +94,7 @@ class ClusterPlan:
     servers: tuple[ServerPorts, ...]
 
     @classmethod
-    def of(cls, shape: Shape, ports: Iterator[int]) -> ClusterPlan:
+    def of(cls, shape: Shape, ports: Iterator[int]) -> LocalClusterPlan:
         """Give each process of ``shape`` its ports; ``ports`` yields ``shape.num_ports`` ports."""
         return cls(
             shape,
@@ -110,7 +110,7 @@ class ClusterPlan:
         return json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> ClusterPlan:
+    def from_json(cls, text: str) -> LocalClusterPlan:
         """Read what `to_json` returned; raises PlanError if ``text`` is not such a plan."""
         try:
             fields = json.loads(text)
@@ -198,7 +198,7 @@ class Layout:
 
 
 def storage_settings(
-    plan: ClusterPlan, layout: Layout, index: int, session_timeout_ms: int
+    plan: LocalClusterPlan, layout: Layout, index: int, session_timeout_ms: int
 ) -> dict[str, Any]:
     """Return the settings of the storage ``storage/index``."""
     name, ports = plan.storage_names[index], plan.storages[index]
@@ -215,7 +215,7 @@ def storage_settings(
 
 
 def server_settings(
-    plan: ClusterPlan, layout: Layout, index: int, session_timeout_ms: int
+    plan: LocalClusterPlan, layout: Layout, index: int, session_timeout_ms: int
 ) -> dict[str, Any]:
     """Return the settings of the server ``server/index``."""
     name, ports = plan.server_names[index], plan.servers[index]
@@ -233,7 +233,7 @@ def server_settings(
 
 
 def describe(
-    plan: ClusterPlan, layout: Layout, pids: Mapping[str, int | None], control: str | None
+    plan: LocalClusterPlan, layout: Layout, pids: Mapping[str, int | None], control: str | None
 ) -> dict[str, Any]:
     """Return the contents of ``cluster.json``; ``control`` is the socket of the supervisor."""
     processes: dict[str, dict[str, Any]] = {
@@ -258,7 +258,7 @@ def describe(
     }
 
 
-def _cluster_settings(plan: ClusterPlan, session_timeout_ms: int) -> dict[str, Any]:
+def _cluster_settings(plan: LocalClusterPlan, session_timeout_ms: int) -> dict[str, Any]:
     return {
         "zookeeper.connectString": plan.zookeeper,
         "zookeeper.sessionTimeout": session_timeout_ms,
