@@ -97,6 +97,10 @@ async def _run(settings: OperatorConfig) -> None:
 
 
 async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> None:
+    """Wait for the Lease, then reconcile clusters until the process is stopped.
+
+    ``folder`` is for the files of certificates and credentials.
+    """
     election = LeaderElection(
         kube, settings.namespace, settings.lease, settings.identity, clock=time.monotonic
     )

@@ -64,7 +64,7 @@ CLIENT_BUGS = (
     Planted(
         "flushes do not wait for open appends",
         Package.SERVER,
-        "while self._placed_barriers and self._placed_barriers[0][0] <= self._resolved:\n",
+        "while self._placed_barriers and self._placed_barriers[0].num_granted <= self._resolved:\n",
         "while self._placed_barriers:\n",
         "A flush is answered while earlier appends are open.",
     ),

@@ -33,6 +33,10 @@ def _nodes(observed: ObservedCluster, component: Component) -> dict[str, str]:
 
 
 def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> Iterable[str]:
+    """Yield a sentence for each node with several copies of a partition.
+
+    ``nodes`` are the nodes of the storages' pods.
+    """
     pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
     partitions_by_node: defaultdict[str, set[int]] = defaultdict(set)
     for view in present.replicas.partitions.values():
@@ -54,6 +58,10 @@ def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> It
 
 
 def _shared_by_members(nodes: Mapping[str, str]) -> Iterable[str]:
+    """Yield a sentence for each node with so many ZooKeeper members that the others are no quorum.
+
+    ``nodes`` are the nodes of the members' pods.
+    """
     pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
     for pod, node in nodes.items():
         pods_by_node[node].add(pod)

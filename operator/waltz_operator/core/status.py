@@ -304,6 +304,7 @@ def _pod_failures(observed: ObservedCluster) -> list[str]:
 def _condition(
     old: Iterable[Condition], statement: _Statement, generation: int, now: str
 ) -> Condition:
+    """Return the condition of a statement; its time changes only if its status changes."""
     status = "Unknown" if statement.holds is None else str(statement.holds)
     before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now

@@ -142,6 +142,7 @@ class Controller:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, cluster: tuple[str, str], worker: _Worker) -> None:
+        """Reconcile one cluster again and again, until it no longer exists."""
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:

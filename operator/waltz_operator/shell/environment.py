@@ -161,6 +161,7 @@ class NetworkEnvironment:
         self._sessions.clear()
 
     async def _read_tls(self, desired: DesiredCluster) -> TlsConfig:
+        """Return how the operator connects to the cluster's processes. Raises KubeError."""
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:

@@ -150,6 +150,7 @@ class Executor:
         return next(p.metadata for p in self._desired.pools if p.metadata.name == name)
 
     async def _issue(self) -> None:
+        """Issue a new certificate, by the existing authority or by a new one. Raises KubeError."""
         desired = self._desired
         cluster, name, namespace = desired.cluster, desired.name, desired.namespace
         secret_name = names.authority_secret(name)
@@ -233,6 +234,7 @@ def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapp
 
 
 def _key_pair(secret: LiveObject) -> KeyPair:
+    """Return the certificate and the key in a secret. Raises KubeError."""
     try:
         data = secret.get("data") or {}
         certificate, key = (base64.b64decode(data[part]) for part in ("tls.crt", "tls.key"))

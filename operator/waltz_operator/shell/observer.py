@@ -156,6 +156,7 @@ async def read_metadata(
 async def _read_incomplete(
     store: MetadataStore, cluster: Cluster, data: bytes | None
 ) -> ClusterIncomplete | ClusterMalformed:
+    """Return what exists of a cluster's metadata; ``data`` are the data of its root znode."""
     paths = cluster.paths
     node = await store.get(paths.store)
     try:

@@ -120,6 +120,7 @@ class Reconciler:
             raise
 
     async def _reconcile(self, found: LiveObject) -> ReconcileResult | None:
+        """Reconcile the WaltzCluster ``found``; return None if its finalizer was removed."""
         desired = await self._desired(found)
         begun = self._clock()
         observed = await observe(desired, self._kube, self._environment, begun)
@@ -281,6 +282,7 @@ class Reconciler:
     async def _patch_status(
         self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]
     ) -> None:
+        """Write a status; a failure is only logged, because the next reconcile writes it again."""
         try:
             await self._kube.patch(
                 kind, metadata.namespace, metadata.name, {"status": status}, part="status"

@@ -125,6 +125,7 @@ def _plan_switches(present: ClusterPresent) -> ClusterPlan:
 
 
 def _plan_switch(present: ClusterPresent, view: PartitionView, storage: str) -> ClusterPlan:
+    """Return the step or the problem of an assigned replica; an empty plan if it is switched on."""
     partition, held = view.partition, present.replicas.held(storage, view.partition)
     state = view.metadata.replicas.get(storage)
     was_in_session = state is not None and state.session_id != NO_SESSION

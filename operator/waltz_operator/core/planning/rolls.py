@@ -125,6 +125,7 @@ def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Co
 
 
 def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> RollState:
+    """Return the state of ZooKeeper's members, of which the leader is replaced last."""
     sets = _zookeeper_sets(desired, observed)
     leader = observed.zookeeper_leader
     outdated = [pod for pods in sets for pod in pods.outdated]
@@ -161,6 +162,10 @@ def _members_obstacle(
 def _storages_state(
     desired: DesiredCluster, observed: ObservedCluster, members_obstacle: str | None
 ) -> RollState:
+    """Return the state of the storages.
+
+    ``members_obstacle`` is why no storage may be replaced because of ZooKeeper, None if one may.
+    """
     pools_with_pods = _storage_sets(desired, observed)
     addresses = {
         pod.name: address_of(pool, pod.ordinal)

@@ -190,6 +190,10 @@ def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
 def _plan_own_certificates(
     desired: DesiredCluster, observed: ObservedCluster, missing: list[str]
 ) -> ClusterPlan:
+    """Return the plan for certificates that the operator issues.
+
+    ``missing`` are the parts that the secret of the processes lacks.
+    """
     for secret in (names.authority_secret(desired.name), names.tls_secret(desired.name)):
         live = observed.objects.get(ObjectKey("Secret", secret))
         if live is not None and not is_ours(live, desired.name):

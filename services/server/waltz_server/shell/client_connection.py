@@ -196,6 +196,7 @@ class ClientConnection(FrameHandler):
         return permitted
 
     def _append_batch(self, body: bytes, checked: bool) -> None:
+        """Pass a batch to its partition, or answer that none of its appends is in the log."""
         assert self._peer is not None
         req_id, appends = decode_received(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
@@ -232,19 +233,16 @@ class ClientConnection(FrameHandler):
         return False
 
     def _dispatch(self, message: cs.Message) -> None:
+        """Answer a message that is no append, or pass it to its partition."""
         assert self._peer is not None
         if not isinstance(message, ReadingRequest):
             self._answer_about_server(message)
             return
-        hosted = self._host.partition(message.req_id.partition)
-        control = self._control
+        partition = message.req_id.partition
+        hosted = self._host.partition(partition)
         if hosted is None:
             self._answer_without_partition(self._peer, message)
-        elif (
-            control is not None
-            and control.rules is not None
-            and (denial := self._denial(Right.READ, message.req_id.partition)) is not None
-        ):
+        elif (denial := self._denial(Right.READ, partition)) is not None:
             self._send(denied_request(message, denial, self._peer.version))
         else:
             _pass_on(hosted.core, self._peer, message)

@@ -149,6 +149,7 @@ class StorageLink:
             user.storage_down(self.storage)
 
     def _check_deadline(self) -> None:
+        """Close the connection if its oldest request has waited too long; else check later."""
         self._deadline = None
         rpc = self._link.connection
         if not self._sent_at or rpc is None:

@@ -84,6 +84,10 @@ class AppendBatches:
         self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 
     def _settle(self, append: Append, outcome: BatchedOutcome) -> None:
+        """Record the outcome of ``append``; answer its batch if no other outcome is missing.
+
+        Appends that belong to no batch are ignored.
+        """
         entry = self._open_appends.pop(append, None)
         if entry is None:
             return

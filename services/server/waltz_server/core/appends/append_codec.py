@@ -51,6 +51,7 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
 
 
 def _decode_any_locks(body: bytes, version: int) -> tuple[int, Append]:
+    """Decode an append with any number of locks; see `decode_append`."""
     read_locks: Locks = ()
     append_locks: Locks = ()
     try:

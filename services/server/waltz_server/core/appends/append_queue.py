@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import Append
@@ -41,6 +42,23 @@ class Barrier:
     request: cs.FlushRequest | cs.MountRequest
 
 
+class _BarrierBehindWaiter(NamedTuple):
+    """A barrier that arrived after an append that still waits.
+
+    ``number`` is its place in the order of arrival, in one numbering with the waiters.
+    """
+
+    number: int
+    barrier: Barrier
+
+
+class _PlacedBarrier(NamedTuple):
+    """A barrier that passes as soon as ``num_granted`` granted appends are resolved."""
+
+    num_granted: int
+    barrier: Barrier
+
+
 _Single = tuple[Peer, Append]
 """A single append, and the connection that has sent it."""
 _Item = _Single | AppendBatch
@@ -56,13 +74,9 @@ class AppendQueue:
         self._arrived: list[_Item | Barrier] = []
         """Appends, batches and barriers that `take` has not looked at, in the order of arrival."""
         self._waiting: LockQueues[_Item] = LockQueues()
-        self._barriers_behind_waiters: deque[tuple[int, Barrier]] = deque()
-        """Barriers that arrived after an append that still waits.
-
-        Barriers and waiters share one numbering, in the order of arrival.
-        """
+        self._barriers_behind_waiters: deque[_BarrierBehindWaiter] = deque()
         self._numbers = count()
-        """The next numbers of barriers and waiters."""
+        """The numbers of the next waiters and of the next barriers behind them."""
         self._dropped: list[Append] = []
         """The appends dropped since the last call of `take_dropped`."""
         self._granted = 0
@@ -73,8 +87,8 @@ class AppendQueue:
         """Number of open appends."""
         self.open_bytes = 0
         """Size of the open appends, in bytes."""
-        self._placed_barriers: deque[tuple[int, Barrier]] = deque()
-        """Each barrier, with the number of granted appends that must be resolved before it."""
+        self._placed_barriers: deque[_PlacedBarrier] = deque()
+        """The barriers before which no append waits any more, in the order of arrival."""
 
     def open(self, high_water_mark: int) -> None:
         """Begin to decide appends: the log's mark is known now. A second call does nothing."""
@@ -135,9 +149,11 @@ class AppendQueue:
         def stays(item: _Item | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)
 
-        self._placed_barriers = deque(entry for entry in self._placed_barriers if stays(entry[1]))
+        self._placed_barriers = deque(
+            placed for placed in self._placed_barriers if stays(placed.barrier)
+        )
         self._barriers_behind_waiters = deque(
-            entry for entry in self._barriers_behind_waiters if stays(entry[1])
+            behind for behind in self._barriers_behind_waiters if stays(behind.barrier)
         )
         self._arrived = list(filter(stays, self._arrived))
 
@@ -179,8 +195,8 @@ class AppendQueue:
     def passed_barriers(self) -> list[Barrier]:
         """Remove and return the barriers before which no append is open any more."""
         passed = []
-        while self._placed_barriers and self._placed_barriers[0][0] <= self._resolved:
-            passed.append(self._placed_barriers.popleft()[1])
+        while self._placed_barriers and self._placed_barriers[0].num_granted <= self._resolved:
+            passed.append(self._placed_barriers.popleft().barrier)
         return passed
 
     def _decide(
@@ -286,6 +302,7 @@ class AppendQueue:
         return self._waiting.must_wait(append.client_id, _locks_of(append))
 
     def _wait(self, locks: LockTable, item: _Item) -> None:
+        """Queue ``item`` behind the waiters of its client and of its locks."""
         appends = _appends_of(item)
         wanted = (lock for append in appends for lock in _locks_of(append))
         waiter = self._waiting.add(next(self._numbers), item, appends[0].client_id, wanted)
@@ -309,18 +326,17 @@ class AppendQueue:
         ``granted_so_far`` is the number of appends granted so far.
         """
         if self._waiting or self._barriers_behind_waiters:
-            self._barriers_behind_waiters.append((next(self._numbers), barrier))
+            number = next(self._numbers)
+            self._barriers_behind_waiters.append(_BarrierBehindWaiter(number, barrier))
         else:
-            self._placed_barriers.append((granted_so_far, barrier))
+            self._placed_barriers.append(_PlacedBarrier(granted_so_far, barrier))
 
     def _release_barriers(self, granted_so_far: int) -> None:
         """Place the barriers that no waiter precedes any more; see `_place_barrier`."""
-        while self._barriers_behind_waiters and (
-            self._waiting.first is None or self._barriers_behind_waiters[0][0] < self._waiting.first
-        ):
-            self._placed_barriers.append(
-                (granted_so_far, self._barriers_behind_waiters.popleft()[1])
-            )
+        behind, waiting = self._barriers_behind_waiters, self._waiting
+        while behind and (waiting.first is None or behind[0].number < waiting.first):
+            barrier = behind.popleft().barrier
+            self._placed_barriers.append(_PlacedBarrier(granted_so_far, barrier))
 
 
 def _appends_of(item: _Item) -> Sequence[Append]:

@@ -240,6 +240,7 @@ class RangeReads:
         return bool(frames)
 
     def _read_replica(self, read: RangeRead) -> None:
+        """Read a replica for ``read``; the result arrives in `read_done`."""
         request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
         self._reading[read] = None
@@ -256,6 +257,7 @@ class RangeReads:
         records: RecordBatch = EMPTY_BATCH,
         headers: tuple[RecordHeader, ...] = (),
     ) -> None:
+        """Answer ``read`` with records or headers, whichever it has requested."""
         request, mark = read.request, self._mark
         assert mark is not None
         response: cs.RecordsResponse | cs.HeadersResponse

@@ -313,6 +313,7 @@ class StoreSession:
         return r
 
     def _copy_received(self, source: str, request: st.RecordListRequest, response: Any) -> None:
+        """Send the records that ``source`` has returned to the replica that copies them."""
         r = self._end_copy(request)
         if r is None:
             return
@@ -352,6 +353,7 @@ class StoreSession:
             self.pump()
 
     def _acknowledged(self, r: ReplicaSession, request: st.AppendRequest) -> None:
+        """Commit the batches that a quorum has now, and send the next ones."""
         r.acknowledge(request.records.first_id() + request.records.count - 1)
         committed = committed_id(self.replica_states.values(), self._quorum)
         for batch in self._tail.commit(committed):
