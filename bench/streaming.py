@@ -44,5 +44,5 @@ async def measure_pause(cluster: MeasuredCluster) -> float:
             await appends.finish(_RECOVERY_SECONDS)
         longest = appends.longest_pause(_PARTITION, begun)
     await local.start_one("storage/1")
-    await asyncio.wait_for(local.healthy(), _RECOVERY_SECONDS)
+    await asyncio.wait_for(local.wait_until_healthy(), _RECOVERY_SECONDS)
     return longest

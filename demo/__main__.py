@@ -69,7 +69,7 @@ def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: 
         run_loop(cluster.start())
     _log_flights(screen, cluster, source.flights)
     with screen.step(f"wait until {VICTIM} has caught up"):
-        run_loop(cluster.healthy())
+        run_loop(cluster.wait_until_healthy())
     with screen.step("start Spark"):
         spark = _start_spark(temporary)
         running.callback(spark.stop)

@@ -36,7 +36,7 @@ async def healthy(running: LocalCluster) -> LocalCluster:
         await running.start_one(name)
     for name in running.plan.storage_names:
         await running.sync(name)
-    await running.healthy()
+    await running.wait_until_healthy()
     return running
 
 
@@ -61,7 +61,7 @@ async def test_killed_process_under_load_loses_no_append(
         await load.finish(RESUMES_WITHIN_S)
         assert load.longest_pause(killed) < RESUMES_WITHIN_S
         await load.check()
-    await healthy.healthy()
+    await healthy.wait_until_healthy()
     await replicas_agree(healthy, SETTLES_WITHIN_S)
 
 
@@ -78,7 +78,7 @@ async def test_appends_without_a_quorum_wait_until_a_storage_is_back(
         await load.finish(RESUMES_WITHIN_S)
         await load.check()
         await healthy.start_one("storage/0")
-        await healthy.healthy()
+        await healthy.wait_until_healthy()
         await replicas_agree(healthy, SETTLES_WITHIN_S)
         await load.check()
 
@@ -105,7 +105,7 @@ async def test_emptied_storage_does_not_count_towards_a_quorum(
         await load.wait_for_progress(RESUMES_WITHIN_S, appends=20)
         await load.finish(RESUMES_WITHIN_S)
         await load.check()
-    await healthy.healthy()
+    await healthy.wait_until_healthy()
     await replicas_agree(healthy, SETTLES_WITHIN_S)
 
 

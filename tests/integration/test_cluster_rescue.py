@@ -89,7 +89,7 @@ def _data(cluster: LocalCluster, partition: int) -> list[Any]:
 
 
 def _opens_with_all_transactions(cluster: LocalCluster, more: str) -> None:
-    asyncio.run(cluster.healthy())
+    asyncio.run(cluster.wait_until_healthy())
     for partition in range(PARTITIONS):
         before = _data(cluster, partition)
         assert before[:RECORDS] == [f"{partition}/{number}" for number in range(RECORDS)]

@@ -61,7 +61,7 @@ async def prepare(cluster: LocalCluster) -> None:
         await carry_out(Retirement(SPARE), OrderExecutor(metadata, cluster.tls))
         await metadata.remove_storage_node(spare.address)
         await metadata.add_storage_node(spare.address, 0, spare.admin)
-    await cluster.healthy()
+    await cluster.wait_until_healthy()
     for version, names in ((OLD, OLDER), (NEW, NEWER)):
         for name in names:
             await check_version(cluster, name, version)
@@ -171,7 +171,7 @@ async def test_quorum_of_mixed_versions_continues_and_catches_up_an_absent_stora
             for partition in range(PARTITIONS):
                 await asyncio.gather(*(client.append(partition, data) for data in MUCH))
         await mixed.start_one(away)
-        await mixed.healthy()
+        await mixed.wait_until_healthy()
         await progress(applications, each=10)
     finally:
         await stop(mixed, applications)

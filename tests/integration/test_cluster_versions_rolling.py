@@ -43,7 +43,7 @@ async def test_rolling_upgrade_and_downgrade_under_load_lose_no_append(tmp_path:
             await cluster.stop_one(name)
             await restart_in_version(cluster, programs, name, NEW)
             await progress(applications)
-            await cluster.healthy()
+            await cluster.wait_until_healthy()
         for application in applications:
             await replace_client(cluster, application, NEW, applications)
         for application in reversed(applications):
@@ -53,7 +53,7 @@ async def test_rolling_upgrade_and_downgrade_under_load_lose_no_append(tmp_path:
             cluster.kill(name)
             await restart_in_version(cluster, programs, name, OLD)
             await progress(applications)
-            await cluster.healthy()
+            await cluster.wait_until_healthy()
         await stop(cluster, applications)
 
 

@@ -74,7 +74,7 @@ async def make_spare(cluster: LocalCluster) -> None:
     async with cluster.metadata() as metadata:
         await metadata.remove_storage_node(spare.address)
         await metadata.add_storage_node(spare.address, 0, spare.admin)
-    await cluster.healthy()
+    await cluster.wait_until_healthy()
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
         await load.wait_for_progress(GOES_ON_WITHIN_S)
         await load.finish(GOES_ON_WITHIN_S)
         await load.check()
-    await cluster.healthy()
+    await cluster.wait_until_healthy()
     async with cluster.metadata() as metadata:
         for partition in range(cluster.plan.shape.partitions):
             compared = await compare_replicas(metadata, cluster.tls, partition)
@@ -203,7 +203,7 @@ async def test_group_is_retired_while_processes_are_killed(running: LocalCluster
         async with running.metadata() as metadata:
             await metadata.assign_partitions(retired.address, (0, 1))
         await running.sync("storage/1")
-        await running.healthy()
+        await running.wait_until_healthy()
 
 
 async def test_emptied_replica_is_recovered_while_processes_are_killed(
@@ -243,7 +243,7 @@ async def test_damaged_record_is_repaired_by_recover(running: LocalCluster) -> N
         file.seek(HEADER_BYTES + 20)
         file.write(b"rot")
     await running.start_one("storage/2")
-    await running.healthy()
+    await running.wait_until_healthy()
     ports, where = running.plan.storages[2], ["--cluster", str(running.layout.description)]
     async with running.metadata() as metadata:
         params = await metadata.store_params()
@@ -306,4 +306,4 @@ async def test_impossible_order_is_refused_and_stalled_order_has_reason(
             await carry_out(order, operator, max_stall_seconds=0.1)
         await running.start_one("storage/2")
         assert order.destination not in await replicas_of(running, 0)
-    await running.healthy()
+    await running.wait_until_healthy()

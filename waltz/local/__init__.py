@@ -24,17 +24,17 @@ from waltz.local.control import (
     send_control,
     wait_until_down,
 )
-from waltz.local.core.plan import Layout, PlanError, Shape
+from waltz.local.core.plan import ClusterLayout, PlanError, Shape
 from waltz.local.ports import NoFreePorts
 from waltz.local.supervisor import supervise
 from waltz.local.zookeeper import ZooKeeperNotStarted
 
 __all__ = [
+    "ClusterLayout",
     "ClusterRunning",
     "ClusterUnhealthy",
     "Control",
     "ControlFailed",
-    "Layout",
     "LocalCluster",
     "NoFreePorts",
     "NotRunning",

@@ -14,6 +14,7 @@ from pathlib import Path
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.02
 _SHOWN_LINES = 5
+"""How many lines of the log an error has."""
 
 
 class ProcessFailed(RuntimeError):
@@ -115,6 +116,7 @@ def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _find(script: str) -> list[str]:
+    """Return the command that runs a console script of this environment. Raises ProcessFailed."""
     path = Path(sysconfig.get_path("scripts")) / script
     if not path.exists():
         raise ProcessFailed(

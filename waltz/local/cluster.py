@@ -27,7 +27,7 @@ from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
     ZOOKEEPER,
-    Layout,
+    ClusterLayout,
     LocalClusterPlan,
     PlanError,
     Shape,
@@ -46,7 +46,7 @@ from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 _READY_TIMEOUT_S = 60.0
 _HEALTHY_TIMEOUT_S = 60.0
 _HEALTHY_POLL_S = 0.1
-_TOOL_SESSION_MS = 10_000
+_ZOOKEEPER_SESSION_MS = 10_000
 
 OnProgress = Callable[[str], None]
 
@@ -90,7 +90,7 @@ class LocalCluster:
         programs: Mapping[str, Path] = MappingProxyType({}),
         on_progress: OnProgress = lambda _: None,
     ) -> None:
-        self.layout = Layout(directory.absolute())
+        self.layout = ClusterLayout(directory.absolute())
         self.control: str | None = None
         """The path of the supervisor's socket, None while there is none."""
         self._session_timeout_ms = session_timeout_ms
@@ -148,11 +148,10 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """Stop all processes: servers, then storages, then ZooKeeper."""
-        servers = [c for name, c in self._children.items() if name.startswith("server/")]
-        storages = [c for name, c in self._children.items() if name.startswith("storage/")]
         # Servers stop first, because they need the storages to finish the appends in flight.
-        await asyncio.gather(*(child.stop() for child in servers))
-        await asyncio.gather(*(child.stop() for child in storages))
+        for kind in ("server/", "storage/"):
+            names = [name for name in self._children if name.startswith(kind)]
+            await asyncio.gather(*(self._children[name].stop() for name in names))
         if self._zookeeper is not None:
             await asyncio.to_thread(self._zookeeper.stop)
         if self._lock is not None:
@@ -163,7 +162,7 @@ class LocalCluster:
     async def start_one(self, name: str) -> None:
         """Start one process, if it does not run, and return when it is ready.
 
-        The cluster may not be healthy yet: wait with `healthy`. Raises UnknownProcess,
+        The cluster may not be healthy yet: call `wait_until_healthy`. Raises UnknownProcess,
         ProcessFailed, ZooKeeperNotStarted.
         """
         if name == ZOOKEEPER:
@@ -213,7 +212,7 @@ class LocalCluster:
         part.write_text(json.dumps(description, indent=2) + "\n")
         part.replace(path)
 
-    async def healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
+    async def wait_until_healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
         """Wait until every check of `waltz.admin.verify` passes.
 
         Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a process has exited.
@@ -239,7 +238,7 @@ class LocalCluster:
     @contextlib.asynccontextmanager
     async def metadata(self) -> AsyncIterator[Cluster]:
         """Open the cluster's metadata in ZooKeeper for the length of the context."""
-        store = await KazooStore.connect(self.zookeeper, _TOOL_SESSION_MS)
+        store = await KazooStore.connect(self.zookeeper, _ZOOKEEPER_SESSION_MS)
         try:
             yield Cluster(store, ROOT)
         finally:
@@ -274,6 +273,7 @@ class LocalCluster:
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
 
     def _read_or_create_plan(self) -> LocalClusterPlan:
+        """Return the plan in the directory, which is created for a new cluster."""
         path, directory = self.layout.plan, self.layout.directory
         plan = _read_plan(path)
         if plan is None:
@@ -290,10 +290,9 @@ class LocalCluster:
         return plan
 
     def _new_child(self, name: str, script: str, settings: dict[str, object]) -> None:
-        layout = self.layout
-        config = layout.config(name)
+        config = self.layout.config(name)
         config.write_text(yaml.safe_dump(settings, sort_keys=False))
-        ports_file, log = layout.ports_file(name), layout.log(name)
+        ports_file, log = self.layout.ports_file(name), self.layout.log(name)
         self._children[name] = ChildProcess(name, script, config, ports_file, log)
 
     async def _start_all(self) -> None:
@@ -305,21 +304,20 @@ class LocalCluster:
             if await cluster.store.get(ROOT) is None:
                 self._on_progress(f"creating the cluster at {ROOT}")
                 await self._create(cluster)
-            self._on_progress(f"starting {_number(len(plan.storages), 'storage')}")
+            self._on_progress(f"starting {_counted(len(plan.storages), 'storage')}")
             await self._start_children(plan.storage_names)
             await asyncio.gather(*(self._sync(cluster, i) for i in range(len(plan.storages))))
-        self._on_progress(f"starting {_number(len(plan.servers), 'server')}")
+        self._on_progress(f"starting {_counted(len(plan.servers), 'server')}")
         await self._start_children(plan.server_names)
         self._on_progress("waiting until every partition has recovered on every storage")
-        await self.healthy()
+        await self.wait_until_healthy()
         self.describe()
 
     async def _create(self, cluster: Cluster) -> None:
-        plan = self.plan
+        storages, partitions = self.plan.storages, self.plan.shape.partitions
         # One group per storage, so that every storage has a replica of every partition.
-        groups = {storage.address: group for group, storage in enumerate(plan.storages)}
-        admin_ports = {storage.address: storage.admin for storage in plan.storages}
-        partitions = plan.shape.partitions
+        groups = {storage.address: group for group, storage in enumerate(storages)}
+        admin_ports = {storage.address: storage.admin for storage in storages}
         await create_cluster(
             cluster.store,
             ROOT,
@@ -344,9 +342,10 @@ class LocalCluster:
             found = await inspect(cluster, self.tls)
         except (DialFailed, RemoteFailure, ConnectionLost) as problem:
             return str(problem)
-        failed = (finding for finding in verify(found) if finding.problem is not None)
-        first = next(failed, None)
-        return None if first is None else f"partition {first.partition}: {first.problem}"
+        for finding in verify(found):
+            if finding.problem is not None:
+                return f"partition {finding.partition}: {finding.problem}"
+        return None
 
     def _check_alive(self) -> None:
         for name, child in self._children.items():
@@ -366,7 +365,7 @@ def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
 
     It is the shape of an existing cluster, or the default shape, with the changes in ``given``.
     """
-    plan = _read_plan(Layout(directory.absolute()).plan)
+    plan = _read_plan(ClusterLayout(directory.absolute()).plan)
     return replace(Shape() if plan is None else plan.shape, **given)
 
 
@@ -396,5 +395,6 @@ async def _run_to_completion(work: Callable[[], None]) -> None:
         raise
 
 
-def _number(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
+    """Return ``1 server`` or ``2 servers``."""
     return f"{count} {what}{'s' if count > 1 else ''}"

@@ -18,12 +18,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from waltz.local.core.plan import Layout
+from waltz.local.core.plan import ClusterLayout
 
 _POLL_S = 0.05
 _END_TIMEOUT_S = 10.0
 """How long to wait for the end of left-over processes after each of the two signals."""
 _DOWN_TIMEOUT_S = 60.0
+"""How long a cluster may need to stop."""
 
 
 class Control(Enum):
@@ -44,7 +45,7 @@ class ControlFailed(RuntimeError):
 
 def read_description(directory: Path) -> dict[str, Any]:
     """Return the contents of ``cluster.json``. Raises NotRunning if it does not exist."""
-    path = Layout(directory.absolute()).description
+    path = ClusterLayout(directory.absolute()).description
     try:
         description: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
@@ -61,10 +62,12 @@ def read_running(directory: Path) -> dict[str, Any]:
     A supervisor that was killed leaves the file, but not its lock of the directory.
     """
     description = read_description(directory)
-    with contextlib.suppress(FileNotFoundError), Layout(directory.absolute()).lock.open() as lock:
+    lock_path = ClusterLayout(directory.absolute()).lock
+    with contextlib.suppress(FileNotFoundError), lock_path.open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
+            # A supervisor that runs has the exclusive lock.
             return description
     raise NotRunning(
         f"the supervisor of the cluster in {directory} has ended; "
@@ -77,9 +80,10 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 
     Raises NotRunning, ControlFailed.
     """
-    control = read_description(directory)["control"]
+    socket_path = read_description(directory)["control"]
     try:
-        reader, writer = await asyncio.open_unix_connection(control or "")
+        # Without a socket the path is None; connecting to an empty path fails with an OSError.
+        reader, writer = await asyncio.open_unix_connection(socket_path or "")
     except OSError as problem:
         raise NotRunning(
             f"the supervisor of the cluster in {directory} does not answer ({problem.strerror}); "
@@ -113,12 +117,12 @@ def end_left_over(directory: Path) -> dict[str, int]:
     Returns the ids of the processes by name. Raises NotRunning.
     """
     left = find_left_over(directory)
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(pid, signal_number)
         _wait_until(lambda: not find_left_over(directory), _END_TIMEOUT_S)
-    Layout(directory.absolute()).description.unlink(missing_ok=True)
+    ClusterLayout(directory.absolute()).description.unlink(missing_ok=True)
     return left
 
 
@@ -127,7 +131,7 @@ def wait_until_down(directory: Path) -> None:
 
     Raises ControlFailed if it still runs after `_DOWN_TIMEOUT_S`.
     """
-    description = Layout(directory.absolute()).description
+    description = ClusterLayout(directory.absolute()).description
     if not _wait_until(lambda: not description.exists(), _DOWN_TIMEOUT_S):
         raise ControlFailed(f"the cluster in {directory} did not stop within {_DOWN_TIMEOUT_S:g} s")
 

@@ -10,9 +10,8 @@ import contextlib
 import json
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 from waltz.local.cluster import LocalCluster, OnProgress
 from waltz.local.control import Control
@@ -47,6 +46,7 @@ async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
     except asyncio.CancelledError:
         if not interrupted:
             raise
+        # The cancellation came from `interrupt`, so it ends here: the start has stopped everything.
         starting.uncancel()
         return
     _on_signals(loop, stop.set)
@@ -59,7 +59,8 @@ async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
         await cluster.stop()
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, react: Any) -> None:
+def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) -> None:
+    """Call ``react`` at SIGTERM and SIGINT, instead of what was called before."""
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, react)
 
@@ -75,6 +76,7 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
         for name, pid in now.items():
             if pid is None and known[name] is not None:
                 say(f"{name} has ended; start it with: waltz local start {name}")
+                # A process that was started is already described, by `start_one`.
                 cluster.describe()
             elif pid != known[name]:
                 say(f"{name} runs as process {pid}")

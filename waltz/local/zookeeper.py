@@ -247,6 +247,10 @@ class ZooKeeperProcess:
         return True
 
     def _opens_session(self) -> bool:
+        """Return whether the server answers a request to open a session.
+
+        While it starts, it accepts connections and closes them without an answer.
+        """
         # Protocol version, last transaction seen, session timeout in ms, session id, password,
         # whether a read-only server suffices.
         request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, b"", False)
@@ -268,6 +272,7 @@ class ZooKeeperProcess:
 
     def _not_started(self, reason: str) -> ZooKeeperNotStarted:
         lines = self.log_path.read_text(errors="replace").splitlines()
+        # The lines of a Java stack trace are indented; the message is in the line before them.
         last = next((line for line in reversed(lines) if line and not line[0].isspace()), "")
         return ZooKeeperNotStarted(
             f"ZooKeeper did not start: {reason}. Its log, {self.log_path}, ends with: {last}"
@@ -275,6 +280,7 @@ class ZooKeeperProcess:
 
 
 def _check_free(port: int) -> None:
+    """Raise ZooKeeperNotStarted if another process uses ``port``."""
     # Without this check, `start` would take another server on the port for its own server.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -49,10 +49,10 @@ class Marks:
         same transaction.
         """
         columns = self.table.c
-        done: CursorResult[Any] = connection.execute(
+        result: CursorResult[Any] = connection.execute(
             update(self.table)
             .where(columns.partition_id == partition)
             .where(columns.high_water_mark == transaction_id - 1)
             .values(high_water_mark=transaction_id)
         )
-        return done.rowcount == 1
+        return result.rowcount == 1

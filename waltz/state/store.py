@@ -130,7 +130,7 @@ class StateStore(Application[DataT], abc.ABC):
         with self._engine.connect() as connection, connection.begin() as sql_transaction:
             if self._marks.advance(connection, transaction.partition, transaction.id):
                 try:
-                    self._apply_in(connection, sql_transaction, transaction)
+                    self._apply_in_session(connection, sql_transaction, transaction)
                 finally:
                     if not sql_transaction.is_active:
                         # `apply` has ended the SQL transaction in which the mark was moved. Closing
@@ -143,12 +143,13 @@ class StateStore(Application[DataT], abc.ABC):
             found = NO_TRANSACTION if mark is None else mark
             raise MarkMismatch(transaction.partition, transaction.id, found)
 
-    def _apply_in(
+    def _apply_in_session(
         self,
         connection: Connection,
         sql_transaction: SqlTransaction,
         transaction: Transaction[DataT],
     ) -> None:
+        """Call `apply` with a session that cannot end ``sql_transaction``."""
         session = ApplyingSession(connection, join_transaction_mode="rollback_only")
         with uncommittable(connection):
             try:
@@ -162,7 +163,8 @@ class StateStore(Application[DataT], abc.ABC):
     def _retry_transient_errors(self, work: Callable[[], T]) -> T:
         """Call ``work`` and return its result. Call it again after a transient error.
 
-        When the retries have taken ``retry_seconds``, one last call raises its error.
+        The delays between the calls take at most ``retry_seconds`` together. The last call raises
+        its error, also a transient one.
         """
         for pause in BACKOFF.delays(self._retry_seconds):
             try:

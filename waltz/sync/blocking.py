@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Owner(Protocol):
-    """A class that has blocking methods, such as `SyncClient`."""
+    """A client that has blocking methods, such as `SyncClient`."""
 
     @property
     def thread(self) -> EventLoopThread: ...

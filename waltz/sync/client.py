@@ -93,7 +93,7 @@ class SyncClient(Generic[DataT]):
         return submit(
             self._thread,
             build,
-            lambda remote_build: self._client.submit(partition, remote_build, timeout=timeout),
+            lambda async_build: self._client.submit(partition, async_build, timeout=timeout),
         )
 
     @overload
@@ -184,7 +184,8 @@ def connect(
 def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
     """Await ``opening`` on a new thread, and return a blocking client of its asyncio client.
 
-    For example, ``opening`` connects to a cluster in one process (`waltz.testing`).
+    ``opening`` is what a ``connect`` for asyncio returns, for example that of a cluster in one
+    process (`waltz.testing`).
     """
     thread = EventLoopThread("waltz-client")
     try:

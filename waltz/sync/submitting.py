@@ -20,7 +20,8 @@ SyncBuild = Callable[[Attempt], Draft[DataT] | None]
 """Returns the transaction to append in this attempt, None if there is nothing to append."""
 
 _Submit = Callable[[Build[DataT]], Coroutine[Any, Any, int | None]]
-_Built = concurrent.futures.Future[Draft[DataT] | None]
+_DraftFuture = concurrent.futures.Future[Draft[DataT] | None]
+"""Gets the result or the error of one call of ``build``."""
 
 
 class _AttemptQueue(Generic[DataT]):
@@ -31,44 +32,48 @@ class _AttemptQueue(Generic[DataT]):
     """
 
     def __init__(self) -> None:
-        self.waiting: queue.SimpleQueue[tuple[Attempt, _Built[DataT]] | None] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[tuple[Attempt, _DraftFuture[DataT]] | None]
+        self.waiting = queue.SimpleQueue()
 
     async def build(self, attempt: Attempt) -> Draft[DataT] | None:
         """Let the calling thread call its ``build``, and return the result."""
-        built: _Built[DataT] = concurrent.futures.Future()
-        self.waiting.put((attempt, built))
-        return await asyncio.wrap_future(built)
+        future: _DraftFuture[DataT] = concurrent.futures.Future()
+        self.waiting.put((attempt, future))
+        return await asyncio.wrap_future(future)
 
 
-def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT]) -> int | None:
-    """Run ``call`` on ``thread`` and return its result; run ``build`` on the calling thread.
+def submit(
+    thread: EventLoopThread, build: SyncBuild[DataT], submit_async: _Submit[DataT]
+) -> int | None:
+    """Run ``submit_async`` on ``thread`` and return its result; run ``build`` on this thread.
 
-    ``call`` gets an asynchronous function, which lets the calling thread call ``build``.
+    ``submit_async`` is the ``submit`` of the asyncio client. Its argument is an asynchronous
+    function, which waits until the calling thread has called ``build``.
     """
     attempts: _AttemptQueue[DataT] = _AttemptQueue()
-    work = call(attempts.build)
+    work = submit_async(attempts.build)
     try:
         result = thread.start(work)
         result.add_done_callback(lambda _: attempts.waiting.put(None))
         while (item := attempts.waiting.get()) is not None:
-            attempt, built = item
+            attempt, future = item
             try:
                 draft = build(attempt)
             except Exception as error:
-                _set_outcome(built, error)
+                _set_outcome(future, error)
             else:
-                _set_outcome(built, draft)
+                _set_outcome(future, draft)
     except BaseException:
         thread.cancel(work)
         raise
     return thread.result(result)
 
 
-def _set_outcome(built: _Built[DataT], outcome: Draft[DataT] | Exception | None) -> None:
-    """Set the result or the exception of ``built``, unless the timeout has cancelled ``built``."""
-    if not built.set_running_or_notify_cancel():
+def _set_outcome(future: _DraftFuture[DataT], outcome: Draft[DataT] | Exception | None) -> None:
+    """Set the result or the exception of ``future``, unless the timeout has cancelled it."""
+    if not future.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):
-        built.set_exception(outcome)
+        future.set_exception(outcome)
     else:
-        built.set_result(outcome)
+        future.set_result(outcome)

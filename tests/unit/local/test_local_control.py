@@ -11,26 +11,26 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
-from waltz.local import Layout, Shape
+from waltz.local import ClusterLayout, Shape
 from waltz.local.core.plan import LocalClusterPlan, describe
 
 
 @pytest.fixture
-def described(tmp_path: Path) -> Layout:
+def described(tmp_path: Path) -> ClusterLayout:
     """The directory of a cluster that has written ``cluster.json``."""
-    layout = Layout(tmp_path)
+    layout = ClusterLayout(tmp_path)
     plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
     layout.description.write_text(json.dumps(describe(plan, layout, {}, None)))
     layout.lock.touch()
     return layout
 
 
-def status(layout: Layout) -> Result:
+def status(layout: ClusterLayout) -> Result:
     arguments = ["local", "status", "-o", "json", "--dir", str(layout.directory)]
     return CliRunner().invoke(app, arguments)
 
 
-def test_status_of_running_cluster_shows_its_processes(described: Layout) -> None:
+def test_status_of_running_cluster_shows_its_processes(described: ClusterLayout) -> None:
     with described.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shown = status(described)
@@ -40,7 +40,7 @@ def test_status_of_running_cluster_shows_its_processes(described: Layout) -> Non
 
 @pytest.mark.parametrize("lock_exists", [True, False])
 def test_status_after_supervisor_was_killed_has_exit_status_1(
-    described: Layout, lock_exists: bool
+    described: ClusterLayout, lock_exists: bool
 ) -> None:
     if not lock_exists:
         described.lock.unlink()
@@ -52,6 +52,6 @@ def test_status_after_supervisor_was_killed_has_exit_status_1(
 
 
 def test_status_without_cluster_has_exit_status_1(tmp_path: Path) -> None:
-    shown = status(Layout(tmp_path))
+    shown = status(ClusterLayout(tmp_path))
     assert shown.exit_code == 1
     assert "no cluster runs in" in shown.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from waltz.local import Layout, PlanError, Shape, wanted_shape
+from waltz.local import ClusterLayout, PlanError, Shape, wanted_shape
 from waltz.local.core.plan import LocalClusterPlan, describe, server_settings, storage_settings
 from waltz.local.ports import choose_ports
 from waltz.runtime.configuration import read_settings
@@ -18,7 +18,7 @@ from waltz_storage.shell.config import StorageConfig
 
 SHAPE = Shape(partitions=5, storages=3, servers=2, tls=True)
 PLAN = LocalClusterPlan.of(SHAPE, count(20_000))
-LAYOUT = Layout(Path("/somewhere"))
+LAYOUT = ClusterLayout(Path("/somewhere"))
 
 
 def test_plan_round_trip_keeps_everything() -> None:

@@ -20,8 +20,8 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.local import (
+    ClusterLayout,
     Control,
-    Layout,
     LocalCluster,
     NotRunning,
     Shape,
@@ -159,7 +159,7 @@ def _progress() -> Callable[[str], None]:
 
 def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
     """Start a process that runs the cluster; return when it is up. Raises Failed."""
-    layout = Layout(directory.absolute())
+    layout = ClusterLayout(directory.absolute())
     log = layout.log("supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "waltz.cli", "local", "up", "--dir", str(layout.directory)]

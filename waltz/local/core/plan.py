@@ -14,6 +14,7 @@ CLUSTER_NAME = "local"
 ZOOKEEPER = "zookeeper"
 
 _LONGEST_RETRY_MS = 1000
+"""The longest time until a server retries a failed store session or replica."""
 _FORMAT = 1
 """The format of the plan's file."""
 
@@ -44,9 +45,9 @@ class Shape:
                 raise PlanError(f"a cluster needs at least one {what}, not {count}")
 
     def __str__(self) -> str:
-        secured = "TLS" if self.tls else "plaintext"
+        security = "TLS" if self.tls else "plaintext"
         counts = f"{self.partitions} partitions, {self.storages} storages, {self.servers} servers"
-        return f"{counts}, {secured}"
+        return f"{counts}, {security}"
 
     @property
     def num_ports(self) -> int:
@@ -83,7 +84,7 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterPlan:
-    """A cluster's shape and its ports.
+    """A local cluster's shape and its ports.
 
     The ports never change, because ZooKeeper knows a storage by its address.
     """
@@ -149,7 +150,7 @@ class LocalClusterPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ClusterLayout:
     """The paths of all files below a cluster's directory."""
 
     directory: Path
@@ -198,7 +199,7 @@ class Layout:
 
 
 def storage_settings(
-    plan: LocalClusterPlan, layout: Layout, index: int, session_timeout_ms: int
+    plan: LocalClusterPlan, layout: ClusterLayout, index: int, session_timeout_ms: int
 ) -> dict[str, Any]:
     """Return the settings of the storage ``storage/index``."""
     name, ports = plan.storage_names[index], plan.storages[index]
@@ -215,7 +216,7 @@ def storage_settings(
 
 
 def server_settings(
-    plan: LocalClusterPlan, layout: Layout, index: int, session_timeout_ms: int
+    plan: LocalClusterPlan, layout: ClusterLayout, index: int, session_timeout_ms: int
 ) -> dict[str, Any]:
     """Return the settings of the server ``server/index``."""
     name, ports = plan.server_names[index], plan.servers[index]
@@ -233,7 +234,10 @@ def server_settings(
 
 
 def describe(
-    plan: LocalClusterPlan, layout: Layout, pids: Mapping[str, int | None], control: str | None
+    plan: LocalClusterPlan,
+    layout: ClusterLayout,
+    pids: Mapping[str, int | None],
+    control: str | None,
 ) -> dict[str, Any]:
     """Return the contents of ``cluster.json``; ``control`` is the socket of the supervisor."""
     processes: dict[str, dict[str, Any]] = {
@@ -267,4 +271,5 @@ def _cluster_settings(plan: LocalClusterPlan, session_timeout_ms: int) -> dict[s
 
 
 def _flat(name: str) -> str:
+    """Return the name of a process as a part of a file name: ``storage-0`` for ``storage/0``."""
     return name.replace("/", "-")

@@ -82,7 +82,7 @@ class CallbackClient(Generic[DataT]):
         self._closed = False
         if auto_mount:
             try:
-                self._change(range(log.num_partitions))
+                self._change_active(range(log.num_partitions))
             except BaseException:
                 self.close()
                 raise
@@ -114,14 +114,14 @@ class CallbackClient(Generic[DataT]):
                 "every partition is active: open the client with auto_mount=False to choose them"
             )
         self._workers.check_outside("set_partitions")
-        self._change(partitions)
+        self._change_active(partitions)
 
     def mark(self, partition: int) -> int:
         """Return the id of the last transaction of ``partition`` that the application has applied.
 
         Raises PartitionInactive, PartitionUnknown, ClientClosed.
         """
-        return self._of(partition).mark
+        return self._active_partition(partition).mark
 
     def submit(self, context: TransactionContext[DataT]) -> None:
         """Call ``execute`` of ``context`` on this thread, and append the transaction it builds.
@@ -137,16 +137,16 @@ class CallbackClient(Generic[DataT]):
         contexts stay open, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, and
         ClientAhead if the application's mark is beyond the end of the log.
         """
-        partition = self._of(context.partition_id(self._log.num_partitions))
-        partition.check()
+        partition = self._active_partition(context.partition_id(self._log.num_partitions))
+        partition.check_accepts()
         seconds = None if self._workers.in_callback else self._submit_timeout
         number = partition.open_contexts.add(seconds)
         try:
-            partition.check()
+            partition.check_accepts()  # It may have stopped while `add` waited.
             draft = partition.execute(context)
             if draft is not None:
                 submitted = SubmittedContext(number, context, time.monotonic())
-                self._log.thread.start(self._begin(partition, submitted, draft))
+                self._log.thread.start(self._start_append(partition, submitted, draft))
         except BaseException:
             partition.open_contexts.remove(number)
             raise
@@ -172,7 +172,8 @@ class CallbackClient(Generic[DataT]):
         ``timeout`` is in seconds. Raises TimedOut, InCallback, and the errors of `mark`.
         """
         self._workers.check_outside("wait_applied")
-        self._log.thread.call(self._applied(self._of(partition), transaction_id, timeout))
+        active = self._active_partition(partition)
+        self._log.thread.call(self._wait_applied(active, transaction_id, timeout))
 
     def close(self) -> None:
         """Close the client and end every open context. A second call has no effect.
@@ -187,7 +188,7 @@ class CallbackClient(Generic[DataT]):
                 return
             self._closed = True
             try:
-                self._log.thread.call(self._end())
+                self._log.thread.call(self._stop_all())
             finally:
                 self._log.close()
                 self._workers.shut_down()
@@ -198,7 +199,7 @@ class CallbackClient(Generic[DataT]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _of(self, number: int) -> ActivePartition[DataT]:
+    def _active_partition(self, number: int) -> ActivePartition[DataT]:
         """Return an active partition. If there is none, raise the error that says why."""
         partition = self._active.get(number)
         self._log.thread.check()
@@ -210,7 +211,7 @@ class CallbackClient(Generic[DataT]):
             raise PartitionInactive(number)
         return partition
 
-    def _change(self, partitions: Iterable[int]) -> None:
+    def _change_active(self, partitions: Iterable[int]) -> None:
         """Make exactly ``partitions`` active."""
         wanted = set(partitions)
         for number in wanted:
@@ -232,7 +233,7 @@ class CallbackClient(Generic[DataT]):
         if number not in self._metrics:
             self._metrics[number] = CallbackMetrics(client.metrics, number)
             self._open_contexts[number] = OpenContexts(number, self._max_in_flight)
-        self._open_contexts[number].bound()
+        self._open_contexts[number].enforce_limit()
         partition = ActivePartition(
             number,
             mark,
@@ -250,33 +251,34 @@ class CallbackClient(Generic[DataT]):
         await partition.stop(partial(PartitionInactive, number))
         await self._tasks.pop(partition)
 
-    async def _applied(
+    async def _wait_applied(
         self, partition: ActivePartition[DataT], transaction_id: int, seconds: float | None
     ) -> None:
-        bound = asyncio.timeout(seconds)
+        limit = asyncio.timeout(seconds)
         try:
-            async with bound:
+            async with limit:
                 await partition.applied_up_to(transaction_id)
         except TimeoutError:
-            if not bound.expired():
+            if not limit.expired():
                 raise
             raise TimedOut(
                 f"partition {partition.number} was applied up to transaction {partition.mark}, not "
                 f"to {transaction_id}, within {seconds:g} s; applying continues"
             ) from None
 
-    async def _begin(
+    async def _start_append(
         self,
         partition: ActivePartition[DataT],
         submitted: SubmittedContext[DataT],
         draft: Draft[DataT],
     ) -> None:
-        """Start the append of a context. The task is kept, so that `_end` can wait for it."""
+        """Start the append of a context. The task is kept, so that `_stop_all` waits for it."""
         appending = asyncio.create_task(partition.append(submitted, draft))
         self._appending.add(appending)
         appending.add_done_callback(self._appending.discard)
 
-    async def _end(self) -> None:
+    async def _stop_all(self) -> None:
+        """Stop all partitions, close the asyncio client, and wait until every context has ended."""
         for partition in self._active.values():
             await partition.stop(ClientClosed)
         await self._log.asyncio_client.close()

@@ -21,8 +21,10 @@ class OpenContexts:
         self._partition = partition
         self._limit = limit
         self._open: dict[int, None] = {}
+        """The numbers of the open contexts, ascending: a dictionary is used as an ordered set."""
         self._last = -1
-        self._unbounded = False
+        """The number that `add` has assigned last."""
+        self._ignores_limit = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -66,19 +68,20 @@ class OpenContexts:
                     "they continue"
                 )
 
-    def bound(self) -> None:
-        """End the effect of `unbound`: `add` waits at the limit again."""
+    def enforce_limit(self) -> None:
+        """End the effect of `ignore_limit`: `add` waits at the limit again."""
         with self._changed:
-            self._unbounded = False
+            self._ignores_limit = False
 
-    def unbound(self) -> None:
-        """Ignore the limit, so that no caller of `add` waits for a partition that has stopped."""
+    def ignore_limit(self) -> None:
+        """Let all calls of `add` return, so that none waits for a partition that has stopped."""
         with self._changed:
-            self._unbounded = True
+            self._ignores_limit = True
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._unbounded or len(self._open) < self._limit
+        return self._ignores_limit or len(self._open) < self._limit
 
     def _oldest(self) -> int:
+        """Return the number of the oldest open context; without one, the next number."""
         return next(iter(self._open), self._last + 1)

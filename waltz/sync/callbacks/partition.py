@@ -82,7 +82,7 @@ class ActivePartition(Generic[DataT]):
         self._stop_error: Callable[[], WaltzError] | None = None
         """Returns the error that `stop` got; None before `stop`."""
         self._ended = False
-        """Whether the loop of `run` has ended, so that no transaction will be applied."""
+        """Whether the loop of `run` has ended, so that no more transactions will be applied."""
         self._waiting = 0
         """The number of calls of `applied_up_to` that wait."""
         self._changed = asyncio.Event()
@@ -111,9 +111,9 @@ class ActivePartition(Generic[DataT]):
                     await self._stopping.wait()
             feeds_without_progress += 1
         self._ended = True
-        await self._conclude()
+        await self._end_committed_contexts()
 
-    def check(self) -> None:
+    def check_accepts(self) -> None:
         """Raise an error if the partition accepts no contexts. Runs on any thread.
 
         The error is that of `stop`, or ClientAhead.
@@ -125,18 +125,18 @@ class ActivePartition(Generic[DataT]):
                 # Each call raises an instance of its own, with its own traceback.
                 raise ClientAhead(partition, mark, log_mark)
 
-    async def stop(self, why: Callable[[], WaltzError]) -> None:
+    async def stop(self, new_error: Callable[[], WaltzError]) -> None:
         """Make `run` end after the transaction that it applies now.
 
-        ``why`` returns the error for contexts that cannot be retried because the partition has
-        stopped. Only the first call has an effect.
+        ``new_error`` returns the error for a context that cannot be retried because the partition
+        has stopped: each context gets an instance of its own. Only the first call has an effect.
         """
         if self._stop_error is not None:
             return
-        self._stop_error = why
+        self._stop_error = new_error
         self._metrics.active = False
         self._stopping.set()
-        self.open_contexts.unbound()
+        self.open_contexts.ignore_limit()
         self._notify()
         if self._stream is not None:
             await self._stream.aclose()
@@ -186,7 +186,7 @@ class ActivePartition(Generic[DataT]):
             committed = await self._append_with_retries(submitted, draft)
         finally:
             # A context whose transaction is in the log is removed when the transaction was applied
-            # (`_call_on_application`), or will not be applied (`_conclude`).
+            # (`_call_on_application`), or will not be applied (`_end_committed_contexts`).
             if not committed:
                 self.open_contexts.remove(submitted.number)
 
@@ -236,8 +236,8 @@ class ActivePartition(Generic[DataT]):
             self._progress.end_append(number)
             self._notify()
         if self._ended:
-            # `run` has called `_conclude` already, before this append was recorded.
-            await self._conclude()
+            # `run` has ended the committed contexts before this one was recorded.
+            await self._end_committed_contexts()
 
     def _execute_again(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
         """Call `execute`; return None if it raises. Runs on a retry thread."""
@@ -319,7 +319,7 @@ class ActivePartition(Generic[DataT]):
         self._call(submitted.context.on_application)
         self.open_contexts.remove(submitted.number)
 
-    async def _conclude(self) -> None:
+    async def _end_committed_contexts(self) -> None:
         """End the contexts whose transactions are in the log and will not be applied here.
 
         Their ``on_completion(True)`` is called, unless it was called before.

@@ -18,14 +18,14 @@ class Workers:
     """Two pools of threads: one applies transactions, the other retries contexts."""
 
     def __init__(self, apply_threads: int, retry_threads: int) -> None:
-        self._of_thread = threading.local()
+        self._thread_local = threading.local()
         self._applying = self._pool(apply_threads, "waltz-apply")
         self._retrying = self._pool(retry_threads, "waltz-retry")
 
     @property
     def in_callback(self) -> bool:
         """Whether the calling thread is one of these threads, so that a callback is running."""
-        return getattr(self._of_thread, "is_worker", False)
+        return getattr(self._thread_local, "is_worker", False)
 
     def check_outside(self, call: str) -> None:
         """Raise InCallback if the calling thread is one of these threads.
@@ -37,11 +37,11 @@ class Workers:
 
     async def apply(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``work`` on a thread of the pool that applies transactions; return its result."""
-        return await self._on(self._applying, lambda: work(*args, **kwargs))
+        return await self._run_on(self._applying, lambda: work(*args, **kwargs))
 
     async def retry(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``work`` on a thread of the pool that retries contexts; return its result."""
-        return await self._on(self._retrying, lambda: work(*args, **kwargs))
+        return await self._run_on(self._retrying, lambda: work(*args, **kwargs))
 
     def shut_down(self) -> None:
         """Run all calls that wait for a thread, then end the threads; wait for their end."""
@@ -52,10 +52,10 @@ class Workers:
         return ThreadPoolExecutor(threads, name, initializer=self._mark_thread)
 
     def _mark_thread(self) -> None:
-        self._of_thread.is_worker = True
+        self._thread_local.is_worker = True
 
     @staticmethod
-    async def _on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _run_on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, _exceptions_only, work)
 
 

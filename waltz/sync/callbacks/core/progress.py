@@ -46,7 +46,11 @@ class PartitionProgress(Generic[C]):
         self.mark = mark
         self._client_id = client_id
         self._committed: dict[int, C] = {}
+        """The contexts whose transactions are in the log and not applied, by transaction id."""
+
         self._open_appends: dict[int, None] = {}
+        """The numbers of the open appends, ascending: a dictionary is used as an ordered set."""
+
         self.last_append = -1
         """The number of the append that began last."""
 
@@ -77,6 +81,7 @@ class PartitionProgress(Generic[C]):
         """
         oldest = next(iter(self._open_appends), None)
         if oldest is None or oldest > last_append:
+            # An append that began after the transactions arrived cannot have caused one of them.
             return False
         return any(
             each.req_id.client_id == self._client_id
@@ -88,8 +93,8 @@ class PartitionProgress(Generic[C]):
     def next(self, transaction: Transaction[object]) -> Delivery[C] | None:
         """Begin to apply ``transaction``; return how, or None if it is not the next one to apply.
 
-        The caller must call ``on_completion`` if the result says so. The result of a second call
-        for the same transaction does not say so again.
+        The caller must call ``on_completion`` if the result has ``call_on_completion``. Only the
+        first call for a transaction returns such a result.
 
         A new mount can feed transactions again that were applied before. If they were applied
         again, they would change the application's state twice.
