@@ -212,7 +212,7 @@ class InProcessCluster:
 
     def transactions(self, partition: int) -> list[Transaction[bytes]]:
         """Return all committed transactions of a partition, with their data as bytes."""
-        self._check(partition)
+        self._check_exists(partition)
         last = self._high_water_mark(partition)
         found: list[Transaction[bytes]] = []
         while len(found) <= last:
@@ -231,7 +231,7 @@ class InProcessCluster:
 
         ``committed`` decides whether the append is in the log.
         """
-        self._check(partition)
+        self._check_exists(partition)
         uncertain = (
             AppendDelivery.UNCERTAIN_COMMITTED if committed else AppendDelivery.UNCERTAIN_ABSENT
         )
@@ -242,17 +242,17 @@ class InProcessCluster:
 
         Each call affects one more append.
         """
-        self._check(partition)
+        self._check_exists(partition)
         self._appends.order(partition, AppendDelivery.CONFLICT)
 
     def suspend_feed(self, partition: int) -> None:
         """Stop the feed of the partition: streams and ranges have nothing new, and appends wait."""
-        self._check(partition)
+        self._check_exists(partition)
         self._appends.suspend_feed(partition, self._high_water_mark(partition))
 
     def resume_feed(self, partition: int) -> None:
         """Continue the feed of the partition."""
-        self._check(partition)
+        self._check_exists(partition)
         self._appends.resume_feed(partition)
 
     def cut_clients(self) -> int:
@@ -348,6 +348,6 @@ class InProcessCluster:
         if self._shared.failures:
             raise self._shared.failures[0]
 
-    def _check(self, partition: int) -> None:
+    def _check_exists(self, partition: int) -> None:
         if not 0 <= partition < self.num_partitions:
             raise PartitionUnknown(partition, self.num_partitions)

@@ -90,11 +90,13 @@ class AdminHandler:
             case admin.PartitionAssignmentRequest(_, partitions, False, delete):
                 self._change(partitions, partial(directory.unassign, delete_files=delete), origin)
             case admin.RecordListRequest():
-                self._read(request, origin)
+                self._read_records(request, origin)
             case admin.LastSessionInfoRequest():
-                self._run_in_lanes((request.partition,), lambda _: self._session(request), origin)
+                self._run_in_lanes(
+                    (request.partition,), lambda _: self._session_info(request), origin
+                )
             case admin.RangeChecksumRequest():
-                self._checksum(request, RangeChecksum(request), origin)
+                self._range_checksum(request, RangeChecksum(request), origin)
             case admin.AssignedPartitionStatusRequest():
                 status = admin.AssignedPartitionStatusResponse(origin.seq, directory.status())
                 self._deliver([(reply, status)])
@@ -184,7 +186,7 @@ class AdminHandler:
 
         self._submit([Arrival(p, partial(task, p)) for p in partitions])
 
-    def _checksum(
+    def _range_checksum(
         self, request: admin.RangeChecksumRequest, work: RangeChecksum, origin: _Origin
     ) -> None:
         """Read one slice per task, so that other jobs of the partition are done between them."""
@@ -202,7 +204,7 @@ class AdminHandler:
 
         self._submit([Arrival(request.partition, task)])
 
-    def _read(self, request: admin.RecordListRequest, origin: _Origin) -> None:
+    def _read_records(self, request: admin.RecordListRequest, origin: _Origin) -> None:
         """Read records in steps, between which the partition takes appends."""
 
         def steps() -> Steps[list[Answer]]:
@@ -217,7 +219,7 @@ class AdminHandler:
 
         self._submit([Arrival(request.partition, ReadTask(steps))])
 
-    def _session(self, request: admin.LastSessionInfoRequest) -> admin.Response:
+    def _session_info(self, request: admin.LastSessionInfoRequest) -> admin.Response:
         info = self._directory.session_info(request.partition)
         return admin.LastSessionInfoResponse(
             request.seq_num,

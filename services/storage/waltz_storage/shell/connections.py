@@ -101,7 +101,7 @@ class ServerConnection(FrameHandler):
                 self._refuse(request, self._refusal)
                 return
             if isinstance(request, storage.OpenRequest):
-                self._open(request)
+                self._answer_open(request)
                 continue
             if request.session_id > self._sessions.get(request.partition, _NO_SESSION):
                 self._note_session(request)
@@ -154,7 +154,8 @@ class ServerConnection(FrameHandler):
             _required(self._intake.connection).peer,
         )
 
-    def _open(self, request: storage.OpenRequest) -> None:
+    def _answer_open(self, request: storage.OpenRequest) -> None:
+        """Answer the first request of a server: whether it belongs to the same cluster."""
         refusal = self._cluster.refusal(request.key, request.num_partitions)
         context = (request.session_id, request.seq_num, request.partition)
         if refusal is None:

@@ -158,7 +158,7 @@ class StorageNode:
         """
         config, environment = self.config, self._environment
         clock, network = environment.clock, environment.network
-        directory = await asyncio.to_thread(_open, config, cluster, environment)
+        directory = await asyncio.to_thread(_open_directory, config, cluster, environment)
         self._directory = directory
         for refused in directory.refused.values():
             log.error("%s", refused)
@@ -275,7 +275,7 @@ async def learn_cluster(
     return ClusterIdentity(params.key, params.num_partitions)
 
 
-def _open(
+def _open_directory(
     config: StorageConfig, cluster: ClusterIdentity, environment: StorageEnvironment
 ) -> StorageDirectory:
     options = LogOptions(

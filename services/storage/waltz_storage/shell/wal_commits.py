@@ -31,7 +31,9 @@ _CHECKPOINT_SHARE = 4
 """A checkpoint begins at the latest when this fraction (one fourth) of the log is used."""
 
 Fail = Callable[[BaseException], None]
+"""Ends the process at once because of an error."""
 OnApplied = Callable[[], None]
+"""Called with the lock when a unit is durable and applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,8 @@ class WalCommits:
     ) -> None:
         """Queue a unit with the number `next_number`: ``operations`` on the file of ``file_state``.
 
-        Call with the lock.
-
-        ``on_applied`` is called with the lock when the unit is durable and applied.
+        Call with the lock. ``on_applied`` is called with the lock when the unit is durable and
+        applied.
         """
         size = sum(map(encoded_bytes, operations))
         assert size <= self.logged.writer.most_bytes, "a unit has space in one transaction"

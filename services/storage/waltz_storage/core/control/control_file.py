@@ -220,14 +220,14 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bo
         else:
             home, pair = meta, _lock_pair(data, meta)
             held.callback(pair.close)
-        file = _open_file(data, home) or _create(home, expected)
+        file = _open_file(data, home) or _create_file(home, expected)
         held.callback(file.close)
         if not file.lock(HEADER_BYTES):
             raise DirectoryRefused(IN_USE)
         header = ControlHeader.decode(file.read(0, HEADER_BYTES))
         _check_owner(header, expected, can_replay)
         _make_durable(file)
-        entries, damage = _read(file, expected.num_partitions)
+        entries, damage = _read_entries(file, expected.num_partitions)
         if pair is not None:
             pair.advance()
         marks = open_marks(home, expected.num_partitions)
@@ -308,7 +308,7 @@ def _check_empty(data: Disk, problem: str) -> None:
         )
 
 
-def _create(disk: Disk, header: ControlHeader) -> DiskFile:
+def _create_file(disk: Disk, header: ControlHeader) -> DiskFile:
     """Create the control file: write and flush it under another name, then rename it.
 
     So a crash leaves either no control file or a complete one.
@@ -331,7 +331,9 @@ def _create(disk: Disk, header: ControlHeader) -> DiskFile:
     return file
 
 
-def _read(file: DiskFile, num_partitions: int) -> tuple[list[ControlEntry | None], dict[int, str]]:
+def _read_entries(
+    file: DiskFile, num_partitions: int
+) -> tuple[list[ControlEntry | None], dict[int, str]]:
     """Return the entries, None for each damaged one, and the reasons for the damaged ones."""
     entries: list[ControlEntry | None] = []
     damage: dict[int, str] = {}

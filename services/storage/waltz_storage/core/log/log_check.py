@@ -67,7 +67,7 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
         offsets = segments.extent(segment, first_id, count).offsets
     except (PartitionDamaged, OSError):
         return _unreadable(first_id, count, end_id)
-    return _check(data, segment, first_id, offsets, max_bytes, end_id)
+    return _check_windows(data, segment, first_id, offsets, max_bytes, end_id)
 
 
 def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:
@@ -77,7 +77,7 @@ def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:
     )
 
 
-def _check(
+def _check_windows(
     data: ByteSource,
     segment: SealedSegment,
     first_id: int,

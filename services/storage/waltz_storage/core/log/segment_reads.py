@@ -118,7 +118,7 @@ def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list
     """Read the headers of the records in ``extent`` until ``budget`` is spent; raises Damage."""
     headers: list[RecordHeader] = []
     offsets = extent.offsets
-    _check(extent)
+    _check_positions(extent)
     for first, stop in _windows(offsets):
         if budget.spent:
             break
@@ -147,7 +147,7 @@ def _header_of_long_record(
     return header
 
 
-def _check(extent: Extent) -> None:
+def _check_positions(extent: Extent) -> None:
     """Check that the positions increase and are within the segment; raises Damage."""
     offsets = extent.offsets
     sane = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end

@@ -127,7 +127,7 @@ class StorageDirectory:
                 if not self._control.marks.load(partition, self._control.checksum(partition)):
                     self._unmarked.append(partition)
                 try:
-                    self._open(partition)
+                    self._open_partition(partition)
                 except RequestRefused as refused:
                     self._refused[partition] = refused
         self.flush_marks()
@@ -170,7 +170,7 @@ class StorageDirectory:
 
     def info(self, partition: int) -> PartitionInfo:
         """Return a partition's persisted info; raises UnknownPartition, PartitionDamaged."""
-        self._check(partition)
+        self._check_exists(partition)
         return self._control.info(partition)
 
     def sequence(self, partition: int) -> int:
@@ -225,10 +225,10 @@ class StorageDirectory:
 
         Raises UnknownPartition, RequestRefused, DiskFailed.
         """
-        self._check(partition)
+        self._check_exists(partition)
         info = self._control.info(partition)
         if partition not in self._partitions:
-            self._open(partition)
+            self._open_partition(partition)
             self._refused.pop(partition, None)
         self._control.update(partition, info.as_assigned())
 
@@ -244,7 +244,7 @@ class StorageDirectory:
         file was removed, the call resets the entry, as in Waltz 0.13.2, and raises
         UnknownPartition. Raises NoSpace, DiskFailed.
         """
-        self._check(partition)
+        self._check_exists(partition)
         assigned = partition in self._partitions or partition in self._refused
         self._control.reset(partition)
         if not assigned:
@@ -282,7 +282,7 @@ class StorageDirectory:
     def check_known(self, partitions: Sequence[int]) -> None:
         """Check that the cluster has all ``partitions``; raises UnknownPartition."""
         for partition in partitions:
-            self._check(partition)
+            self._check_exists(partition)
 
     def flush_marks(self) -> None:
         """Make the flushed marks durable. Thread-safe. Raises DiskFailed."""
@@ -304,7 +304,7 @@ class StorageDirectory:
         damaged = self._control.damaged
         return [partition for partition in range(self.num_partitions) if partition not in damaged]
 
-    def _open(self, partition: int) -> None:
+    def _open_partition(self, partition: int) -> None:
         control = self._control
         info = control.info(partition)
         flushed = control.marks.load(partition, control.checksum(partition))
@@ -319,6 +319,6 @@ class StorageDirectory:
     def _identity(self, partition: int) -> LogIdentity:
         return LogIdentity(self.key, partition, str(partition))
 
-    def _check(self, partition: int) -> None:
+    def _check_exists(self, partition: int) -> None:
         if not 0 <= partition < self.num_partitions:
             raise UnknownPartition(f"partition {partition} is outside 0..{self.num_partitions - 1}")

@@ -44,7 +44,7 @@ class CatalogueDamaged(Exception):
 
 
 class FileKind(IntEnum):
-    """What a file is."""
+    """What a file contains; POSITION marks the two rows that name no file."""
 
     POSITION = 1
     CONTROL = 2
@@ -54,7 +54,7 @@ class FileKind(IntEnum):
 
 
 class RowState(IntEnum):
-    """Whether a file exists."""
+    """Whether the file of a row exists."""
 
     PRESENT = 1
     REMOVED = 2

@@ -180,8 +180,8 @@ class LoggedFiles:
         assert self._checkpoint is not None, "a checkpoint has begun"
         self.writer.advance(self._checkpoint)
         self._checkpoint = None
+        # Close no file while a transaction is written: a flush of its direct data may be using it.
         if self._pending is None and not self._direct:
-            # In all other cases a flush of direct data may be using one of the files.
             self.files.end_flush(self._most_open)
 
     @property

@@ -56,7 +56,7 @@ def scan_transactions(
     ring, position = header.ring, header.checkpoint
     while True:
         free = ring.free(header.checkpoint, position)
-        found = _read(header, read_block, position, free)
+        found = _read_at(header, read_block, position, free)
         if not isinstance(found, Transaction):
             break
         yield found
@@ -65,12 +65,12 @@ def scan_transactions(
     # of the free space.
     for distance in range(1, free):
         later = ring.after(position, distance)
-        if isinstance(_read(header, read_block, later, free - distance), Transaction):
+        if isinstance(_read_at(header, read_block, later, free - distance), Transaction):
             raise WalDamaged(position, later)
     yield LogEnd(position, torn=found is Unreadable.INVALID)
 
 
-def _read(
+def _read_at(
     header: WalHeader,
     read_block: Callable[[int], bytes],
     position: TransactionId,
