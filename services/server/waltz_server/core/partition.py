@@ -30,6 +30,7 @@ from waltz_server.core.effects import (
     Timer,
 )
 from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.partition_counters import PartitionCounters
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.core.reads.data_reads import DataReads
@@ -74,15 +75,6 @@ class PartitionSettings:
     """How many bytes of the log's end are kept in memory, to answer reads of ranges."""
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
     retry: Backoff = field(default_factory=lambda: Backoff(0.1, 20.0))
-
-
-@dataclass(slots=True)
-class PartitionCounters:
-    """Numbers of appends accepted, committed, and refused because of a lock, for metrics."""
-
-    accepted: int = 0
-    committed: int = 0
-    refused: int = 0
 
 
 class Partition:
@@ -201,7 +193,8 @@ class Partition:
         dropped without an answer: its client finds out by a flush that it is not in the log.
         """
         generation = self.generation
-        current = {c for c in {a.client_id for a in appends} if self._clients.is_current(peer, c)}
+        senders = {append.client_id for append in appends}
+        current = {client for client in senders if self._clients.is_current(peer, client)}
         accepted = [a for a in appends if a.client_id in current and a.generation == generation]
         self.counters.accepted += len(accepted)
         self._queue.add(peer, accepted)
@@ -310,6 +303,7 @@ class Partition:
                 assert_never(report)
 
     def _opened(self, mark: int) -> None:
+        """Continue the waiting appends, feeds and reads: a session has opened at ``mark``."""
         if mark != self._mark:
             # Another server wrote, and its transactions took locks that the lock table has not
             # seen. Grants by the table's old marks would commit appends decided on stale data: see
@@ -325,6 +319,7 @@ class Partition:
         self._ranges.opened(mark)
 
     def _committed(self, committed: AppendsCommitted) -> None:
+        """Advance the mark; feed the committed appends, and release their locks."""
         first_id, appends = committed.first_id, committed.appends
         assert self._mark is not None
         assert first_id == self._mark + 1, "committed ids have no gap"
@@ -361,6 +356,7 @@ class Partition:
         self._release_barriers()
 
     def _release_barriers(self) -> None:
+        """Answer the flushes and mounts whose earlier appends are resolved."""
         if (mark := self.high_water_mark) is None:
             return
         for barrier in self._queue.passed_barriers():
@@ -371,6 +367,7 @@ class Partition:
                     self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
+        """Answer a mount, after a feed if the client lacks transactions up to ``mark``."""
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark

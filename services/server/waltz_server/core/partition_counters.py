@@ -1,0 +1,16 @@
+"""Count what happens to the appends of one partition, for metrics. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class PartitionCounters:
+    """Numbers of appends since this server has acquired the partition."""
+
+    accepted: int = 0
+    """Appends that were queued: they get an outcome."""
+    committed: int = 0
+    refused: int = 0
+    """Appends refused because of a lock."""
