@@ -23,8 +23,8 @@ READ_BUGS = (
     Planted(
         "a list of 64 headers ends early",
         Package.STORAGE,
-        "not (left.spent and len(headers) >= LEAST_HEADERS)",
-        "not left.spent",
+        "not (list_budget.spent and len(headers) >= LEAST_HEADERS)",
+        "not list_budget.spent",
         "The feeds of a server of Waltz 0.13.2 may stop at large records.",
         nodes(
             _HEADERS + "test_header_list_of_one_block_is_complete_whatever_the_size_of_the_records"

@@ -190,7 +190,7 @@ STORAGE_BUGS = (
     Planted(
         "record below the flushed mark taken for an interrupted write",
         Package.STORAGE,
-        "if last and plan.next_id <= known.reaches:\n",
+        "if last and plan.next_id <= known.must_reach:\n",
         "if last and plan.next_id <= known.local_low_water_mark:\n",
         "A damaged record among the newest ones shortens the log of a replica that votes.",
         nodes(

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, admin, client_server, storage
@@ -117,7 +118,7 @@ class FrameRules:
                     arriving.append(frame.with_message(message))
                 case FrameFault.HOLD:
                     with self._lock:
-                        self._held.append(lambda raw=frame.raw: deliver(raw))  # type: ignore[misc]
+                        self._held.append(partial(deliver, frame.raw))
                 case FrameFault.CUT:
                     return b"".join(arriving), True
                 case FrameFault.DROP:

@@ -217,6 +217,7 @@ class MemoryTransport(asyncio.Transport):
             if self._closing:
                 return
             delay = self.wire.delay()
+            # A chunk never overtakes the one before. Without a delay it is due together with it.
             due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
             first, later = self.wire.tear(len(data))
             if first:

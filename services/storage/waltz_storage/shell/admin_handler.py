@@ -114,16 +114,12 @@ class AdminHandler:
 
     def _damaged(self) -> tuple[DamagedRange, ...]:
         """Return the damaged ranges of all partitions, up to `_MAX_RANGES`."""
-        return tuple(
-            islice(
-                (
-                    DamagedRange(partition, each.first_id, each.last_id)
-                    for partition, ranges in sorted(self._scrubber.findings.ranges.items())
-                    for each in ranges
-                ),
-                _MAX_RANGES,
-            )
+        found = (
+            DamagedRange(partition, each.first_id, each.last_id)
+            for partition, ranges in sorted(self._scrubber.findings.ranges.items())
+            for each in ranges
         )
+        return tuple(islice(found, _MAX_RANGES))
 
     def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
         """Repair records in one task, as a change: no read or append is under way meanwhile.

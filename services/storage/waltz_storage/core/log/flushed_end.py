@@ -41,7 +41,7 @@ class KnownLog:
     has_files: bool = False
 
     @property
-    def reaches(self) -> int:
+    def must_reach(self) -> int:
         """The id that the log must reach, -1 if it may be empty.
 
         A truncation may cut a log below its local low-water mark, and it lowers the flushed mark.

@@ -44,8 +44,9 @@ def open_log(
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
     The log reports to ``mark`` up to which record it is flushed. Raises PartitionDamaged or
-    PartitionUnopened before it changes the files of a segment, with one exception: if the log is an
-    older copy, the invalid bytes at its end are removed first. Raises NoSpace and DiskFailed.
+    PartitionUnopened before it changes the files of a segment, with one exception: an older copy of
+    a log is noticed only after the invalid bytes at its end were removed. Raises NoSpace and
+    DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         _check_files(disk, identity, known)
@@ -122,7 +123,9 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     if found and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
         return
     what = "its directory has no segments" if found else "its directory is missing"
-    has = f"records up to {known.reaches}" if known.reaches >= 0 else "taken part in a session"
+    has = (
+        f"records up to {known.must_reach}" if known.must_reach >= 0 else "taken part in a session"
+    )
     raise PartitionDamaged(
         identity.partition,
         identity.directory,
@@ -194,7 +197,10 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
 def _plan(
     disk: Disk, identity: LogIdentity, first_id: int, known: KnownLog, *, last: bool
 ) -> SegmentPlan:
-    """Check one segment without a change; raises PartitionDamaged, PartitionUnopened."""
+    """Check one segment without a change; raises PartitionDamaged, PartitionUnopened.
+
+    ``last`` says whether it is the last segment of the log.
+    """
     data = _open_to_check(disk, identity, identity.path(first_id, DATA_SUFFIX))
     try:
         index = _open_to_check(disk, identity, identity.path(first_id, INDEX_SUFFIX))
@@ -209,11 +215,11 @@ def _plan(
         check_header(files.data, identity.key, identity.partition, first_id)
         local_mark = known.local_low_water_mark
         plan = recover_segment(files.data, files.index, first_id, local_mark, last=last)
-        if last and plan.next_id <= known.reaches:
+        if last and plan.next_id <= known.must_reach:
             raise Damage(
                 plan.end,
-                f"the log was flushed up to record {known.reaches}, but record {plan.next_id} is "
-                "missing or invalid",
+                f"the log was flushed up to record {known.must_reach}, but record {plan.next_id} "
+                "is missing or invalid",
             )
         return plan
     except Damage as damage:

@@ -108,24 +108,24 @@ def header_steps(
     The list ends early if it has `LEAST_HEADERS` and a `HeaderBudget` is spent. Raises
     PartitionDamaged, OSError.
     """
-    removals, next_id, left = segments.removals, first_id, HeaderBudget()
+    removals, next_id, list_budget = segments.removals, first_id, HeaderBudget()
     end = min(first_id + max_records, segments.tail.next_id)
     headers: list[RecordHeader] = []
-    while 0 <= next_id < end and not (left.spent and len(headers) >= LEAST_HEADERS):
+    while 0 <= next_id < end and not (list_budget.spent and len(headers) >= LEAST_HEADERS):
         if headers:
             yield
             assert segments.removals == removals, _REMOVED
         segment = segments.segment_of(next_id)
         count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
         extent = segments.extent(segment, next_id, count)
-        budget = HeaderBudget(_STEP_HEADER_READS, STEP_BYTES)
+        step_budget = HeaderBudget(_STEP_HEADER_READS, STEP_BYTES)
         with segments.damage_in(segment, DATA_SUFFIX):
-            found = read_headers(segments.files(segment.first_id).data, extent, budget)
+            found = read_headers(segments.files(segment.first_id).data, extent, step_budget)
         assert found, "a step with a budget reads at least one header"
         headers += found
         next_id += len(found)
-        left.reads -= _STEP_HEADER_READS - budget.reads
-        left.size -= STEP_BYTES - budget.size
+        list_budget.reads -= _STEP_HEADER_READS - step_budget.reads
+        list_budget.size -= STEP_BYTES - step_budget.size
     return tuple(headers)
 
 

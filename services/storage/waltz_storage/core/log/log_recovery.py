@@ -89,25 +89,25 @@ def recover_segment(
     (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
     """
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
-    clean = _known_clean(claimed_last, local_low_water_mark)
-    if clean > first_id and (not last or _entries_increase(index, clean - first_id + 1)):
-        raw = index.read(entry_position(clean - first_id), ENTRY_BYTES)
-        plan = _scan(data, first_id, clean, decode_entries(raw)[0])
-        if plan.next_id > clean:
+    last_clean = _known_clean(claimed_last, local_low_water_mark)
+    if last_clean > first_id and (not last or _entries_increase(index, last_clean - first_id + 1)):
+        raw = index.read(entry_position(last_clean - first_id), ENTRY_BYTES)
+        plan = _scan(data, first_id, last_clean, decode_entries(raw)[0])
+        if plan.next_id > last_clean:
             return plan
     # An index entry may be wrong although all records are valid. A scan of all records then
     # rebuilds the index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
-    if clean == first_id:
+    if last_clean == first_id:
         # Before the first checkpoint, only the mark shows whether the first record is known clean.
         # Waltz 0.13.2 does not check the mark here, and drops a damaged first record as a torn tail
         # (`test_damaged_first_record_below_local_mark_is_damage`).
-        clean = min(claimed_last, local_low_water_mark)
-    if first_id <= clean and plan.next_id <= clean:
+        last_clean = min(claimed_last, local_low_water_mark)
+    if first_id <= last_clean and plan.next_id <= last_clean:
         raise Damage(
             plan.end,
             f"segment corrupted: record {plan.next_id} is invalid, but the log was known to be "
-            f"clean up to {clean}",
+            f"clean up to {last_clean}",
         )
     return plan
 

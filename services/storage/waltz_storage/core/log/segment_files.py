@@ -59,7 +59,11 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """A segment that is only read or removed. Its records end at byte ``end`` of the data file."""
+    """A segment that is only read or removed, or the tail at one moment (`TailSegment.sealed`).
+
+    Its records have the ids from ``first_id`` to ``next_id`` - 1, and end at byte ``end`` of the
+    data file.
+    """
 
     first_id: int
     next_id: int

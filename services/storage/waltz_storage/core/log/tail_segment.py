@@ -49,6 +49,7 @@ class TailSegment:
         self.end = sealed.end
         self._allocated = files.data.size()
         self._allocate_bytes = allocate_bytes
+        # A segment gets no further record once it is larger than its threshold.
         self._allocate_limit = threshold + 1
         self._indexed = sealed.next_id - sealed.first_id
         """How many entries the index file has."""

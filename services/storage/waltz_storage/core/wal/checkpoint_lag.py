@@ -21,7 +21,7 @@ class CheckpointLag:
         self._clock = clock
         self._since: float | None = None
         """When the oldest transaction became complete, None if a checkpoint has passed all."""
-        self._after: float | None = None
+        self._since_after_running: float | None = None
         """When the oldest transaction became complete that the running checkpoint does not pass."""
         self._running = False
 
@@ -34,8 +34,8 @@ class CheckpointLag:
     def transaction_complete(self) -> None:
         """Note a transaction that is durable and applied."""
         now = self._clock()
-        if self._running and self._after is None:
-            self._after = now
+        if self._running and self._since_after_running is None:
+            self._since_after_running = now
         if self._since is None:
             self._since = now
 
@@ -43,10 +43,10 @@ class CheckpointLag:
         """Note the beginning of a checkpoint, which passes all complete transactions."""
         assert not self._running, "one checkpoint at a time"
         self._running = True
-        self._after = None
+        self._since_after_running = None
 
     def checkpoint_ended(self) -> None:
         """Note the end of the checkpoint."""
         assert self._running, "a checkpoint has begun"
         self._running = False
-        self._since = self._after
+        self._since = self._since_after_running
