@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -17,11 +17,26 @@ from bench.cluster import MeasuredCluster, measured_cluster
 from bench.streaming import measure_pause, measure_stream
 from bench.yardstick import Reading, ratio_of_medians, read_yardstick
 
-SHAPES = {(1, 1): 4_000, (8, 5): 60_000, (32, 5): 90_000, (4, 100): 250_000}
-"""The number of records of a run, by the number of clients and the window of each client.
 
-The window is the number of appends that a client keeps open. With records of up to 512 bytes a run
-takes a few seconds.
+class LoadShape(NamedTuple):
+    """The number of clients, and the window: how many appends each client keeps open."""
+
+    clients: int
+    window: int
+
+    def __str__(self) -> str:
+        return f"{self.clients} x {self.window}"
+
+
+SHAPES = {
+    LoadShape(clients=1, window=1): 4_000,
+    LoadShape(clients=8, window=5): 60_000,
+    LoadShape(clients=32, window=5): 90_000,
+    LoadShape(clients=4, window=100): 250_000,
+}
+"""The shapes that are measured, each with the number of records of a run.
+
+With records of up to 512 bytes a run takes a few seconds.
 """
 SIZES = (64, 512, 4096)
 """The sizes of records in bytes."""
@@ -35,13 +50,14 @@ _YARDSTICK_HELP = (
 )
 
 
-def _records(shape: tuple[int, int], size: int, scale: float) -> int:
+def _num_records(shape: LoadShape, size: int, scale: float) -> int:
     """Return the number of records of a run: fewer if records are large."""
     records = SHAPES[shape] * scale
     return int(records / 4 if size > 512 else records)
 
 
-def _columns(title: str) -> Table:
+def _new_table(title: str) -> Table:
+    """Return a table for `_measure_row`, without rows."""
     table = Table(title=title)
     for name in ("bytes", "clients x open", "locks"):
         table.add_column(name)
@@ -51,10 +67,10 @@ def _columns(title: str) -> Table:
     return table
 
 
-async def _row(
+async def _measure_row(
     table: Table,
     cluster: MeasuredCluster,
-    shape: tuple[int, int],
+    shape: LoadShape,
     size: int,
     *,
     locks: bool,
@@ -65,19 +81,20 @@ async def _row(
     The CPU time of storages is the sum over all storages.
     """
     before = cluster.usage()
-    out = await cluster.put(*shape, size, _records(shape, size, scale), locks=locks)
-    used, committed = cluster.usage().since(before), out.committed
-    rate = committed / out.seconds
+    records = _num_records(shape, size, scale)
+    result = await cluster.put_load(*shape, size, records, locks=locks)
+    used, committed = cluster.usage().since(before), result.committed
+    rate = committed / result.seconds
     table.add_row(
         str(size),
-        f"{shape[0]} x {shape[1]}",
+        str(shape),
         "one" if locks else "none",
         f"{rate:,.0f}",
         f"{rate * size / 1e6:.1f}",
-        f"{out.p50_ms:.2f}",
-        f"{out.p99_ms:.2f}",
-        str(out.lock_failures),
-        f"{out.cpu_seconds / committed * 1e6:.1f}",
+        f"{result.p50_ms:.2f}",
+        f"{result.p99_ms:.2f}",
+        str(result.lock_failures),
+        f"{result.cpu_seconds / committed * 1e6:.1f}",
         f"{used.server_seconds / committed * 1e6:.1f}",
         f"{used.storage_seconds / committed * 1e6:.1f}",
         f"{used.flushes / committed / cluster.storages:.3f}",
@@ -86,26 +103,26 @@ async def _row(
 
 async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> None:
     """Measure all shapes and print the tables; ``everything``: with TLS and 16 partitions, too."""
-    table = _columns("one partition, TLS off")
+    table = _new_table("one partition, TLS off")
     async with measured_cluster(checkpoint_interval=CHECKPOINT_INTERVAL) as cluster:
         for size in sizes:
             for shape in SHAPES:
                 for locks in (False, True):
-                    await _row(table, cluster, shape, size, locks=locks, scale=scale)
+                    await _measure_row(table, cluster, shape, size, locks=locks, scale=scale)
         console.print(table)
-        stream = await measure_stream(cluster)
-        console.print(f"streaming a partition from its start, with data: {stream:,.0f} tx/s")
+        rate = await measure_stream(cluster)
+        console.print(f"streaming a partition from its start, with data: {rate:,.0f} tx/s")
         pause = await measure_pause(cluster)
         console.print(f"longest pause of commits when a storage is killed: {pause * 1000:.0f} ms")
     if not everything:
         return
     for title, tls, partitions in (("one partition, TLS", True, 1), ("16 partitions", False, 16)):
-        table = _columns(title)
+        table = _new_table(title)
         async with measured_cluster(
             partitions=partitions, tls=tls, checkpoint_interval=CHECKPOINT_INTERVAL
         ) as cluster:
             for shape in list(SHAPES)[1:]:
-                await _row(table, cluster, shape, 512, locks=False, scale=scale)
+                await _measure_row(table, cluster, shape, 512, locks=False, scale=scale)
         console.print(table)
 
 
@@ -118,26 +135,28 @@ async def _interleave(command: str, pairs: int, size: int, scale: float) -> None
         table.add_column(name, justify="right")
     async with measured_cluster() as cluster:
         for shape in SHAPES:
-            records = _records(shape, size, scale)
+            records = _num_records(shape, size, scale)
             ours: list[Reading] = []
             theirs: list[Reading] = []
             for number in range(pairs):
-                out = await cluster.put(*shape, size, records, locks=True)
-                ours.append(Reading(out.committed / out.seconds, out.p50_ms))
+                result = await cluster.put_load(*shape, size, records, locks=True)
+                ours.append(Reading(result.committed / result.seconds, result.p50_ms))
                 theirs.append(await read_yardstick(command, *shape, size, records))
                 console.print(
-                    f"{shape[0]} x {shape[1]}, pair {number + 1} of {pairs}: "
+                    f"{shape}, pair {number + 1} of {pairs}: "
                     f"{ours[-1].rate:,.0f} and {theirs[-1].rate:,.0f} tx/s, "
                     f"p50 {ours[-1].p50_ms:.2f} and {theirs[-1].p50_ms:.2f} ms"
                 )
-            rates = [r.rate for r in ours], [r.rate for r in theirs]
-            p50s = [r.p50_ms for r in ours], [r.p50_ms for r in theirs]
+            our_rates, their_rates = [r.rate for r in ours], [r.rate for r in theirs]
+            our_p50s, their_p50s = [r.p50_ms for r in ours], [r.p50_ms for r in theirs]
             table.add_row(
-                f"{shape[0]} x {shape[1]}",
-                *(f"{statistics.median(r):,.0f}" for r in rates),
-                f"{ratio_of_medians(*rates):.2f}",
-                *(f"{statistics.median(p):.2f}" for p in p50s),
-                f"{ratio_of_medians(*p50s):.2f}",
+                str(shape),
+                f"{statistics.median(our_rates):,.0f}",
+                f"{statistics.median(their_rates):,.0f}",
+                f"{ratio_of_medians(our_rates, their_rates):.2f}",
+                f"{statistics.median(our_p50s):.2f}",
+                f"{statistics.median(their_p50s):.2f}",
+                f"{ratio_of_medians(our_p50s, their_p50s):.2f}",
             )
     console.print(table)
 

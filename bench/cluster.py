@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.load import Load, Outcome
+from bench.load import Load, LoadResult
 from waltz.local.cluster import LocalCluster
 from waltz.local.core.plan import Shape
 
@@ -43,7 +43,7 @@ class Usage:
 
 
 class MeasuredCluster:
-    """A running local cluster; `put` puts load on it, and `usage` reads the resources used."""
+    """A running local cluster; `put_load` puts load on it, and `usage` reads the resources used."""
 
     def __init__(self, cluster: LocalCluster, tls: bool) -> None:
         self.local = cluster
@@ -55,9 +55,9 @@ class MeasuredCluster:
         """The number of storages."""
         return len(self.local.plan.storages)
 
-    async def put(
+    async def put_load(
         self, clients: int, window: int, size: int, records: int, *, locks: bool
-    ) -> Outcome:
+    ) -> LoadResult:
         """Run the load generator in a separate process and return its result.
 
         ``records`` of ``size`` bytes are shared by ``clients``, each of which keeps ``window``
@@ -65,16 +65,16 @@ class MeasuredCluster:
         """
         host, _, port = self.local.plan.servers[0].address.rpartition(":")
         load = Load(
-            host,
-            int(port),
-            await self._generations(),
-            clients,
-            window,
-            size,
-            records,
-            locks,
-            self._tls,
-            self._next_client_id,
+            host=host,
+            port=int(port),
+            generations=await self._generations(),
+            clients=clients,
+            window=window,
+            size=size,
+            records=records,
+            locks=locks,
+            tls=self._tls,
+            first_client_id=self._next_client_id,
         )
         self._next_client_id += clients
         process = await asyncio.create_subprocess_exec(
@@ -83,7 +83,7 @@ class MeasuredCluster:
         out, _ = await process.communicate()
         if process.returncode:
             raise RuntimeError(f"the load generator ended with {process.returncode}")
-        return Outcome(**json.loads(out))
+        return LoadResult(**json.loads(out))
 
     def usage(self) -> Usage:
         """Return the resources that the processes have used since they started."""
@@ -96,11 +96,13 @@ class MeasuredCluster:
         )
 
     async def _generations(self) -> dict[int, int]:
+        """Return the generation of each partition."""
         async with self.local.metadata() as cluster:
             assignment = (await cluster.partition_assignment()).value
         return {p: generation for owned in assignment.servers.values() for p, generation in owned}
 
     def _flushes(self, index: int) -> int:
+        """Return how many flushes the storage ``storage/index`` has made."""
         url = f"http://127.0.0.1:{self.local.plan.storages[index].http}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             return int(json.load(answer)["gauges"]["waltz-storage.flushes"]["value"])

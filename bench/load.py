@@ -6,7 +6,7 @@ has delivered its transaction to the client, which is after an fdatasync on a qu
 
     python -m bench.load '{"host": …, "port": …, …}'
 
-The argument is a `Load` as JSON. The program prints an `Outcome` as JSON. Touches the network.
+The argument is a `Load` as JSON. The program prints an `LoadResult` as JSON. Touches the network.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadResult:
     """The result of a run. ``cpu_seconds`` is the CPU time of the load generator.
 
     The latencies are those of appends from their sending to their arrival in the feed.
@@ -75,7 +75,11 @@ class Outcome:
 
 
 class LoadClient(FrameHandler):
-    """One connection that keeps ``window`` appends open on one partition."""
+    """One connection that keeps ``window`` appends open on one partition.
+
+    ``share`` is how many appends it makes. ``mounted`` is set when the feed was requested, ``done``
+    when every append is committed.
+    """
 
     def __init__(self, load: Load, client_id: int, partition: int, share: int) -> None:
         self.done = asyncio.get_running_loop().create_future()
@@ -94,10 +98,13 @@ class LoadClient(FrameHandler):
         self._mark = -1
         self._sent: dict[int, float] = {}
         """When each open append was sent, by its sequence number."""
-        self._session = self._req_id()
+        self._session = ReqId(client_id, self._generation, partition, 0)
+        """The id of the requests that are no appends."""
         data = os.urandom(load.size)
-        tail = struct.pack(">ii", 0, len(data)) + data + struct.pack(">I", crc32(data))
-        self._tail = _NO_OTHER_LOCKS + tail
+        # The header of the transaction, then the length, the bytes and the checksum of its data.
+        content = struct.pack(">ii", 0, len(data)) + data + struct.pack(">I", crc32(data))
+        self._tail = _NO_OTHER_LOCKS + content
+        """The part of every append after its write locks."""
         locks_bytes = _LOCK.size * int(load.locks)
         self._length = _APPEND.size - _PREFIX_BYTES + locks_bytes + len(self._tail)
         """The length of the body of every append."""
@@ -113,7 +120,7 @@ class LoadClient(FrameHandler):
         ended = 0  # own appends that are committed or refused now
         for item in parse(bodies, _VERSION):
             if isinstance(item, FeedRun):
-                ended += self._fed(item)
+                ended += self._count_committed(item)
                 continue
             match item:
                 case cs.HighWaterMarkResponse(transaction_id=mark):
@@ -169,25 +176,22 @@ class LoadClient(FrameHandler):
         assert self._connection is not None
         self._connection.send(b"".join(parts))
 
-    def _fed(self, run: FeedRun) -> int:
+    def _count_committed(self, run: FeedRun) -> int:
         """Note the committed transactions; return how many of them are of this client."""
         own, sent, now = 0, self._sent, time.perf_counter()
-        for client, _, _, seq, _, _ in run.records:
-            if client == self._client_id:
+        for client_id, _, _, seq, _, _ in run.records:
+            if client_id == self._client_id:
                 self.latencies.append(now - sent.pop(seq))
                 own += 1
         self._mark = run.records[-1][FEED_TRANSACTION_ID]
         return own
-
-    def _req_id(self) -> ReqId:
-        return ReqId(self._client_id, self._generation, self._partition, 0)
 
     def _send(self, message: cs.Message) -> None:
         assert self._connection is not None
         self._connection.send(cs.encode(message, _VERSION))
 
 
-async def run(load: Load) -> Outcome:
+async def run(load: Load) -> LoadResult:
     """Run the load until all appends are committed, and return the result."""
     partitions = list(load.generations)
     share = max(1, load.records // load.clients)
@@ -199,19 +203,19 @@ async def run(load: Load) -> Outcome:
     for client in clients:
         await dial(load.host, load.port, CLIENT_SERVER.limited_to(_VERSION), client, tls)
     await asyncio.gather(*(client.mounted for client in clients))
-    begun, cpu = time.perf_counter(), time.process_time()
+    begun, cpu_begun = time.perf_counter(), time.process_time()
     for client in clients:
         client.fill()
     await asyncio.gather(*(client.done for client in clients))
     seconds = time.perf_counter() - begun
-    latencies = sorted(x for client in clients for x in client.latencies)
-    return Outcome(
+    latencies = sorted(latency for client in clients for latency in client.latencies)
+    return LoadResult(
         seconds,
         len(latencies),
         sum(client.lock_failures for client in clients),
         latencies[len(latencies) // 2] * 1000,
         latencies[int(len(latencies) * 0.99)] * 1000,
-        time.process_time() - cpu,
+        time.process_time() - cpu_begun,
     )
 
 

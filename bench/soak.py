@@ -24,8 +24,11 @@ from bench.cluster import MeasuredCluster, measured_cluster
 _BOUND_MB = 700
 """The bound for one process: a server's caches of 192 MiB, Python, and the work in progress."""
 _SLOW_PAUSE_SECONDS = 0.5
+"""How long the consumer pauses after each batch."""
 _ROUND_RECORDS = 300_000
+"""How many records are appended between two prints."""
 _SIZE = 256
+"""The size of a record in bytes."""
 
 console = Console()
 
@@ -61,10 +64,10 @@ async def _soak(minutes: float) -> float:
         end = time.monotonic() + minutes * 60
         written = 0
         while time.monotonic() < end:
-            out = await cluster.put(4, 100, _SIZE, _ROUND_RECORDS, locks=True)
-            written += out.committed
+            result = await cluster.put_load(4, 100, _SIZE, _ROUND_RECORDS, locks=True)
+            written += result.committed
             if consumer.done():
-                consumer.result()
+                consumer.result()  # Raises the error that has ended the consumer.
             sizes = {
                 name: _resident_mb(pid)
                 for name, pid in cluster.local.pids().items()

@@ -17,7 +17,7 @@ _LONGEST_RUN_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of one run: committed transactions per second, and median latency."""
+    """The result of one run: ``rate`` in transactions per second, and the median latency."""
 
     rate: float
     p50_ms: float

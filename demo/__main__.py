@@ -37,7 +37,7 @@ _POLL_S = 0.2
 
 def main() -> int:
     """Run all steps; everything except the results is deleted afterwards."""
-    given = _arguments()
+    arguments = _arguments()
     # SIGTERM raises an exception as Ctrl-C does, so that the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     screen = Screen()
@@ -47,7 +47,7 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="waltz-demo-") as temporary,
             ExitStack() as running,
         ):
-            return _run(screen, running, Path(temporary), given.out, given.flights)
+            return _run(screen, running, Path(temporary), arguments.out, arguments.flights)
     except KeyboardInterrupt:
         screen.end("interrupted; everything is stopped")
         return 128 + signal.SIGINT
@@ -111,14 +111,15 @@ def _log_flights(screen: Screen, cluster: LocalCluster, departures: list[flights
             if event is not None:
                 screen.remark(event)
 
-        traffic = _result(log_all(cluster, departures, report))
+        traffic = _run_and_return(log_all(cluster, departures, report))
     screen.remark(
         f"{traffic.airports} airports, {traffic.conflicts:,} times a lock was refused and the "
         "airport decided again"
     )
 
 
-def _result(work: Coroutine[Any, Any, Traffic]) -> Traffic:
+def _run_and_return(work: Coroutine[Any, Any, Traffic]) -> Traffic:
+    """Run ``work`` on an event loop; `run_loop` itself returns no result."""
     results: list[Traffic] = []
 
     async def keep() -> None:

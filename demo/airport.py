@@ -47,24 +47,24 @@ class PartitionState:
 class Airport:
     """Logs the departures of one airport.
 
-    ``departures`` are flights and their numbers. ``clear`` takes a departure time and returns a
+    ``departures`` are flights and their numbers. ``clearance`` takes a departure time and returns a
     future that is set when a flight at that time may be logged, None if it may be logged now.
-    ``logged`` is called with the number of each flight that is in the log. ``conflicts`` counts the
-    refused locks.
+    ``on_logged`` is called with the number of each flight that is in the log. ``conflicts`` counts
+    the refused locks.
     """
 
     def __init__(
         self,
         client: Client,
         departures: list[tuple[int, Flight]],
-        clear: Callable[[int], asyncio.Future[None] | None],
-        logged: Callable[[int], None],
+        clearance: Callable[[int], asyncio.Future[None] | None],
+        on_logged: Callable[[int], None],
     ) -> None:
         self.conflicts = 0
         self._client = client
         self._departures = departures
-        self._clear = clear
-        self._logged = logged
+        self._clearance = clearance
+        self._on_logged = on_logged
         self._states = [PartitionState() for _ in range(client.num_partitions)]
         self._latest: dict[int, asyncio.Task[None]] = {}
         """For each aircraft, the task that logs its latest departure from this airport."""
@@ -75,9 +75,9 @@ class Airport:
             following = group.create_task(self._follow())
             async with asyncio.TaskGroup() as departing:
                 for number, flight in self._departures:
-                    wait = self._clear(flight.departure)
-                    if wait is not None:
-                        await wait
+                    clearance = self._clearance(flight.departure)
+                    if clearance is not None:
+                        await clearance
                     before = self._latest.get(flight.aircraft)
                     task = departing.create_task(self._log(number, flight, before))
                     if flight.aircraft != NO_AIRCRAFT:
@@ -103,6 +103,7 @@ class Airport:
         state = self._states[partition]
 
         async def decide(attempt: Attempt) -> Draft:
+            # The state must include the transaction that has taken the lock.
             if attempt.conflict is not None:
                 self.conflicts += 1
                 await state.wait_for(attempt.conflict)
@@ -116,4 +117,4 @@ class Airport:
             )
 
         await self._client.submit(partition, decide)
-        self._logged(number)
+        self._on_logged(number)

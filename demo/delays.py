@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as f
+from pyspark.sql import functions as sf
 
 from demo.checks import Findings
 from demo.flights import NO_AIRCRAFT, Totals
@@ -23,8 +23,11 @@ The ground time is the time between two departures in which the aircraft was not
 
 _ROWS_PER_TASK = 25_000
 _DELAY_STEP, _DELAY_MIN, _DELAY_MAX = 15, -15, 150
+"""The classes of arrival delays, in minutes: their width, and the bounds of all of them."""
 _FEWEST_FLIGHTS = 30
+"""A point of a curve needs this many flights."""
 _FEWEST_OF_CARRIER = 1000
+"""The share of an airline needs this many flights with a short ground time."""
 _SHORT_GROUND_MINUTES = 180
 
 _RECORD = """
@@ -57,12 +60,12 @@ def read_log(spark: SparkSession, cluster_file: Path) -> DataFrame:
         .option("rowsPerTask", _ROWS_PER_TASK)
         .load()
     )
-    record = f.from_json(f.col("data").cast("string"), _RECORD)
+    record = sf.from_json(sf.col("data").cast("string"), _RECORD)
     return (
         log.withColumn("record", record)
         .withColumnRenamed("header", "aircraft")
         .select("partition", "transaction_id", "client_id", "aircraft", "record.*")
-        .withColumn("departure", f.timestamp_seconds(f.col("departure") * 60))
+        .withColumn("departure", sf.timestamp_seconds(sf.col("departure") * 60))
     )
 
 
@@ -77,43 +80,44 @@ def examine(flights: DataFrame, order_minutes: int) -> Findings:
     A flight is out of order if it was logged after a flight of its aircraft whose departure is more
     than ``order_minutes`` later.
     """
-    identity = f.struct("departure", "carrier", "flight", "origin")
-    aircraft = f.when(f.col("aircraft") != NO_AIRCRAFT, f.col("aircraft"))
+    identity = sf.struct("departure", "carrier", "flight", "origin")
+    aircraft = sf.when(sf.col("aircraft") != NO_AIRCRAFT, sf.col("aircraft"))
     sums = _only_row(
         flights.agg(
-            f.count("*").alias("flights"),
-            f.count_distinct(aircraft).alias("aircraft"),
-            *(f.sum(name).alias(name) for name in ("distance", "dep_delay", "arr_delay")),
-            f.count_distinct(identity).alias("distinct"),
+            sf.count("*").alias("flights"),
+            sf.count_distinct(aircraft).alias("aircraft"),
+            *(sf.sum(name).alias(name) for name in ("distance", "dep_delay", "arr_delay")),
+            sf.count_distinct(identity).alias("distinct"),
         )
     )
     distinct = sums.pop("distinct")
     by_partition = flights.groupBy("partition").agg(
-        (f.max("transaction_id") + 1 - f.count_distinct("transaction_id")).alias("gaps")
+        (sf.max("transaction_id") + 1 - sf.count_distinct("transaction_id")).alias("gaps")
     )
-    gaps = _only_row(by_partition.agg(f.sum("gaps").alias("gaps")))["gaps"]
-    links = _only_row(_linked(flights, order_minutes))
-    return Findings(Totals(**sums), gaps, sums["flights"] - distinct, **links)
+    gaps = _only_row(by_partition.agg(sf.sum("gaps").alias("gaps")))["gaps"]
+    order_faults = _only_row(_count_order_faults(flights, order_minutes))
+    return Findings(Totals(**sums), gaps, sums["flights"] - distinct, **order_faults)
 
 
 def answer(flights: DataFrame) -> Answer | None:
     """Return the propagation of delays, None if there are too few flights."""
     pairs = _pairs(flights).cache()
-    step = f.floor(f.col("arr_delay") / _DELAY_STEP) * _DELAY_STEP + _DELAY_STEP / 2
+    class_start = sf.floor(sf.col("arr_delay") / _DELAY_STEP) * _DELAY_STEP
+    class_middle = class_start + _DELAY_STEP / 2
     curves = (
-        pairs.where(f.col("arr_delay").between(_DELAY_MIN, _DELAY_MAX - 1))
-        .groupBy("ground_class", step.alias("delay"))
-        .agg(f.avg("next_delay").alias("next_delay"), f.count("*").alias("count"))
-        .where(f.col("count") >= _FEWEST_FLIGHTS)
+        pairs.where(sf.col("arr_delay").between(_DELAY_MIN, _DELAY_MAX - 1))
+        .groupBy("ground_class", class_middle.alias("delay"))
+        .agg(sf.avg("next_delay").alias("next_delay"), sf.count("*").alias("count"))
+        .where(sf.col("count") >= _FEWEST_FLIGHTS)
         .orderBy("ground_class", "delay")
         .collect()
     )
-    short = pairs.where(f.col("ground") < _SHORT_GROUND_MINUTES)
-    share = f.regr_slope(f.col("next_delay"), f.col("arr_delay")).alias("share")
+    short = pairs.where(sf.col("ground") < _SHORT_GROUND_MINUTES)
+    share = sf.regr_slope(sf.col("next_delay"), sf.col("arr_delay")).alias("share")
     carriers = (
         short.groupBy("carrier")
-        .agg(share, f.count("*").alias("count"))
-        .where(f.col("count") >= _FEWEST_OF_CARRIER)
+        .agg(share, sf.count("*").alias("count"))
+        .where(sf.col("count") >= _FEWEST_OF_CARRIER)
         .collect()
     )
     overall = _only_row(short.agg(share))["share"]
@@ -125,18 +129,18 @@ def answer(flights: DataFrame) -> Answer | None:
     return Answer(points, {row.carrier: row.share for row in carriers}, overall, pairs.count())
 
 
-def _linked(flights: DataFrame, order_minutes: int) -> DataFrame:
+def _count_order_faults(flights: DataFrame, order_minutes: int) -> DataFrame:
     """Count flights that name the wrong predecessor, and flights that are out of order."""
-    before = Window.partitionBy("aircraft").orderBy("transaction_id")
-    latest = f.max("departure").over(before.rowsBetween(Window.unboundedPreceding, -1))
-    late = f.unix_timestamp(latest) - f.unix_timestamp("departure") > order_minutes * 60
-    wrong = ~f.col("previous").eqNullSafe(f.lag("transaction_id").over(before))
-    marked = flights.where(f.col("aircraft") != NO_AIRCRAFT).select(
+    by_log = Window.partitionBy("aircraft").orderBy("transaction_id")
+    latest = sf.max("departure").over(by_log.rowsBetween(Window.unboundedPreceding, -1))
+    late = sf.unix_timestamp(latest) - sf.unix_timestamp("departure") > order_minutes * 60
+    wrong = ~sf.col("previous").eqNullSafe(sf.lag("transaction_id").over(by_log))
+    marked = flights.where(sf.col("aircraft") != NO_AIRCRAFT).select(
         wrong.cast("int").alias("wrong"), late.cast("int").alias("late")
     )
     return marked.agg(
-        f.coalesce(f.sum("wrong"), f.lit(0)).alias("broken_links"),
-        f.coalesce(f.sum("late"), f.lit(0)).alias("disorder"),
+        sf.coalesce(sf.sum("wrong"), sf.lit(0)).alias("broken_links"),
+        sf.coalesce(sf.sum("late"), sf.lit(0)).alias("disorder"),
     )
 
 
@@ -146,20 +150,21 @@ def _pairs(flights: DataFrame) -> DataFrame:
     Cancelled flights, and flights without a next departure in a class of ground time, are omitted.
     """
     by_time = Window.partitionBy("aircraft").orderBy("departure", "transaction_id")
-    flown = flights.where((f.col("aircraft") != NO_AIRCRAFT) & f.col("dep_delay").isNotNull())
-    between = f.unix_timestamp("next_departure") - f.unix_timestamp("departure")
-    hours = f.col("ground") / 60
-    ground_class = f.when(hours < GROUND_HOURS[0], None)
+    flown = flights.where((sf.col("aircraft") != NO_AIRCRAFT) & sf.col("dep_delay").isNotNull())
+    between = sf.unix_timestamp("next_departure") - sf.unix_timestamp("departure")
+    hours = sf.col("ground") / 60
+    # The class of a ground time is null below the first bound, and from the last bound on.
+    ground_class = sf.when(hours < GROUND_HOURS[0], None)
     for number, end in enumerate(GROUND_HOURS[1:]):
         ground_class = ground_class.when(hours < end, number)
     return (
-        flown.withColumn("next_delay", f.lead("dep_delay").over(by_time))
-        .withColumn("next_departure", f.lead("departure").over(by_time))
+        flown.withColumn("next_delay", sf.lead("dep_delay").over(by_time))
+        .withColumn("next_departure", sf.lead("departure").over(by_time))
         # The aircraft flew out and back. It was on the ground for the rest of the time, which can
         # absorb delays.
-        .withColumn("ground", between / 60 - 2 * f.col("air_time"))
+        .withColumn("ground", between / 60 - 2 * sf.col("air_time"))
         .withColumn("ground_class", ground_class)
-        .where(f.col("ground_class").isNotNull() & f.col("arr_delay").isNotNull())
+        .where(sf.col("ground_class").isNotNull() & sf.col("arr_delay").isNotNull())
         .select("carrier", "arr_delay", "next_delay", "ground", "ground_class")
     )
 

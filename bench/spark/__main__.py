@@ -72,8 +72,8 @@ def main(
         cluster = LocalCluster(scratch / "cluster", Shape(partitions=3, storages=3, servers=1))
         running.callback(lambda: asyncio.run(cluster.stop()))
         asyncio.run(cluster.start())
-        for parts in LAYOUTS.values():
-            rows = {partition: int(records * part) for partition, part in parts.items()}
+        for shares in LAYOUTS.values():
+            rows = {partition: int(records * share) for partition, share in shares.items()}
             asyncio.run(fill(cluster, rows, size))
         ours: Rates = {}
         theirs: Rates = {}
@@ -85,8 +85,8 @@ def main(
                 _add(ours, _read_all(spark, cluster, records, passes))
                 if seconds and turn == turns - 1:
                     checkpoint = scratch / "checkpoint"
-                    found = follow(spark, cluster, checkpoint, rate=rate, seconds=seconds)
-                    _print_latency(found, rate)
+                    latencies = follow(spark, cluster, checkpoint, rate=rate, seconds=seconds)
+                    _print_latencies(latencies, rate)
             if yardstick is not None:
                 _add(theirs, yardstick_rates(yardstick))
         console.print(_table(ours, theirs, f"{records:,} records of {size} B"))
@@ -98,15 +98,15 @@ def main(
 def _read_all(spark: SparkSession, cluster: LocalCluster, records: int, passes: int) -> Rates:
     """Read every layout from every source; the first pass of each warms up and does not count."""
     rates = {}
-    for layout, parts in LAYOUTS.items():
+    for layout, shares in LAYOUTS.items():
         for source in SOURCES:
-            options = {"partitions": ",".join(map(str, parts)), "readFrom": source}
+            options = {"partitions": ",".join(map(str, shares)), "readFrom": source}
             found = [read(spark, cluster.layout.description, **options) for _ in range(passes + 1)]
-            rates[f"{layout}, from {source}"] = _rates_of(found, records)
+            rates[f"{layout}, from {source}"] = _measured_rates(found, records)
     return rates
 
 
-def _rates_of(found: list[Pass], records: int) -> list[float]:
+def _measured_rates(found: list[Pass], records: int) -> list[float]:
     """Return the rates of all passes except the first; check that each pass read all records."""
     assert all(each.rows == records for each in found), found
     return [each.rate for each in found[1:]]
@@ -134,10 +134,12 @@ def _table(ours: Rates, theirs: Rates, records: str) -> Table:
     return table
 
 
-def _print_latency(latencies: list[float], rate: int) -> None:
-    cuts = statistics.quantiles(latencies, n=100)
+def _print_latencies(latencies: list[float], rate: int) -> None:
+    """Print the median and the 99th percentile of ``latencies``, which are in seconds."""
+    percentiles = statistics.quantiles(latencies, n=100)  # The first is the 1st percentile.
+    p50_ms, p99_ms = percentiles[49] * 1000, percentiles[98] * 1000
     console.print(
-        f"followed at {rate:,} tx/s: p50 {cuts[49] * 1000:,.0f} ms, p99 {cuts[98] * 1000:,.0f} ms "
+        f"followed at {rate:,} tx/s: p50 {p50_ms:,.0f} ms, p99 {p99_ms:,.0f} ms "
         f"from append to the end of its micro-batch ({len(latencies):,} transactions)"
     )
 

@@ -15,7 +15,7 @@ _PAYLOADS = 64
 """The number of different records. Random bytes are made once and not for each record."""
 
 
-def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
+def connect_to(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
     """Return a client of a local cluster, for use in ``async with``."""
     return waltz.connect(
         cluster.zookeeper, root=cluster.root, tls=cluster.tls, max_in_flight=_MAX_IN_FLIGHT
@@ -28,9 +28,9 @@ async def fill(cluster: LocalCluster, rows: dict[int, int], size: int) -> None:
 
     async def fill_one(client: waltz.Client[bytes], partition: int, count: int) -> None:
         for first in range(0, count, _BATCH_ROWS):
-            some = range(first, min(first + _BATCH_ROWS, count))
-            drafts = [waltz.Draft(payloads[n % _PAYLOADS]) for n in some]
+            numbers = range(first, min(first + _BATCH_ROWS, count))
+            drafts = [waltz.Draft(payloads[number % _PAYLOADS]) for number in numbers]
             await client.bulk.append(partition, drafts)
 
-    async with connected(cluster) as client:
+    async with connect_to(cluster) as client:
         await asyncio.gather(*(fill_one(client, p, count) for p, count in rows.items()))

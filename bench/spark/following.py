@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import waltz
-from bench.spark.fill import connected
+from bench.spark.fill import connect_to
 from waltz.local import LocalCluster
 
 _TIME = struct.Struct(">d")
@@ -39,7 +39,7 @@ def follow(
     latencies: list[float] = []
     began = time.time()
 
-    def taken(batch: Any, _: int) -> None:
+    def record_latencies(batch: Any, _batch_id: int) -> None:
         times = batch.selectExpr(f"substring(data, 1, {_TIME.size}) AS at").toArrow()
         now = time.time()
         sent = (_TIME.unpack(at)[0] for at in times.column("at").to_pylist())
@@ -47,8 +47,8 @@ def follow(
 
     reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))
     frame = reader.option("startingPositions", "latest").option("partitions", "0").load()
-    writer = frame.writeStream.foreachBatch(taken).option("checkpointLocation", str(checkpoint))
-    query = writer.start()
+    writer = frame.writeStream.foreachBatch(record_latencies)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
         appending = threading.Thread(
             target=lambda: asyncio.run(_append(cluster, rate=rate, seconds=seconds))
@@ -62,8 +62,9 @@ def follow(
 
 
 async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
+    """Append ``rate`` transactions per second for ``seconds``, each with the time of its append."""
     filling = os.urandom(_RECORD_BYTES - _TIME.size)
-    async with connected(cluster) as client, asyncio.TaskGroup() as group:
+    async with connect_to(cluster) as client, asyncio.TaskGroup() as group:
         began, sent = time.monotonic(), 0
         while (now := time.monotonic() - began) < seconds:
             due = int(now * rate) - sent

@@ -31,24 +31,25 @@ def main() -> None:
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="bench-kafka-") as scratch:
         spark = _session(arguments.jars, scratch)
+        # The end of each micro-batch, and the times of its records.
         batches: list[tuple[float, list[float]]] = []
 
-        def taken(batch: Any, _: int) -> None:
+        def record_times(batch: Any, _batch_id: int) -> None:
             column = batch.selectExpr("CAST(timestamp AS DOUBLE) AS at").toArrow().column("at")
             batches.append((time.time(), column.to_pylist()))
 
         reader = spark.readStream.format("kafka").option("subscribe", arguments.topic)
         frame = reader.option("kafka.bootstrap.servers", arguments.bootstrap).load()
-        writer = frame.writeStream.foreachBatch(taken)
+        writer = frame.writeStream.foreachBatch(record_times)
         query = writer.option("checkpointLocation", f"{scratch}/checkpoint").start()
-        for _ in range(2):
+        for _ in range(2):  # Only the second run counts.
             began = time.time()
             subprocess.run(shlex.split(arguments.producer), stdout=subprocess.DEVNULL, check=True)
             query.processAllAvailable()
-        warm = began + (time.time() - began) * _WARM_UP
+        warm_since = began + (time.time() - began) * _WARM_UP
         query.stop()
         spark.stop()
-    latencies = [now - at for now, times in batches for at in times if at > warm]
+    latencies = [end - at for end, times in batches for at in times if at > warm_since]
     cuts = statistics.quantiles(latencies, n=100)
     found = {"p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000, "records": len(latencies)}
     print(json.dumps(found))

@@ -70,12 +70,12 @@ class Office:
             end = self._client.log.high_water_mark(branch, timeout=seconds)
             self._client.wait_applied(branch, end, seconds)
 
-    def _run_tellers(self, accounts: int, seed: int, again: Callable[[int], bool]) -> None:
-        """Run all tellers; each one submits transfers while ``again(its number)`` is true."""
+    def _run_tellers(self, accounts: int, seed: int, goes_on: Callable[[int], bool]) -> None:
+        """Run all tellers; each one submits transfers while ``goes_on(its number)`` is true."""
         with ThreadPoolExecutor(self._tellers, "teller") as pool:
             tellers = [
                 pool.submit(
-                    self._teller, accounts, random.Random(f"{seed}/{number}"), again, number
+                    self._teller, accounts, random.Random(f"{seed}/{number}"), goes_on, number
                 )
                 for number in range(self._tellers)
             ]
@@ -87,11 +87,11 @@ class Office:
         self,
         accounts: int,
         chance: random.Random,
-        again: Callable[[int], bool],
+        goes_on: Callable[[int], bool],
         number: int,
     ) -> None:
-        """Submit random transfers, as the teller ``number``, while ``again(number)`` is true."""
-        while again(number):
+        """Submit random transfers, as the teller ``number``, while ``goes_on(number)`` is true."""
+        while goes_on(number):
             time.sleep(self._pause)
             branch = chance.randrange(self._branches)
             source, target = chance.sample(range(1, accounts + 1), 2)

@@ -28,25 +28,27 @@ def drafts(rows: int) -> list[list[waltz.Draft[Any]]]:
     """Return the transactions to append to each partition, from the first ``rows`` flights."""
     some = flights.head(rows).reset_index(names="id")
     some = some.astype(object).where(some.notna(), None)
-    made: list[list[waltz.Draft[Any]]] = [[] for _ in range(PARTITIONS)]
+    by_partition: list[list[waltz.Draft[Any]]] = [[] for _ in range(PARTITIONS)]
     for flight in some[COLUMNS].to_dict("records"):
         partition = crc32((flight["tailnum"] or "").encode()) % PARTITIONS
-        made[partition].append(waltz.Draft(json.dumps(flight).encode()))
-    return made
+        by_partition[partition].append(waltz.Draft(json.dumps(flight).encode()))
+    return by_partition
 
 
-async def append(described: dict[str, Any], made: Sequence[Sequence[waltz.Draft[Any]]]) -> int:
-    """Append transactions to partitions that are empty; return the number of all transactions.
+async def append(
+    described: dict[str, Any], by_partition: Sequence[Sequence[waltz.Draft[Any]]]
+) -> int:
+    """Append transactions to partitions that are empty; return how many the partitions have then.
 
     ``described`` is the content of the cluster's description, ``cluster.json``.
     """
     tls = waltz.TlsConfig(enabled=described["tls"])
     async with waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as client:
-        for partition, rows in enumerate(made):
+        for partition, made in enumerate(by_partition):
             if await client.high_water_mark(partition) >= 0:
                 continue
-            for first in range(0, len(rows), BATCH):
-                await client.bulk.append(partition, rows[first : first + BATCH])
+            for first in range(0, len(made), BATCH):
+                await client.bulk.append(partition, made[first : first + BATCH])
         marks = [await client.high_water_mark(partition) for partition in range(PARTITIONS)]
         return sum(marks) + len(marks)
 

@@ -51,6 +51,7 @@ class Teller:
             giver, taker = self._chance.sample(range(ACCOUNTS), 2)
             amount = self._chance.randint(1, OPENING)
 
+            # The default values bind this transfer: the next round changes the variables.
             async def decide(
                 attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
             ) -> waltz.Draft[bytes] | None:
