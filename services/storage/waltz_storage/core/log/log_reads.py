@@ -37,7 +37,7 @@ _STEP_RECORDS = 4096
 """How many records, or headers, a step reads at most."""
 _STEP_HEADER_READS = 16
 """How many times one step of a read of headers reads the data file at most."""
-_REMOVED = "records must not be removed between two steps of a read"
+_REMOVED = "records are not removed between two steps of a read"
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
