@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 
 _UP_TIMEOUT_S = 180.0
+"""How long a cluster in the background may need to start."""
 _POLL_S = 0.05
 
 Dir = Annotated[
@@ -92,7 +93,7 @@ def up(
         if detach:
             _up_in_background(directory, shape, session_timeout)
             return
-        say_progress = _progress()
+        say_progress = _progress_printer()
         cluster = LocalCluster(
             directory, shape, session_timeout_ms=session_timeout, on_progress=say_progress
         )
@@ -146,7 +147,7 @@ def _request_stop(directory: Path) -> bool:
     return True
 
 
-def _progress() -> Callable[[str], None]:
+def _progress_printer() -> Callable[[str], None]:
     """Return a function that prints a message with the seconds since the start."""
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -176,18 +177,18 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
             start_new_session=True,
         )
     deadline = time.monotonic() + _UP_TIMEOUT_S
-    with log.open() as output:
-        output.seek(output_start)
+    with log.open() as printed:  # What the supervisor prints is shown to the user.
+        printed.seek(output_start)
         while not _is_controllable(directory, supervisor.pid):
-            sys.stderr.write(output.read())
+            sys.stderr.write(printed.read())
             if supervisor.poll() is not None:
-                sys.stderr.write(output.read())
+                sys.stderr.write(printed.read())
                 raise Failed(f"the cluster did not start; see {log}")
             if time.monotonic() > deadline:
                 supervisor.terminate()
                 raise Failed(f"the cluster was not up within {_UP_TIMEOUT_S:g} s; see {log}")
             time.sleep(_POLL_S)
-        sys.stderr.write(output.read())
+        sys.stderr.write(printed.read())
 
 
 def _is_controllable(directory: Path, supervisor_pid: int) -> bool:

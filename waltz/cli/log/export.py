@@ -13,7 +13,7 @@ from waltz.cli.client_access import ANSWER_SECONDS, batches_within, high_water_m
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.log.archive import BadArchive, Form, exported_up_to
 from waltz.cli.log.archive_files import check_form, find_pieces, write_piece
-from waltz.cli.log.rows import render_export
+from waltz.cli.log.rows import ExportRange, render_export
 from waltz.cli.options import (
     AnyPartitions,
     Silence,
@@ -73,13 +73,15 @@ def export_command(
     where, named = target(context), partitions_of(partitions)
     options = _ExportOptions(directory, form, rows_per_file, timeout)
 
-    async def work() -> dict[int, tuple[int, int]]:
-        """Return, by partition, the last id that was exported before, and the last id now."""
+    async def work() -> dict[int, ExportRange]:
         check_form(form)
         existing = find_pieces(directory)
         async with open_client(where) as client:
             ends = await high_water_marks(client, named, timeout)
-            ranges = {p: (exported_up_to(existing, p), last) for p, last in ends.items()}
+            ranges = {
+                partition: ExportRange(after=exported_up_to(existing, partition), last=last)
+                for partition, last in ends.items()
+            }
             _check_same_cluster(directory, ranges)
             total = sum(last - after for after, last in ranges.values())
             with progress("exported", total) as advance:
@@ -91,7 +93,7 @@ def export_command(
     show(output, render_export(run(work(), seconds=None)))
 
 
-def _check_same_cluster(directory: Path, ranges: dict[int, tuple[int, int]]) -> None:
+def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None:
     """Raise BadArchive if the files have transactions that the log does not have."""
     for partition, (after, last) in ranges.items():
         if after > last:

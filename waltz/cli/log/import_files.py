@@ -18,7 +18,7 @@ from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.cli.log.importing import Importer
-from waltz.cli.log.rows import render_import
+from waltz.cli.log.rows import ImportCounts, render_import
 from waltz.cli.options import DryRun, examples, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress
@@ -73,15 +73,16 @@ def import_command(
     """
     where, named = target(context), partitions_of(partitions)
 
-    async def work() -> dict[int, tuple[int, int]]:
-        """Return the result of `_import`."""
+    async def work() -> dict[int, ImportCounts]:
         sources = find_sources(path, named, to)
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
         file = record or path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
         with _exclusive(path):
-            known = ImportRecord.read(file, key)
-            return await _import(where, sources, known, file, new_ids=new_ids, dry_run=dry_run)
+            import_record = ImportRecord.read(file, key)
+            return await _import(
+                where, sources, import_record, file, new_ids=new_ids, dry_run=dry_run
+            )
 
     show(output, render_import(run(work(), seconds=None), dry_run=dry_run))
 
@@ -89,31 +90,31 @@ def import_command(
 async def _import(
     where: Target,
     sources: list[Source],
-    known: ImportRecord,
+    import_record: ImportRecord,
     file: Path,
     *,
     new_ids: bool,
     dry_run: bool,
-) -> dict[int, tuple[int, int]]:
-    """Append missing transactions; return by partition how many earlier runs and this run append.
+) -> dict[int, ImportCounts]:
+    """Append missing transactions; return their counts by partition.
 
-    In a dry run, the second number is what a real run would append. ``known`` is the record of the
-    import, which is written to ``file`` before the first append.
+    A dry run returns what a real run would append. ``import_record`` is written to ``file`` before
+    the first append.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
             # The first run records the end of the log; every run adds its client id.
-            recorded = known.partitions.setdefault(partition, PartitionImport(mark))
+            recorded = import_record.partitions.setdefault(partition, PartitionImport(mark))
             recorded.client_ids.append(client.client_id)
         if not new_ids:
-            check_ids(sources, known)
+            check_ids(sources, import_record)
         if not dry_run:
-            known.write(file)
+            import_record.write(file)
         before: dict[int, int] = {}  # How many transactions earlier runs appended.
         importers: dict[int, Importer] = {}
         for partition, mark in marks.items():
-            recorded = known.partitions[partition]
+            recorded = import_record.partitions[partition]
             importers[partition] = Importer(client, partition, recorded.client_ids, mark)
             before[partition] = await importers[partition].count(recorded.end_before, mark)
         missing = {source.target: source.count - before[source.target] for source in sources}
@@ -132,7 +133,10 @@ async def _import(
                         for source in sources
                     )
                 )
-    return {partition: (before[partition], missing[partition]) for partition in missing}
+    return {
+        partition: ImportCounts(before[partition], now=count)
+        for partition, count in missing.items()
+    }
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from waltz.cli.log.archive import BadArchive, Piece, Row
 from waltz.cli.log.archive_files import find_pieces, read_piece, read_rows
@@ -13,25 +14,32 @@ from waltz.cli.log.import_record import ImportRecord
 from waltz.protocol import NO_TRANSACTION
 
 
+class DisplacedId(NamedTuple):
+    """The id of a transaction in the files, and the id that it would become in an empty log."""
+
+    was: int
+    becomes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """``count`` transactions to append to the partition ``target``; ``rows`` yields them in order.
 
-    ``displaced`` is the first id that would change in an empty log, and the id that it would become
-    there. It is None if all ids would be kept, or if the rows come from several partitions, whose
-    ids cannot all be kept.
+    ``displaced`` is the first id that would change in an empty log. It is None if all ids would be
+    kept, or if the rows come from several partitions, whose ids cannot all be kept.
     """
 
     target: int
     count: int
     rows: Callable[[], Iterator[Row]]
-    displaced: tuple[int, int] | None
+    displaced: DisplacedId | None
 
 
-def check_ids(sources: Iterable[Source], known: ImportRecord) -> None:
+def check_ids(sources: Iterable[Source], import_record: ImportRecord) -> None:
     """Raise BadArchive if an id would change in a log that was empty when the import began."""
     for source in sources:
-        if source.displaced is None or known.partitions[source.target].end_before != NO_TRANSACTION:
+        was_empty = import_record.partitions[source.target].end_before == NO_TRANSACTION
+        if source.displaced is None or not was_empty:
             continue
         was, becomes = source.displaced
         raise BadArchive(
@@ -77,7 +85,7 @@ def _source_of_pieces(path: Path, partition: int, pieces: list[Piece]) -> Source
             yield from read_piece(path, piece)
 
     first = pieces[0].first_id
-    displaced = None if first == 0 else (first, 0)
+    displaced = None if first == 0 else DisplacedId(first, 0)
     return Source(partition, sum(piece.count for piece in pieces), rows, displaced)
 
 
@@ -87,12 +95,12 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
     With ``to`` and no ``named`` partitions, all rows are one source, whatever their partitions are.
     """
     counts: Counter[int | None] = Counter()
-    displaced: dict[int | None, tuple[int, int]] = {}
+    displaced: dict[int | None, DisplacedId] = {}
     for row in read_rows(path):
         # In an empty log, the id of a row is its position among the rows of its partition.
         becomes = counts[row.partition]
         if row.id is not None and row.id != becomes:
-            displaced.setdefault(row.partition, (row.id, becomes))
+            displaced.setdefault(row.partition, DisplacedId(row.id, becomes))
         counts[row.partition] += 1
     if to is not None and named is None:
         # Transactions of several partitions cannot keep their ids in one partition.

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from waltz.cli.rows import Rendering, column, listing
+
+
+class ExportRange(NamedTuple):
+    """What an export writes of one partition: the ids after ``after``, up to ``last``."""
+
+    after: int
+    last: int
+
+
+class ImportCounts(NamedTuple):
+    """How many transactions of one partition earlier runs of an import and this run append."""
+
+    before: int
+    now: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +43,8 @@ class ImportedPartition:
     imported: Annotated[int, column("imported now")]
 
 
-def render_export(ranges: Mapping[int, tuple[int, int]]) -> Rendering:
-    """Return the rendering of an export.
-
-    A range is the last id that was exported before, and the last id that is exported now.
-    """
+def render_export(ranges: Mapping[int, ExportRange]) -> Rendering:
+    """Return the rendering of an export, by partition."""
     found = []
     for partition, (after, last) in ranges.items():
         ids = f"{after + 1}-{last}" if last > after else "-"
@@ -41,10 +52,7 @@ def render_export(ranges: Mapping[int, tuple[int, int]]) -> Rendering:
     return listing("Exported", ExportedPartition, found)
 
 
-def render_import(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Rendering:
-    """Return the rendering of an import.
-
-    ``counts`` has, by partition, how many transactions earlier runs and this run append.
-    """
-    found = [ImportedPartition(p, before, count) for p, (before, count) in counts.items()]
+def render_import(counts: Mapping[int, ImportCounts], *, dry_run: bool) -> Rendering:
+    """Return the rendering of an import, by partition."""
+    found = [ImportedPartition(partition, *each) for partition, each in counts.items()]
     return listing("Would be imported" if dry_run else "Imported", ImportedPartition, found)
