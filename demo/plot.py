@@ -40,6 +40,7 @@ def draw(answer: Answer, names: dict[str, str], path: Path) -> None:
 
 
 def _draw_curves(axes: Any, answer: Answer) -> None:
+    """Draw one curve for each class of ground time."""
     delays = [delay for curve in answer.curves.values() for delay, _ in curve]
     low, high = min(delays), max(delays)
     # A dashed line for an aircraft that passes on its whole delay.
@@ -61,6 +62,7 @@ def _draw_curves(axes: Any, answer: Answer) -> None:
 
 
 def _draw_carriers(axes: Any, answer: Answer, names: dict[str, str]) -> None:
+    """Draw one bar for each airline, and a line for all airlines."""
     carriers = sorted(answer.carriers.items(), key=lambda item: item[1])
     labels = [names.get(code, code).removesuffix(" Inc.") for code, _ in carriers]
     shares = [100 * share for _, share in carriers]

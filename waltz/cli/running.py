@@ -117,6 +117,7 @@ async def open_cluster(target: Target) -> AsyncIterator[Cluster]:
 
 
 async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
+    """Await ``work``; raise Failed if it takes longer than ``seconds``."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

@@ -108,6 +108,7 @@ class StateStore(Application[DataT], abc.ABC):
         self._retry_transient_errors(apply_once)
 
     def _read_or_insert(self, partition: int) -> int:
+        """Return the mark of ``partition``; insert -1 if the table has none."""
         with self._engine.begin() as connection:
             mark = self._marks.read(connection, partition)
         if mark is not None:

@@ -81,6 +81,7 @@ def after_step(observation: ReplicaObservation, step: Step) -> ReplicaObservatio
 
 
 def _with_maps(observation: ReplicaObservation, maps: StorageMaps) -> ReplicaObservation:
+    """Return the observation after a change of the storage maps to ``maps``."""
     views = {
         partition: replace(view, replicas=frozenset(maps.assignments.storages_of(partition)))
         for partition, view in observation.partitions.items()
@@ -92,6 +93,7 @@ def _with_replicas(
     observation: ReplicaObservation,
     step: CreateReplicas | SwitchOff | SwitchOn | SetSwitch | DropReplicas | CopyReplica,
 ) -> ReplicaObservation:
+    """Return the observation after a step that changes the replicas of one storage."""
     storage = step.destination if isinstance(step, CopyReplica) else step.storage
     held = dict(observation.storages[storage].held)
     match step:

@@ -70,6 +70,7 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
 
 
 def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
+    """Refuse a move between groups, or of storages that no group has; None if it is allowed."""
     groups = observation.groups
     for storage in (order.source, order.destination):
         if storage not in groups:
@@ -83,6 +84,7 @@ def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
 
 
 def _prepare(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
+    """Return the next step until ZooKeeper assigns the partition to the destination, too."""
     wanted = view.replicas | {order.destination}
     # The later removal of the source needs the same quorum, so it is refused here, too.
     if problem := quorum_shortage(view, wanted):
@@ -97,6 +99,7 @@ def _prepare(observation: ReplicaObservation, view: PartitionView, order: Move) 
 
 
 def _remove_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
+    """Return the next step until ZooKeeper assigns the partition to the destination only."""
     if step := next_switch_on_step(observation, view, order.destination):
         return step
     wanted = view.replicas - {order.source}
@@ -106,6 +109,7 @@ def _remove_source(observation: ReplicaObservation, view: PartitionView, order: 
 
 
 def _drop_at_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
+    """Return the next step until the source, which is unassigned, has dropped its replica."""
     if step := next_removal_step(observation, (view,), frozenset({order.source})):
         return step
     if order.source not in observation.groups:

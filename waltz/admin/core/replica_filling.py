@@ -76,6 +76,7 @@ def next_switch_on_step(
 def _best_copy_source(
     observation: ReplicaObservation, view: PartitionView, destination: str
 ) -> str | None:
+    """Return the storage of the healthy replica with the highest local low-water mark, if any."""
     marks = {
         storage: held.local_low_water_mark
         for storage in sorted(view.replicas - {destination})

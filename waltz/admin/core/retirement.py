@@ -58,6 +58,7 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
 
 
 def _drop(observation: ReplicaObservation, leaving: frozenset[str], order: Retirement) -> Next:
+    """Return the next step until the ``leaving`` storages have dropped all their replicas."""
     for storage in sorted(leaving):
         if problem := observation.storage_problem(storage):
             return Wait(f"storage {storage} does not answer: {problem}")

@@ -62,6 +62,7 @@ class Switching(Order):
         )
 
     def _set_both(self, replicas: list[HeldPartition]) -> Next:
+        """Return the step that sets both switches of the replicas that need it, or Done."""
         assert self.read is self.write, "one request sets both switches to the same value"
         on = bool(self.read)
         wrong = tuple(r.partition for r in replicas if (r.readable, r.writable) != (on, on))
@@ -72,6 +73,7 @@ class Switching(Order):
     def _set_one(
         self, replicas: list[HeldPartition], kind: SwitchKind, wanted: bool | None
     ) -> SetSwitch | None:
+        """Return the step that sets one switch of the replicas that need it, None if none does."""
         if wanted is None:
             return None
         wrong = tuple(

@@ -131,6 +131,10 @@ class Unassignment(Order):
         return ChangeAssignment(tuple(changes)) if affected else None
 
     def _wait_for_sessions_without_storage(self, views: Views) -> Wait | None:
+        """Return a wait while the last session of a partition has the storage, otherwise None.
+
+        The server of such a session may still write to the replica.
+        """
         users = [view.partition for view in views if self.storage in view.session_replicas]
         if not users:
             return None

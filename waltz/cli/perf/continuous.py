@@ -110,6 +110,7 @@ class ContinuousAppends:
         return max(pauses, default=0.0)
 
     async def _produce(self, client: Client, partition: int, number: int) -> None:
+        """Append one transaction after the other, as the producer ``number`` of ``partition``."""
         locks = [Lock("producer", number)] if self._locks else []
         for count in itertools.count():
             if self._stopping:

@@ -269,6 +269,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
 
 
 def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) -> None:
+    """Carry out an order that waits for servers, or print its dry run; then print the end."""
     steps = run(perform(where, order, max_stall=max_stall, dry_run=dry_run), seconds=None)
     if not dry_run:
         say("done" if steps else "nothing to do")

@@ -85,6 +85,7 @@ def unassign_command(
 
 
 async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: float) -> None:
+    """Carry out the order, and print its steps. Raises Failed with what the user can do."""
     try:
         num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=say_step)
     except OrderRefused as problem:

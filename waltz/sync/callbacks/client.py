@@ -229,6 +229,7 @@ class CallbackClient(Generic[DataT]):
     # The methods below run on the event loop.
 
     async def _activate(self, number: int, mark: int) -> None:
+        """Begin to apply a partition after ``mark``. Its metrics and its open contexts are kept."""
         client = self._log.asyncio_client
         if number not in self._metrics:
             self._metrics[number] = CallbackMetrics(client.metrics, number)
