@@ -21,6 +21,7 @@ from waltz.local.control import (
     end_left_over,
     read_description,
     read_running,
+    request_stop,
     send_control,
     wait_until_down,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "end_left_over",
     "read_description",
     "read_running",
+    "request_stop",
     "send_control",
     "supervise",
     "wait_until_down",

@@ -62,13 +62,8 @@ def read_running(directory: Path) -> dict[str, Any]:
     A supervisor that was killed leaves the file, but not its lock of the directory.
     """
     description = read_description(directory)
-    lock_path = ClusterLayout(directory.absolute()).lock
-    with contextlib.suppress(FileNotFoundError), lock_path.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # A supervisor that runs has the exclusive lock.
-            return description
+    if _has_supervisor(directory):
+        return description
     raise NotRunning(
         f"the supervisor of the cluster in {directory} has ended; "
         f"end its remaining processes with: waltz local down --dir {directory}"
@@ -92,6 +87,9 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     try:
         writer.write(json.dumps({"do": request.value, "name": name}).encode() + b"\n")
         line = await reader.readline()
+    except ConnectionError:
+        # The supervisor closed its socket before it accepted the connection.
+        line = b""
     finally:
         writer.close()
     # A supervisor that stops may end before it has answered.
@@ -99,6 +97,36 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
         raise ControlFailed("the supervisor ended before it answered")
     if line and (error := json.loads(line)["error"]) is not None:
         raise ControlFailed(error)
+
+
+def request_stop(directory: Path) -> bool:
+    """Request the supervisor to stop; return False if the supervisor is dead.
+
+    A supervisor has no socket at the end of its start and while it stops, but it holds the lock of
+    the directory. Then the request is repeated until the supervisor accepts it or the cluster is
+    down. Raises NotRunning if the directory has no running cluster, ControlFailed if the supervisor
+    accepts no request within `_DOWN_TIMEOUT_S`.
+    """
+    read_description(directory)
+    description = ClusterLayout(directory.absolute()).description
+    accepted = False
+
+    def is_decided() -> bool:
+        nonlocal accepted
+        try:
+            asyncio.run(send_control(directory, Control.STOP))
+        except NotRunning:
+            # A supervisor deletes the file before it releases the lock, so the lock comes first.
+            return not (_has_supervisor(directory) and description.exists())
+        accepted = True
+        return True
+
+    if not _wait_until(is_decided, _DOWN_TIMEOUT_S):
+        raise ControlFailed(
+            f"the supervisor of the cluster in {directory} accepted no request within "
+            f"{_DOWN_TIMEOUT_S:g} s; run the same command again"
+        )
+    return accepted or not description.exists()
 
 
 def find_left_over(directory: Path) -> dict[str, int]:
@@ -134,6 +162,17 @@ def wait_until_down(directory: Path) -> None:
     description = ClusterLayout(directory.absolute()).description
     if not _wait_until(lambda: not description.exists(), _DOWN_TIMEOUT_S):
         raise ControlFailed(f"the cluster in {directory} did not stop within {_DOWN_TIMEOUT_S:g} s")
+
+
+def _has_supervisor(directory: Path) -> bool:
+    """Return whether a process holds the exclusive lock of ``directory``, as supervisors do."""
+    lock_path = ClusterLayout(directory.absolute()).lock
+    with contextlib.suppress(FileNotFoundError), lock_path.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:

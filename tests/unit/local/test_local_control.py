@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -11,7 +18,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
-from waltz.local import ClusterLayout, Shape
+from waltz.local import ClusterLayout, Control, ControlFailed, Shape, send_control
 from waltz.local.core.plan import LocalClusterPlan, describe
 
 
@@ -19,15 +26,35 @@ from waltz.local.core.plan import LocalClusterPlan, describe
 def described(tmp_path: Path) -> ClusterLayout:
     """The directory of a cluster that has written ``cluster.json``."""
     layout = ClusterLayout(tmp_path)
-    plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
-    layout.description.write_text(json.dumps(describe(plan, layout, {}, None)))
+    write_description(layout, {}, None)
     layout.lock.touch()
     return layout
+
+
+@pytest.fixture
+def storage(described: ClusterLayout) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ``cluster.json`` describes as a storage of the cluster."""
+    config = described.config("storage/0")
+    with subprocess.Popen([sys.executable, "-c", "input()", config], stdin=subprocess.PIPE) as it:
+        write_description(described, {"storage/0": it.pid}, None)
+        yield it
+        it.kill()
+
+
+def write_description(layout: ClusterLayout, pids: dict[str, int], control: str | None) -> None:
+    plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
+    part = layout.description.with_suffix(".part")
+    part.write_text(json.dumps(describe(plan, layout, pids, control)))
+    part.replace(layout.description)
 
 
 def status(layout: ClusterLayout) -> Result:
     arguments = ["local", "status", "-o", "json", "--dir", str(layout.directory)]
     return CliRunner().invoke(app, arguments)
+
+
+def down(layout: ClusterLayout) -> Result:
+    return CliRunner().invoke(app, ["local", "down", "--dir", str(layout.directory)])
 
 
 def test_status_of_running_cluster_shows_its_processes(described: ClusterLayout) -> None:
@@ -55,3 +82,74 @@ def test_status_without_cluster_has_exit_status_1(tmp_path: Path) -> None:
     shown = status(ClusterLayout(tmp_path))
     assert shown.exit_code == 1
     assert "no cluster runs in" in shown.stderr
+
+
+def test_second_down_during_a_stop_waits_and_signals_no_process(
+    described: ClusterLayout, storage: subprocess.Popen[bytes]
+) -> None:
+    with described.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stopping = threading.Timer(0.3, described.description.unlink)
+        stopping.start()
+        ended = down(described)
+        stopping.join()
+    assert (ended.exit_code, ended.stderr) == (0, "stopped\n")
+    assert storage.poll() is None
+
+
+def test_down_before_the_socket_opens_stops_the_cluster(
+    described: ClusterLayout, storage: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    requests: list[dict[str, str]] = []
+
+    def supervise_late() -> None:
+        time.sleep(0.3)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.settimeout(30)
+            server.bind(str(tmp_path / "s"))
+            server.listen()
+            write_description(described, {"storage/0": storage.pid}, str(tmp_path / "s"))
+            connection, _ = server.accept()
+            with connection:
+                requests.append(json.loads(connection.recv(1000)))
+                described.description.unlink()
+
+    with described.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        supervisor = threading.Thread(target=supervise_late)
+        supervisor.start()
+        ended = down(described)
+        supervisor.join()
+    assert (ended.exit_code, ended.stderr) == (0, "stopped\n")
+    assert requests == [{"do": "stop", "name": ""}]
+    assert storage.poll() is None
+
+
+def test_down_after_supervisor_was_killed_ends_its_processes(
+    described: ClusterLayout, storage: subprocess.Popen[bytes]
+) -> None:
+    # Without this thread, the process that has ended would stay as a zombie of the test.
+    reaper = threading.Thread(target=storage.wait)
+    reaper.start()
+    ended = down(described)
+    reaper.join()
+    assert ended.exit_code == 0
+    assert "ended the processes of a dead supervisor: storage/0" in ended.stderr
+    assert not described.description.exists()
+
+
+@pytest.mark.parametrize("control", [Control.STOP, Control.KILL])
+async def test_request_to_socket_that_closes_is_not_answered(
+    described: ClusterLayout, tmp_path: Path, control: Control
+) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        write_description(described, {}, str(tmp_path / "s"))
+        sending = asyncio.create_task(send_control(described.directory, control))
+        await asyncio.sleep(0.1)
+    if control is Control.STOP:
+        await sending
+    else:
+        with pytest.raises(ControlFailed, match="the supervisor ended before it answered"):
+            await sending

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from waltz.local import (
     end_left_over,
     read_description,
     read_running,
+    request_stop,
     send_control,
     supervise,
     wait_until_down,
@@ -104,7 +104,7 @@ def up(
 def down(directory: Dir = LOCAL_DIRECTORY) -> None:
     """Stop a cluster; its data stay."""
     with exit_on_expected_error():
-        if _request_stop(directory):
+        if request_stop(directory):
             wait_until_down(directory)
             say("stopped")
         else:
@@ -132,19 +132,6 @@ def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> N
     with exit_on_expected_error():
         description = read_running(directory)
     show(output, render_local_processes(description))
-
-
-def _request_stop(directory: Path) -> bool:
-    """Request the supervisor to stop; return False if the supervisor is dead.
-
-    Raises NotRunning if the directory has no running cluster.
-    """
-    read_description(directory)
-    try:
-        asyncio.run(send_control(directory, Control.STOP))
-    except NotRunning:
-        return False
-    return True
 
 
 def _progress_printer() -> Callable[[str], None]:
