@@ -69,6 +69,17 @@ class _RescuePlan:
         """Whether nothing would be written."""
         return not (self.changed_partitions or self.create_from or self.assignments)
 
+    @property
+    def written_before_metadata(self) -> str:
+        """What is in ZooKeeper when only the metadata of partitions remain to be written."""
+        written = [
+            *(["the cluster of the backup"] if self.create_from is not None else []),
+            *(["the assignment of partitions"] if self.assignments else []),
+        ]
+        if not written:
+            return "nothing was written to ZooKeeper"
+        return f"ZooKeeper now has {' and '.join(written)}, but not the metadata of partitions"
+
 
 @app.command(
     "backup-metadata",
@@ -190,13 +201,13 @@ async def _write(
             await restore_cluster(cluster, plan.create_from)
         for storage, partitions in plan.assignments.items():
             await cluster.assign_partitions(storage, partitions)
-        await _write_metadata(cluster, where, plan.partitions, backup, seconds)
+        await _write_metadata(cluster, where, plan, backup, seconds)
 
 
 async def _write_metadata(
     cluster: Cluster,
     where: Target,
-    shown: list[PartitionRescue],
+    shown: _RescuePlan,
     backup: ClusterBackup | None,
     seconds: float,
 ) -> None:
@@ -207,15 +218,15 @@ async def _write_metadata(
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     try:
-        await fence_replicas(shown, where.tls, params, timeout_seconds=seconds)
+        await fence_replicas(shown.partitions, where.tls, params, timeout_seconds=seconds)
     except TimeoutError:
-        raise Failed("a storage did not answer; nothing was written, type the command again") from (
-            None
-        )
+        raise Failed(
+            f"a storage did not answer; {shown.written_before_metadata}; type the command again"
+        ) from None
     plans = await plan_rescue(cluster, maps, params, where.tls, backup, timeout_seconds=seconds)
     changed = [
         str(now.partition)
-        for now, before in zip(plans, shown, strict=True)
+        for now, before in zip(plans, shown.partitions, strict=True)
         if now.decision != before.decision
     ]
     if not changed:
