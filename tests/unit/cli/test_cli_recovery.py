@@ -52,3 +52,14 @@ async def test_replica_is_rebuilt_after_its_repair_even_if_the_repair_fails(
         (RecordRepair(3, "a:1", "b:1"), 10.0),
         (ReplicaRecovery(3, "a:1", "b:1"), 300.0),
     ]
+
+
+async def test_recovery_whose_repair_and_rebuilding_fail_reports_both_reasons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def perform(_: Target, order: Order, **__: Any) -> int:
+        raise Failed("no copy" if isinstance(order, RecordRepair) else "no quorum")
+
+    monkeypatch.setattr(replicas, "perform", perform)
+    with pytest.raises(Failed, match=r"^no quorum; its damaged records are not repaired: no copy$"):
+        await replicas._recover(cast(Target, None), 3, "a:1", None, max_stall=300.0, dry_run=False)

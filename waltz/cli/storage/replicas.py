@@ -189,7 +189,7 @@ async def _recover(
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
     Return the number of steps. A repair that fails does not prevent the rebuilding; its failure is
-    raised at the end. Raises Failed.
+    raised at the end, together with that of the rebuilding if there is one. Raises Failed.
     """
     steps, failure = 0, None
     try:
@@ -203,7 +203,12 @@ async def _recover(
     except Failed as problem:
         failure = problem
     recovery = ReplicaRecovery(partition, destination, source)
-    steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
+    try:
+        steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
+    except Failed as problem:
+        if failure is None:
+            raise
+        raise Failed(f"{problem}; its damaged records are not repaired: {failure}") from problem
     if failure is not None:
         raise failure
     return steps
