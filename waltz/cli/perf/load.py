@@ -55,11 +55,7 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
     """Append as planned by ``write``; return the measurements. Raises WaltzError."""
     measured = Measurements()
     async with AsyncExitStack() as stack:
-        opening = (
-            stack.enter_async_context(open_client(where, max_in_flight=max(1, plan.in_flight)))
-            for _ in range(plan.clients)
-        )
-        clients = await asyncio.gather(*opening)
+        clients = await _open_clients(where, plan, stack)
         begun = time.perf_counter()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -73,6 +69,25 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
             raise failures.exceptions[0] from None
         measured.seconds = time.perf_counter() - begun
     return measured
+
+
+async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) -> list[Client]:
+    """Open the clients of ``plan``, which ``stack`` closes. Raises WaltzError."""
+    try:
+        # A failure cancels the other openings and waits for their ends. An opening that outlives
+        # the stack would leave its client open.
+        async with asyncio.TaskGroup() as tasks:
+            opening = [
+                tasks.create_task(
+                    stack.enter_async_context(
+                        open_client(where, max_in_flight=max(1, plan.in_flight))
+                    )
+                )
+                for _ in range(plan.clients)
+            ]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [each.result() for each in opening]
 
 
 async def read_all(
