@@ -144,9 +144,10 @@ def _exclusive(path: Path) -> Iterator[None]:
     """Lock ``path`` against other imports. Raises Failed if another import of it is running."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failed(f"another import of {path} is running; wait until it ends") from None
         yield
-    except BlockingIOError:
-        raise Failed(f"another import of {path} is running; wait until it ends") from None
     finally:
         os.close(descriptor)
