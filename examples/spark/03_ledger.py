@@ -55,7 +55,8 @@ class Teller:
             async def decide(
                 attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
             ) -> waltz.Draft[bytes] | None:
-                await self.catch_up(max(attempt.mark, attempt.conflict or -1))
+                conflict = -1 if attempt.conflict is None else attempt.conflict
+                await self.catch_up(max(attempt.mark, conflict))
                 if self.balances[giver] < amount:
                     return None
                 locks = [waltz.Lock("account", giver), waltz.Lock("account", taker)]
@@ -102,7 +103,12 @@ def main(cluster: str = "waltz-local/cluster.json") -> None:
     balances = {row["account"]: row["balance"] for row in totals.collect()}
     assert balances == known, (balances, known)
     assert min(balances.values()) >= 0
-    opened = lines.where("transaction_id = 0").agg(sf.sum("amount")).first()
+    # Each run pays into all accounts by one transaction. A transfer changes only two accounts.
+    changes = lines.groupBy("transaction_id").agg(
+        sf.count("*").alias("accounts"), sf.sum("amount").alias("amount")
+    )
+    [(opened,)] = changes.where(sf.col("accounts") == ACCOUNTS).agg(sf.sum("amount")).collect()
+    assert sum(balances.values()) == opened, (balances, opened)
     print(f"{sum(balances.values())} in all accounts together; {opened} were paid in")
 
 
