@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shlex
 import statistics
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 _RATE = re.compile(r"([\d.]+) tx/s")
 _P50 = re.compile(r"p50 ([\d.]+)")
 _LONGEST_RUN_SECONDS = 300.0
+_END_SECONDS = 10.0
+"""How long a yardstick that was terminated may take to end, until it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ async def read_yardstick(
     try:
         out, err = await asyncio.wait_for(process.communicate(), _LONGEST_RUN_SECONDS)
     except TimeoutError:
-        process.terminate()
+        await _end(process)
         out, err = b"", b"it did not end within five minutes"
     text = out.decode()
     rate, p50 = _RATE.search(text), _P50.search(text)
@@ -46,6 +49,18 @@ async def read_yardstick(
             f"the output of {filled!r} has no 'N tx/s' and 'p50 N': {text}{err.decode()}"
         )
     return Reading(float(rate[1]), float(p50[1]))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Terminate ``process`` and wait for its end: otherwise it would slow the next measurement."""
+    # The process may have ended while a child of it keeps the output open.
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _END_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def ratio_of_medians(ours: Sequence[float], theirs: Sequence[float]) -> float:
