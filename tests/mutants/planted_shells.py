@@ -28,6 +28,16 @@ SHELL_BUGS = (
         ),
     ),
     Planted(
+        "a failed client's stream does not yield the data that have arrived",
+        Package.CLIENT,
+        "if self._dependencies.request_client.ended:\n",
+        "if False:\n",
+        "An application does not get transactions that have arrived before the failure.",
+        nodes(
+            "unit/client/test_client_opening.py::test_stream_of_a_failed_client_yields_the_data_from_older_servers"
+        ),
+    ),
+    Planted(
         "a crash of a decoder ends the storage",
         Package.STORAGE,
         "request = decode_received(storage.decode, body, version)\n",

@@ -299,7 +299,7 @@ class ServerStream(LogStream[DataT_co]):
                     await self._wait()
 
     def _start_read(self, record: FeedRecord, ahead: ReadAhead) -> _DataRead:
-        """Request the data of a fed transaction."""
+        """Request the data of a fed transaction, unless the client has ended."""
         read = _DataRead(record)
 
         def on_answer(answer: Answer | None) -> None:
@@ -309,6 +309,10 @@ class ServerStream(LogStream[DataT_co]):
             self._changed.set()
 
         ahead.requested()
+        if self._dependencies.request_client.ended:
+            # `send` would raise before the transactions whose data have arrived are yielded.
+            on_answer(None)
+            return read
         request = ReadData(record[FEED_TRANSACTION_ID])
         self._dependencies.request_client.send(record[FEED_PARTITION], request, on_answer)
         return read

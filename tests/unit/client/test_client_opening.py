@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,9 @@ from waltz.net import (
 )
 from waltz.net.network import ListeningPort, NewHandler
 from waltz.protocol import ProtocolSpec
-from waltz.protocol.client_server import AppendRequest, RecordsRequest
+from waltz.protocol.client_server import AppendRequest, RecordsRequest, TransactionDataRequest
 from waltz.runtime.configuration import ConfigError, TlsSettings
+from waltz.testing import FrameFault
 from waltz.testing.nodes import ROOT, SESSION_MS
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.shell.config import ServerConfig
@@ -394,5 +396,44 @@ async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -
         with pytest.raises(waltz.ClientFailed):
             await read_on()
         assert ids == list(range(3000))
+        await client.close()
+        await metadata.store.close()
+
+
+@on_virtual_time
+async def test_stream_of_a_failed_client_yields_the_data_from_older_servers() -> None:
+    """A server before version 5 has no ranges: the stream reads the data of each transaction."""
+
+    def hold_from_300(message: Any) -> FrameFault | None:
+        held = isinstance(message, TransactionDataRequest) and message.transaction_id >= 300
+        return FrameFault.HOLD if held else None
+
+    async with ClientCluster(2, versions=(4,)) as cluster:
+        await cluster.place(1, None)
+        await cluster.fill(0, 2000)
+        metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
+        client = await client_over(cluster, metadata)
+        batches = aiter(client.stream(0, data=True).batches())
+        cluster.on_request = hold_from_300
+        ids = [each.id for each in await anext(batches)]
+        cluster.release()
+        await asyncio.sleep(1)  # The other answers arrive while the application is busy.
+        requested = len(
+            {each.transaction_id for each in cluster.requests_of(TransactionDataRequest)}
+        )
+        assert len(ids) <= 300 < requested < 1000, "the stream holds transactions without data"
+        waiting = asyncio.ensure_future(client.append(1, b"partition 1 has no server"))
+        metadata.lost = True
+        await cluster.place(0, 0)
+        with pytest.raises(waltz.ClientFailed):
+            await waiting
+
+        async def read_on() -> None:
+            async for batch in batches:
+                ids.extend(each.id for each in batch)
+
+        with pytest.raises(waltz.ClientFailed):
+            await asyncio.wait_for(read_on(), 60)
+        assert ids == list(range(requested))
         await client.close()
         await metadata.store.close()
