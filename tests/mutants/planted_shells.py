@@ -20,12 +20,20 @@ SHELL_BUGS = (
     Planted(
         "a crash of a decoder ends the server",
         Package.NET,
-        "except MalformedMessage:\n    raise\nexcept Exception as error:\n",
-        "except MalformedMessage:\n    raise\nexcept UnicodeError as error:\n",
+        "    return decode(*message)\nexcept Exception as error:\n",
+        "    return decode(*message)\nexcept UnicodeError as error:\n",
         "One malformed message ends all servers, one after the other.",
         nodes(
             "unit/server/test_server_client_connection.py::test_decoder_error_closes_only_its_own_connection"
         ),
+    ),
+    Planted(
+        "an answer that crashes a decoder ends the server",
+        Package.NET,
+        "    answer = decode(body, version)\nexcept Exception as error:\n",
+        "    answer = decode(body, version)\nexcept UnicodeError as error:\n",
+        "One malformed answer of a storage ends all servers, one after the other.",
+        nodes("unit/net/test_net_rpc.py::test_rpc_decoder_error_closes_only_the_connection"),
     ),
     Planted(
         "a failed client's stream does not yield the data that have arrived",

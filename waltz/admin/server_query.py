@@ -15,6 +15,7 @@ from waltz.net import (
     FrameHandler,
     Network,
     TlsConfig,
+    decode_received,
 )
 from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
 from waltz.protocol import client_server as messages
@@ -151,7 +152,8 @@ class ServerQuery(FrameHandler):
         """Queue the responses for the request that waits."""
         assert self._connection is not None
         for body in bodies:
-            self._answers.put_nowait(messages.decode(body, self._connection.version))
+            answer = decode_received(messages.decode, body, self._connection.version)
+            self._answers.put_nowait(answer)
 
     def lost(self, reason: str) -> None:
         """Fail the request that waits, and all later requests."""

@@ -33,7 +33,7 @@ from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
-from waltz.net import Dialer
+from waltz.net import Dialer, decode_received
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
@@ -205,7 +205,7 @@ class Appender:
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
         touched: dict[int, _PartitionState] = {}
-        for item in parse(bodies, link.version):
+        for item in decode_received(parse, bodies, link.version):
             number = item.partition if isinstance(item, FeedRun) else item.req_id.partition
             state = self._partitions.get(number)
             if state is None or state.link is not link:

@@ -35,7 +35,7 @@ from waltz.client.core.requests import (
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.ticker import Ticker
-from waltz.net import Dialer
+from waltz.net import Dialer, decode_received
 from waltz.protocol.records import NO_TRANSACTION
 
 OnAnswer = Callable[[Answer | None], None]
@@ -153,7 +153,7 @@ class RequestClient:
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
         touched = set()
-        for message in parse(bodies, link.version):
+        for message in decode_received(parse, bodies, link.version):
             if not isinstance(message, FeedRun):
                 partition = message.req_id.partition
                 if partition in self._partitions and self._links.is_at(partition, link):

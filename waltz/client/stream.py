@@ -36,7 +36,7 @@ from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.stream_ranges import StreamRanges, read_batches
 from waltz.client.ticker import Ticker
-from waltz.net import Dialer
+from waltz.net import Dialer, decode_received
 from waltz.protocol import ReqId
 
 BATCH_TRANSACTIONS = 1000
@@ -159,7 +159,7 @@ class ServerStream(LogStream[DataT_co]):
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
-        for item in parse(bodies, link.version):
+        for item in decode_received(parse, bodies, link.version):
             partition = item.partition if isinstance(item, FeedRun) else item.req_id.partition
             if self._link_of.get(partition) is not link:
                 continue

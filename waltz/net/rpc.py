@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.decoding import raise_malformed
 from waltz.net.dialer import DialFailed
 from waltz.net.network import TCP, Network
 from waltz.net.tls import TlsConfig
@@ -199,8 +200,13 @@ class RpcConnection(FrameHandler):
         """Pass each answer to its request's callback. An answer without a request is ignored."""
         assert self._connection is not None
         version = self._connection.version
+        decode = self._port.messages.decode
         for body in bodies:
-            answer = self._port.messages.decode(body, version)
+            try:
+                answer = decode(body, version)
+            except Exception as error:
+                raise_malformed(error)
+            # Outside the `try`: an unexpected exception of a callback must end a server.
             on_answer = self._pending.pop(answer.seq_num, None)
             if on_answer is not None:
                 on_answer(answer)

@@ -98,3 +98,28 @@ async def test_denied_request_fails_with_the_reason() -> None:
                 await query.high_water_mark(0)
     finally:
         await listener.close()
+
+
+async def test_decoder_error_fails_the_request_and_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_for_answers(body: bytes, version: int) -> messages.Message:
+        message = decode(body, version)
+        if isinstance(message, messages.RequestDenied):
+            raise IndexError("beyond the end")
+        return message
+
+    decode = messages.decode
+    unexpected: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    monkeypatch.setattr(messages, "decode", fail_for_answers)
+    listener = Listener(CLIENT_SERVER, DenyingServer, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
+            with pytest.raises(ServerUnreachable, match="decoding a message failed: IndexError"):
+                await query.high_water_mark(0)
+    finally:
+        await listener.close()
+    assert unexpected == []
+    assert "IndexError" in caplog.text

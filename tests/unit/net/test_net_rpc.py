@@ -139,6 +139,59 @@ async def test_rpc_pending_calls_fail_with_the_connection() -> None:
             await rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5))
 
 
+@pytest.mark.parametrize(("spec", "messages"), [(STORAGE, storage), (ADMIN, admin)])
+async def test_rpc_decoder_error_closes_only_the_connection(
+    spec: ProtocolSpec,
+    messages: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("beyond the end")
+
+    # In a server, an exception that reaches the event loop ends the process.
+    unexpected: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    async with node(spec, messages) as (storage_node, port):
+        address = ("127.0.0.1", port)
+        if spec is ADMIN:
+            rpc = await RpcConnection.open_admin(address, PLAINTEXT, CLUSTER)
+            call = asyncio.ensure_future(rpc.call(admin.MetricsRequest))
+            answer: Any = admin.MetricsResponse(0, "{}")
+        else:
+            rpc = await RpcConnection.open_storage(address, PLAINTEXT, CLUSTER)
+            call = asyncio.ensure_future(
+                rpc.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 0))
+            )
+            answer = storage.MaxTransactionIdResponse(1, 0, 0, 7)
+        await eventually(lambda: storage_node.held)
+        monkeypatch.setattr(messages, "decode", fail)
+        storage_node.send(answer)
+        with pytest.raises(ConnectionLost, match="decoding a message failed: IndexError"):
+            await call
+        assert rpc.closed
+        assert unexpected == []
+        assert "IndexError" in caplog.text
+
+
+async def test_rpc_error_of_a_callback_reaches_the_event_loop() -> None:
+    """It shows that an invariant is broken: a server must end."""
+
+    def fail(_: object) -> None:
+        raise IndexError("a bug of the server")
+
+    unexpected: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    async with node() as (storage_node, port):
+        rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        rpc.send_request(storage.MaxTransactionIdRequest(1, rpc.next_seq(), 0), fail)
+        await eventually(lambda: storage_node.held)
+        storage_node.send(storage.MaxTransactionIdResponse(1, 0, 0, 7))
+        await eventually(lambda: unexpected)
+        assert isinstance(unexpected[0]["exception"], IndexError)
+        rpc.close()
+
+
 async def test_rpc_open_at_another_cluster_is_refused() -> None:
     """The refused connection is closed: a server tries again and again."""
     async with node() as (storage_node, port):

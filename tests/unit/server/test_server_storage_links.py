@@ -189,6 +189,36 @@ async def test_lost_connection_answers_none_reports_down_and_is_dialed_again() -
         assert user.events == ["up", (first, None), (second, None), "down", "up"]
 
 
+@on_virtual_time
+async def test_decoder_error_at_an_answer_closes_only_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If it ended the server, the same answer could end the next owner of the partition, too."""
+
+    def fail_for_answers(body: bytes, version: int) -> st.Message:
+        message = decode(body, version)
+        if isinstance(message, st.MaxTransactionIdResponse):
+            raise IndexError("beyond the end")
+        return message
+
+    decode = st.decode
+    unexpected: list[object] = []
+    async with new_scene() as scene:
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: unexpected.append(error))
+        user = await scene.up()
+        sent = request()
+        with monkeypatch.context() as broken:
+            broken.setattr(st, "decode", fail_for_answers)
+            user.send(scene.name, sent)
+            await eventually(lambda: user.events.count("up") == 2)
+        assert user.events == ["up", (sent, None), "down", "up"]
+        user.send(scene.name, request())
+        await answered(user, 2)
+        assert user.answers[1] is not None
+    assert unexpected == []
+    assert "IndexError" in caplog.text
+
+
 class Requester(User):
     """Sends a request as soon as a connection is open."""
 
