@@ -69,11 +69,16 @@ def known_log(cluster: LocalCluster) -> KnownLog:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def lightly_compiled_java() -> Iterator[None]:
-    """Limit Java's compiler: Spark's processes run too briefly to gain from it."""
-    options = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
+def lightly_compiled_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Limit Java's compiler: Spark's processes run too briefly to gain from it.
+
+    Killed processes leave files behind; these lie in a directory of the tests.
+    """
+    files = tmp_path_factory.mktemp("java")
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={files}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", options)
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{java}' pyspark-shell")
+        patch.setenv("SPARK_LOCAL_DIRS", str(files))
         yield
 
 
