@@ -131,6 +131,18 @@ def test_damaged_record_up_to_the_mark_is_damage(record: int) -> None:
         assert "invalid" in damage_of(directory)
 
 
+def test_damaged_partition_switched_off_and_assigned_again_is_refused() -> None:
+    disk = used()
+    disk.damage(DATA, disk.content(DATA).index(b"data", 128 + 44 * 4), b"X")
+    directory = open_on(disk)
+    damage_of(directory)
+    directory.set_available(P, False)
+    with pytest.raises(PartitionDamaged):
+        directory.assign(P)
+    damage_of(directory)
+    assert _mark_on(disk) == 5
+
+
 def test_log_shorter_than_the_mark_is_damage() -> None:
     disk = used()
     disk.open(DATA).truncate(128 + 44 * 4)

@@ -72,9 +72,9 @@ class FlushedMarks:
         if len(raw) < size:
             file.write(len(raw), bytes(size - len(raw)))
         file.flush()
-        self._found = [decode_slots(raw, partition) for partition in range(num_partitions)]
-        """The slots of each partition as they were at the opening."""
-        self._partitions = [_partition_slots(slots) for slots in self._found]
+        self._in_file = [decode_slots(raw, partition) for partition in range(num_partitions)]
+        """The slots of each partition as they are in the file now."""
+        self._partitions = [_partition_slots(slots) for slots in self._in_file]
         # A slot is durable if a flush began after the slot was written, and has ended. These two
         # counters show that without a lock: a race only makes a slot count as not durable yet.
         self._flushes_begun = 0
@@ -84,15 +84,17 @@ class FlushedMarks:
         """Whether a slot was written since the last flush began."""
 
     def load(self, partition: int, entry_checksum: int) -> FlushedEnd | None:
-        """Return the mark that a partition had at the opening, None if no slot counts.
+        """Return the mark that a partition has in the file, None if no slot counts.
 
         ``entry_checksum`` is that of the current struct of the partition in the control file. Only
-        the slots that belong to this struct count.
+        the slots that belong to this struct count. A slot that this process has written counts,
+        too: a partition that was refused at the start, switched off and assigned again must be
+        refused again.
         """
         slots = self._partitions[partition]
         counting = [
             slot if slot and slot.entry_checksum == entry_checksum else None
-            for slot in self._found[partition]
+            for slot in self._in_file[partition]
         ]
         newest = max(filter(None, counting), key=lambda slot: slot.sequence, default=None)
         slots.entry_checksum = entry_checksum
@@ -147,8 +149,8 @@ class FlushedMarks:
         """Remove the marks of a partition durably; raises NoSpace, DiskFailed."""
         self._file.write(slot_offset(partition, 0), bytes(PARTITION_BYTES))
         self._dirty = True
-        self._found[partition] = [None] * SLOTS
-        self._partitions[partition] = _partition_slots(self._found[partition])
+        self._in_file[partition] = [None] * SLOTS
+        self._partitions[partition] = _partition_slots(self._in_file[partition])
         self._flush()
 
     def flush(self) -> None:
@@ -177,8 +179,9 @@ class FlushedMarks:
     def _write(self, partition: int, end: FlushedEnd, entry_checksum: int, slot: int) -> None:
         slots = self._partitions[partition]
         slots.last_sequence += 1
-        raw = MarkSlot(slots.last_sequence, end, entry_checksum).encode(partition)
-        self._file.write(slot_offset(partition, slot), raw)
+        written = MarkSlot(slots.last_sequence, end, entry_checksum)
+        self._file.write(slot_offset(partition, slot), written.encode(partition))
+        self._in_file[partition][slot] = written
         slots.sequences[slot] = slots.last_sequence
         # Read the counter after the write: a flush that began meanwhile may not include all of it.
         slots.flushes_before[slot] = self._flushes_begun
