@@ -75,6 +75,15 @@ def test_sync_client_raises_the_same_errors(client: SyncClient[bytes]) -> None:
         client.append(0, b"y", write_locks=row, mark=-1)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt also in a process that was started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("attempt", range(50))
 def test_interrupted_call_cancels_its_work(attempt: int) -> None:
     """An append must not go on after Ctrl-C, which can come as soon as its work has begun."""
