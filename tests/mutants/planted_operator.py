@@ -341,7 +341,7 @@ OPERATOR_BUGS = (
         ")\ncontinue\n",
         "An assignment is written for replicas that do not exist.",
         nodes(
-            "unit/operator/test_operator_reconcile.py::test_operator_killed_after_any_call_reaches_ready"
+            "unit/operator/test_operator_reconcile.py::test_steps_after_a_failed_one_are_not_performed"
         ),
     ),
     Planted(

@@ -234,6 +234,41 @@ async def test_status_names_the_step_that_failed() -> None:
     assert failure in status.message
 
 
+class RefusingKube(FaultyKube):
+    """An API server that refuses every StatefulSet, and keeps what it is asked to write."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, Faults())
+        self.written: list[str] = []
+
+    async def create(self, body: Mapping[str, Any]) -> None:
+        self._note(body)
+        await super().create(body)
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        self._note(body)
+        await super().apply(body)
+
+    def _note(self, body: Mapping[str, Any]) -> None:
+        self.written.append(body["kind"])
+        if body["kind"] == "StatefulSet":
+            raise KubeError("the quota of the namespace is exceeded")
+
+
+async def test_steps_after_a_failed_one_are_not_performed() -> None:
+    operation = Operation(Faults())
+    operation.kube = kube = RefusingKube(operation.world)
+    refusals = 0
+    for _ in range(10):
+        kube.written.clear()
+        await operation.reconcile()
+        if "StatefulSet" in kube.written:
+            refusals += 1
+            assert kube.written.index("StatefulSet") == len(kube.written) - 1
+    assert refusals > 1
+    assert "quota" in str(operation.condition("Reconciled")["message"])
+
+
 class BrokenEnvironment(FakeEnvironment):
     """An environment whose connection to ZooKeeper has a defect."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -59,6 +59,7 @@ ROWS = [
 
 
 @given(st.lists(FILTERS, max_size=4))
+@example([In(("header",), (-2, 0)), In(("header",), (0, 3))])
 def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
     wanted, left = push(RowFilter(), filters)
     assert left == []
