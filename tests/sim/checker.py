@@ -183,7 +183,7 @@ class Checker:
         while log is not None and replica.verified < min(mark, log.max_id):
             first = replica.verified + 1
             try:
-                batch = log.read_batch(first, mark - replica.verified, 1 << 20)
+                batch = replica.read(log, first, mark - replica.verified, 1 << 20)
             except PartitionDamaged as damaged:
                 raise Violation(Guarantee.READABLE, f"{name}: {damaged}") from damaged
             for transaction_id, req_id, rest in batch.parts():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -126,7 +127,9 @@ class SimStorage:
         self.up = False
         self.version = max(STORAGE.versions)
         """The newest protocol version for servers that its program supports."""
-        self.replicas = tuple(Replica(self.name, p, self._directory) for p in range(partitions))
+        self.replicas = tuple(
+            Replica(self.name, p, self._directory, self._without_faults) for p in range(partitions)
+        )
         self._world = world
         self._starting = False
         self._incarnation = 0
@@ -241,6 +244,17 @@ class SimStorage:
     def _directory(self) -> StorageDirectory | None:
         node = self._process.node
         return node.directory if node is not None else None
+
+    @contextmanager
+    def _without_faults(self) -> Iterator[None]:
+        """Let the disk lose no power and have space."""
+        disk = self.disk
+        observer, space = disk.observer, disk.space
+        disk.observer, disk.space = None, UNLIMITED
+        try:
+            yield
+        finally:
+            disk.observer, disk.space = observer, space
 
     # ---- faults
 

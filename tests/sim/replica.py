@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tests.sim.guarantees import Guarantee, Violation
-from waltz.protocol import ReqId
+from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import storage as st
 from waltz_storage.core.log.partition_log import PartitionLog
 from waltz_storage.core.partitions.partition import StoragePartition
@@ -13,10 +14,17 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 
 class Replica:
-    """A storage node's replica of ``partition``; ``directory`` returns the open directory."""
+    """A storage node's replica of ``partition``; ``directory`` returns the open directory.
+
+    The disk has no faults within ``without_faults``.
+    """
 
     def __init__(
-        self, name: str, partition: int, directory: Callable[[], StorageDirectory | None]
+        self,
+        name: str,
+        partition: int,
+        directory: Callable[[], StorageDirectory | None],
+        without_faults: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.name = name
         self.partition = partition
@@ -30,6 +38,7 @@ class Replica:
         self._forgotten = -1
         """The acknowledged id when its disk was lost, until it takes part again."""
         self._directory = directory
+        self._without_faults = without_faults
 
     @property
     def log(self) -> PartitionLog | None:
@@ -59,8 +68,19 @@ class Replica:
         """Record a mark on its disk: its log is trusted up to there from now on."""
         log = self.log
         if log is not None and (last := min(mark, log.max_id)) >= 0:
-            (record,) = log.read_batch(last, 1, 1 << 30)
+            (record,) = self.read(log, last, 1, 1 << 30)
             self.trusted[last] = record.req_id
+
+    def read(
+        self, log: PartitionLog, first_id: int, max_records: int, max_bytes: int
+    ) -> RecordBatch:
+        """Read records for a check, as `PartitionLog.read_batch` does.
+
+        A read with the storage engine `wal` may write. Faults of the disk belong to the requests of
+        the storage, so that none happens here.
+        """
+        with self._without_faults():
+            return log.read_batch(first_id, max_records, max_bytes)
 
     def may_have_held(self, transaction_id: int) -> bool:
         """Whether it can have acknowledged a transaction; it may be down or emptied now."""
