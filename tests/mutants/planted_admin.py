@@ -12,7 +12,7 @@ ADMIN_BUGS = (
         "    return step\n",
         "",
         "A replica that is needed for a quorum of the last session is lost.",
-        OrderedRuns("move", lost=True),
+        OrderedRuns("move", lost=True, count=24),
     ),
     Planted(
         "a moved replica is not filled before it is assigned",

@@ -68,6 +68,9 @@ BATCH_BUGS = (
         "self._waiting.keep(lambda item: _",
         "self._waiting.keep(lambda item: isinstance(item, AppendBatch) or _",
         "It is committed although its client was answered otherwise, or under older locks.",
+        nodes(
+            "unit/server/test_server_append_batches.py::test_new_generation_fails_waiting_batches_and_leaves_sent_ones_open"
+        ),
     ),
     Planted(
         "the rest of a failed batch is appended",
@@ -75,6 +78,9 @@ BATCH_BUGS = (
         "while batch is not None and queue and queue[0].batch == batch:\n",
         "while batch is not None and queue and queue[0].batch is failed:\n",
         "A batch is in the log without its beginning.",
+        nodes(
+            "unit/server/test_server_store.py::test_batch_cut_in_two_by_a_broken_session_is_a_prefix_in_the_log"
+        ),
     ),
     Planted(
         "outcomes of a batch are assigned to the next append",

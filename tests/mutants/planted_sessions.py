@@ -108,6 +108,9 @@ SESSION_BUGS = (
         "role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark\n",
         "role, case = VoteRole.NEW, RecoveryCase.NEW_REPLICA\n",
         "Its records of an earlier assignment may have diverged.",
+        nodes(
+            "unit/server/test_server_recovery_histories.py::test_resolved_mark_never_goes_down_in_a_later_session"
+        ),
     ),
     Planted(
         "a replica that left is not truncated",
@@ -115,6 +118,9 @@ SESSION_BUGS = (
         "cut_at = entry.closing_mark\n",
         "pass\n",
         "Its last records of the session that it left may never have been committed.",
+        nodes(
+            "unit/server/test_server_lost_metadata.py::test_replica_with_an_unconfirmed_mark_is_cut_below_it"
+        ),
     ),
     Planted(
         "copies of a session that never opened are truncated",
@@ -122,6 +128,9 @@ SESSION_BUGS = (
         "elif session > _last_opened(entries):\n",
         "elif session > _last_opened(entries) + 1000:\n",
         "The next session counts them as older records of the replica.",
+        nodes(
+            "unit/server/test_server_recovery_histories.py::test_resolved_mark_never_goes_down_in_more_histories"
+        ),
     ),
     Planted(
         "clean before it has recovered",
@@ -129,6 +138,9 @@ SESSION_BUGS = (
         "if r is not None and r.recovered:\n",
         "if r is not None:\n",
         "The metadata names a replica that does not have the log yet.",
+        nodes(
+            "unit/server/test_server_failing_replicas.py::test_cold_start_opens_without_a_refusing_replica"
+        ),
     ),
     Planted(
         "a replica counts before the metadata names it",
@@ -179,6 +191,9 @@ SESSION_BUGS = (
         "self._copy_source_lost(storage, request)\nreturn True\n",
         "return True\n",
         "A replica that copies from a peer stops when the connection to it is lost.",
+        nodes(
+            "unit/server/test_server_failing_replicas.py::test_replica_copies_from_another_source_when_its_source_fails"
+        ),
     ),
     Planted(
         "in-doubt appends in the log are reported as failed",

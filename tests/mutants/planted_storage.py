@@ -39,6 +39,7 @@ STORAGE_BUGS = (
         "self._trim()\nself.flush_data()\n",
         "self._trim()\n",
         "Truncated records are back after a loss of power.",
+        nodes("unit/storage/test_storage_crash.py::test_answered_appends_survive_any_crash"),
     ),
     Planted(
         "truncation stops at the beginning of a segment",
