@@ -34,7 +34,7 @@ def test_links_resolve_and_no_resource_is_external(site: Path) -> None:
     assert loaded == {page: [] for page in loaded}
 
 
-def test_commands_named_by_pages_exist() -> None:
+def test_commands_named_by_documentation_pages_exist() -> None:
     group: Any = typer.main.get_command(app)
     for page in (ROOT / "README.md", *PAGES):
         for noun, verb in _VERB.findall(page.read_text()):

@@ -76,7 +76,7 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
         for name, pid in now.items():
             if pid is None and known[name] is not None:
                 say(f"{name} has ended; start it with: waltz local start {name}")
-                # A process that was started is already described, by `start_one`.
+                # For a process that was started, `start_one` has already written the description.
                 cluster.describe()
             elif pid != known[name]:
                 say(f"{name} runs as process {pid}")

@@ -35,6 +35,8 @@ def raise_malformed(error: Exception) -> NoReturn:
     if isinstance(error, MalformedMessage):
         raise error
     log.error(
-        "received message not decoded, closing the connection: please report this", exc_info=error
+        "unexpected error while a message was decoded (a defect of Waltz, please report it), "
+        "closing the connection",
+        exc_info=error,
     )
     raise MalformedMessage(f"decoding a message failed: {error!r}") from error

@@ -1,4 +1,4 @@
-"""Run ``build`` of ``submit`` on the thread that called ``submit``. Touches threads.
+"""Run the argument ``build`` of ``submit`` on the thread that called ``submit``. Touches threads.
 
 There, ``build`` may block, call the same client, and use objects of the calling thread, such as a
 database session. On the thread of the client's event loop, ``build`` could do none of this.
@@ -70,7 +70,7 @@ def submit(
 
 
 def _set_outcome(future: _DraftFuture[DataT], outcome: Draft[DataT] | Exception | None) -> None:
-    """Set the result or the exception of ``future``, unless the timeout has cancelled it."""
+    """Set the result or the exception of ``future``, unless ``submit`` has cancelled it."""
     if not future.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):

@@ -205,6 +205,8 @@ class MemoryTransport(asyncio.Transport):
         if later > 0 and self.loop is _running_loop():
             self.loop.call_later(later, self._deliver)
         else:
+            # `call_later` is not thread-safe. From another thread, `_deliver` runs too early, takes
+            # nothing, and waits on its own loop.
             self.soon(self._deliver)
 
     def inject(self, data: bytes) -> None:

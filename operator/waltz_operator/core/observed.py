@@ -77,9 +77,10 @@ ClusterMetadata = (
 class ObservedCluster:
     """Everything that a plan depends on, apart from the desired state.
 
-    ``objects`` are all objects with the cluster's labels, and all objects whose names the cluster
-    needs. The data of a secret are replaced by empty texts. ``certificate_days`` is the remaining
-    validity in days of the certificate that the operator issued, None if it issued none.
+    ``objects`` are all objects with the cluster's labels, and all objects with a name that the
+    cluster uses, whatever their labels. The data of a secret are replaced by empty texts.
+    ``certificate_days`` is the remaining validity in days of the certificate that the operator
+    issued, None if it issued none.
     ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
     ``zookeeper_leader`` is the pod of a managed ZooKeeper that leads the ensemble. It is observed
     only while pods of ZooKeeper are outdated, and None if it is unknown.
@@ -95,5 +96,5 @@ class ObservedCluster:
         """Iterate over the objects of a kind; with ``component``, only over that component's."""
         for key, live in sorted(self.objects.items(), key=lambda item: item[0]):
             labels = live["metadata"].get("labels") or {}
-            if key.kind == kind and component in (None, labels.get(COMPONENT_LABEL)):
+            if key.kind == kind and (component is None or labels.get(COMPONENT_LABEL) == component):
                 yield live

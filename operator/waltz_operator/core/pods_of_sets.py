@@ -40,7 +40,7 @@ class SetPod:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """The pods of one StatefulSet, by ordinal; ``absent`` are its pods that are being replaced.
+    """The pods of one StatefulSet, by ordinal; ``absent``: those that are deleted or not there yet.
 
     ``is_processed``: Kubernetes has processed the current version of the set. Before that, no pod
     can be compared with the current version.

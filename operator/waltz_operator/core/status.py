@@ -241,7 +241,7 @@ def _updates(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
         str(each) for each in roll_states(desired, observed) if isinstance(each, RollStopped)
     ]
     reasons = (*stopped, *outdated, *failing)
-    # A pod of the current version that does not start does not run that version.
+    # A stopped roll comes first, because it is why the other pods stay outdated.
     reason = "RollStopped" if stopped else "PodsOutdated" if outdated else "PodsFailing"
     return _Statement("Updated", False, reason, "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS])
 
@@ -262,7 +262,10 @@ def _updated_pods(live: LiveObject) -> tuple[int, int]:
 
 
 def _spread(observed: ObservedCluster, present: ClusterPresent | None) -> _Statement:
-    """Return Spread: whether the loss of one node costs a partition more than one copy."""
+    """Return Spread: true if no node has copies that must not be lost together.
+
+    Unknown if the replicas are not observed.
+    """
     if present is None:
         message = "the replicas of the partitions are not observed"
         return _Statement("Spread", None, "NotObserved", message)
@@ -280,7 +283,8 @@ def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
     """Return the problems; if there are none, the failed step, else the waits, else the first step.
 
-    Failures of pods follow them, except after a step, because they are often the cause.
+    Problems, a failed step and waits are followed by the failures of pods, which are often their
+    cause. A first step that has not failed stands alone.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits

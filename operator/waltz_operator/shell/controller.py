@@ -41,7 +41,7 @@ The function returns None if the cluster no longer exists.
 """
 
 Check = Callable[[str, str], Awaitable[ReconcileResult | None]]
-"""A function that checks whether the cluster with this namespace and name still rests.
+"""A function that checks whether the cluster with this namespace and name still needs nothing.
 
 It is cheaper than a reconcile. It returns None if the cluster must be reconciled.
 """
@@ -163,6 +163,8 @@ class Controller:
                 _log_failure(cluster, problem, requeue)
                 if not isinstance(problem, KubeError):
                     # Otherwise the metrics would show the result of an earlier reconcile forever.
+                    # An error of the API server says nothing about the cluster, so the last result
+                    # stays.
                     worker.result = ReconcileResult(requeue, ready=False)
                 self.metrics.failures += 1
                 failures += 1

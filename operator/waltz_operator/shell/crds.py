@@ -67,8 +67,8 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
     if result.get("default", "") is None:
         result.pop("default")
     if "default" in result:
-        # The default is complete, because the API server validates a default before it adds the
-        # defaults of the fields in it.
+        # The default keeps the values of all nested fields, because the API server validates it
+        # before it adds their defaults. Only nulls are removed: the schema allows none.
         result["default"] = _without_null(result["default"])
     if any("self.matches(" in each["rule"] for each in result.get(RULES_EXTENSION, ())):
         # The rule replaces the pattern, because its message is clearer (`model.shape`).

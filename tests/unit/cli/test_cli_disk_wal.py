@@ -66,7 +66,7 @@ def test_wal_with_a_damaged_transaction_fails(crashed: Path) -> None:
     assert "is damaged" in result.output.replace("\n", " ")
 
 
-def test_wal_of_a_storage_without_a_log_fails(crashed: Path) -> None:
+def test_disk_wal_command_without_a_log_fails(crashed: Path) -> None:
     (crashed / WAL_FILE).unlink()
     result = CliRunner().invoke(app, ["disk", "wal", str(crashed)])
     assert result.exit_code == 1

@@ -383,7 +383,7 @@ def test_server_that_catches_up_ends_the_ahead_check(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_old_server_that_is_not_ready_does_not_mean_ahead(version: int) -> None:
+def test_not_ready_of_an_old_server_is_not_taken_for_client_ahead(version: int) -> None:
     wire = Wire(mark=4, version=version)
     wire.log.fill(5)
     wire.server.ready = False

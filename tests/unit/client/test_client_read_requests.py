@@ -67,7 +67,7 @@ def test_log_that_ends_before_the_range_is_confirmed_first(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("wait_ms", [0, 30_000])
-def test_request_without_an_answer_is_repeated_after_its_wait_plus_the_timeout(
+def test_request_without_an_answer_is_repeated_after_its_wait_ms_plus_the_timeout(
     scene: Scene, wait_ms: int
 ) -> None:
     scene.reads.add("token", ReadRecords(10, 5, 100, wait_ms))

@@ -107,7 +107,7 @@ def keeps_majorities(
 
 @settings(max_examples=40)
 @given(healthy_partitions())
-def test_any_storages_within_the_number_leave_majorities_and_one_more_does_not(
+def test_majorities_survive_as_many_absent_storages_as_are_allowed_and_no_more(
     partitions: list[tuple[frozenset[str], frozenset[str]]],
 ) -> None:
     present = cluster_of(partitions)

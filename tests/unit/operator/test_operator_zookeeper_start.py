@@ -54,7 +54,9 @@ def member(tmp_path: Path) -> Member:
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_empty_member_may_found_while_the_switch_says_yes(member: Member, members: int) -> None:
+def test_empty_member_may_form_a_new_ensemble_while_the_switch_allows_it(
+    member: Member, members: int
+) -> None:
     ran = member.start(found="yes", members=members)
     assert ran.returncode == 0, ran.stderr
     assert member.may_found
@@ -74,7 +76,9 @@ def test_empty_single_member_does_not_start_when_the_switch_says_no(member: Memb
 
 
 @pytest.mark.parametrize("found", ["yes", "no"])
-def test_member_with_data_starts_and_may_not_found(member: Member, found: str) -> None:
+def test_member_with_data_starts_and_may_not_form_a_new_ensemble(
+    member: Member, found: str
+) -> None:
     member.add_data()
     assert member.start(found=found, members=3).returncode == 0
     assert not member.may_found

@@ -112,7 +112,7 @@ def test_lock_failure_names_the_transaction_that_took_the_lock() -> None:
     assert world.core.counters.refused == 2
 
 
-def test_second_append_under_an_open_lock_waits_for_the_first() -> None:
+def test_second_append_under_the_lock_of_an_undecided_append_waits() -> None:
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     world.hold(*NAMES)

@@ -119,7 +119,7 @@ def test_number_of_open_sealed_segments_is_bounded() -> None:
         assert len(log._segments._open) <= 2
 
 
-def test_checksum_covers_all_segments_and_is_signed() -> None:
+def test_checksum_covers_all_segments_and_is_a_signed_number() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=200)
     signs = set()

@@ -102,6 +102,7 @@ def manifest(
         ],
     }
     body = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, **content}
+    # The digest is of the body without this annotation, which `body` gets as part of `metadata`.
     metadata["annotations"] = {MANIFEST_ANNOTATION: digest(body)}
     return Manifest(ObjectKey(kind, name), body)
 

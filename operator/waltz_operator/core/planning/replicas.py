@@ -156,8 +156,8 @@ def _plan_missing(
 
     ``missing`` has the partitions that lack replicas, each with the storages that must get one. All
     unused partitions get all their replicas together. If there are no unused partitions, one
-    partition gets one replica. A replica of the last session may return in any state of the other
-    replicas, because a new session needs a quorum of the last session's replicas anyway.
+    partition gets one replica. A replica of the last session is added even if other replicas are
+    unhealthy, because a new session needs a quorum of the last session's replicas anyway.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:

@@ -54,7 +54,8 @@ def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool
     if not isinstance(observed.metadata, ClusterAbsent | ClusterIncomplete):
         return False
     known = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
-    # Storages start only after the metadata exists, and the status is written later.
+    # Storages start only after the metadata exists. So a StatefulSet of storages shows that it
+    # existed, even if the status does not have the key yet.
     sets = (ObjectKey("StatefulSet", names.storage_set(p.metadata.name)) for p in desired.own_pools)
     return bool(known) or any(key in observed.objects for key in sets)
 

@@ -353,7 +353,7 @@ class ServerNode:
             if loop.time() > deadline:
                 log.warning(
                     "stopping: %d appends have no outcome after %g s, not waiting any longer; "
-                    "their clients look for them in the log",
+                    "their clients look for them in the partition's log",
                     unfinished,
                     _FINISH_SECONDS,
                 )

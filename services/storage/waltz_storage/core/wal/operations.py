@@ -2,7 +2,7 @@
 
 An operation changes or checks a range of *memory*. Memory is all files of a storage in one address
 space: an address has the number of a region in its high 24 bits, and the offset in that region in
-its low 40 bits. All numbers are little-endian. An operation is encoded as an entry: offset (64
+its low 40 bits. All numbers are little-endian. An operation is encoded as an entry: address (64
 bits), type (32 bits), length (32 bits), then data that depends on the type.
 """
 
@@ -39,18 +39,18 @@ class Address:
     offset: int
 
     def __post_init__(self) -> None:
-        assert 0 <= self.region < 1 << 64 - _OFFSET_BITS, "a region has 24 bits"
-        assert 0 <= self.offset < 1 << _OFFSET_BITS, "an offset has 40 bits"
+        assert 0 <= self.region < (1 << (64 - _OFFSET_BITS)), "a region has 24 bits"
+        assert 0 <= self.offset < (1 << _OFFSET_BITS), "an offset has 40 bits"
 
     @property
     def value(self) -> int:
         """The address as a 64-bit number."""
-        return self.region << _OFFSET_BITS | self.offset
+        return (self.region << _OFFSET_BITS) | self.offset
 
     @classmethod
     def of(cls, value: int) -> Address:
         """Return the address with the 64-bit number ``value``."""
-        return cls(value >> _OFFSET_BITS, value & (1 << _OFFSET_BITS) - 1)
+        return cls(value >> _OFFSET_BITS, value & ((1 << _OFFSET_BITS) - 1))
 
 
 @dataclass(frozen=True, slots=True)
