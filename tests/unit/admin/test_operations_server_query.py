@@ -89,15 +89,20 @@ class DenyingServer(LateServer):
             self._connection.send(messages.encode(denial, self._connection.version))
 
 
-async def test_denied_request_fails_with_the_reason() -> None:
+async def query_denying_server_fails(reason: str) -> None:
+    """Ask a DenyingServer for a mark; the query must fail with ``reason``."""
     listener = Listener(CLIENT_SERVER, DenyingServer, PLAINTEXT)
     listener.start("127.0.0.1", 0)
     try:
         async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
-            with pytest.raises(ServerUnreachable, match="refused the request: no right to read"):
+            with pytest.raises(ServerUnreachable, match=reason):
                 await query.high_water_mark(0)
     finally:
         await listener.close()
+
+
+async def test_denied_request_fails_with_the_reason() -> None:
+    await query_denying_server_fails("refused the request: no right to read")
 
 
 async def test_decoder_error_fails_the_request_and_closes_the_connection(
@@ -113,13 +118,6 @@ async def test_decoder_error_fails_the_request_and_closes_the_connection(
     unexpected: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
     monkeypatch.setattr(messages, "decode", fail_for_answers)
-    listener = Listener(CLIENT_SERVER, DenyingServer, PLAINTEXT)
-    listener.start("127.0.0.1", 0)
-    try:
-        async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
-            with pytest.raises(ServerUnreachable, match="decoding a message failed: IndexError"):
-                await query.high_water_mark(0)
-    finally:
-        await listener.close()
+    await query_denying_server_fails("decoding a message failed: IndexError")
     assert unexpected == []
     assert "IndexError" in caplog.text

@@ -372,6 +372,23 @@ async def test_client_fails_when_its_metadata_store_is_closed() -> None:
         await client.close()
 
 
+async def fail_client(
+    cluster: ClientCluster, client: waltz.Client[bytes], metadata: LosableCluster
+) -> None:
+    """Let ``client`` fail: its ``metadata`` are lost when it looks up the servers."""
+    waiting = asyncio.ensure_future(client.append(1, b"partition 1 has no server"))
+    metadata.lost = True
+    await cluster.place(0, 0)
+    with pytest.raises(waltz.ClientFailed):
+        await waiting
+
+
+async def read_on(batches: AsyncIterator[Any], ids: list[int]) -> None:
+    """Add the ids of all further batches of a stream to ``ids``, until the stream ends."""
+    async for batch in batches:
+        ids.extend(each.id for each in batch)
+
+
 @on_virtual_time
 async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -> None:
     async with ClientCluster(2) as cluster:
@@ -383,18 +400,9 @@ async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -
         ids = [each.id for each in await anext(batches)]
         await eventually(lambda: len(cluster.requests_of(RecordsRequest)) == 3)
         await client.high_water_mark(0)  # Its answer follows the third range on the connection.
-        waiting = asyncio.ensure_future(client.append(1, b"partition 1 has no server"))
-        metadata.lost = True
-        await cluster.place(0, 0)
+        await fail_client(cluster, client, metadata)
         with pytest.raises(waltz.ClientFailed):
-            await waiting
-
-        async def read_on() -> None:
-            async for batch in batches:
-                ids.extend(each.id for each in batch)
-
-        with pytest.raises(waltz.ClientFailed):
-            await read_on()
+            await asyncio.wait_for(read_on(batches, ids), 60)
         assert ids == list(range(3000))
         await client.close()
         await metadata.store.close()
@@ -422,18 +430,9 @@ async def test_stream_of_a_failed_client_yields_the_data_from_older_servers() ->
             {each.transaction_id for each in cluster.requests_of(TransactionDataRequest)}
         )
         assert len(ids) <= 300 < requested < 1000, "the stream holds transactions without data"
-        waiting = asyncio.ensure_future(client.append(1, b"partition 1 has no server"))
-        metadata.lost = True
-        await cluster.place(0, 0)
+        await fail_client(cluster, client, metadata)
         with pytest.raises(waltz.ClientFailed):
-            await waiting
-
-        async def read_on() -> None:
-            async for batch in batches:
-                ids.extend(each.id for each in batch)
-
-        with pytest.raises(waltz.ClientFailed):
-            await asyncio.wait_for(read_on(), 60)
+            await asyncio.wait_for(read_on(batches, ids), 60)
         assert ids == list(range(requested))
         await client.close()
         await metadata.store.close()
