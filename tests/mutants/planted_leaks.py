@@ -133,8 +133,8 @@ LEAK_BUGS = (
     Planted(
         "an interrupted call goes on",
         Package.SYNC,
-        "except BaseException:\n    future.cancel()\n    raise\n",
-        "except BaseException:\n    raise\n",
+        "self.cancel(work)\n",
+        "",
         "An append that the user has interrupted is still sent.",
         nodes("unit/sync/test_client_sync.py::test_interrupted_call_cancels_its_work"),
     ),

@@ -98,7 +98,7 @@ OPERATOR_BUGS = (
         "if not unreachable:\n",
         "A server opens a session with replicas that their storages refuse.",
         nodes(
-            "unit/operator/test_operator_plan_quorum.py::test_plan_adds_an_empty_replica_only_if_all_others_are_healthy"
+            "unit/operator/test_operator_plan_quorum.py::test_plan_gives_each_damaged_partition_replicas_that_exist"
         ),
     ),
     Planted(

@@ -68,7 +68,7 @@ class EventLoopThread:
         except Exception:
             raise
         except BaseException:
-            # The interruption can come before `start` has returned the future to cancel.
+            # Not by its future: the interruption can come before `start` has returned it.
             self.cancel(work)
             raise
 
@@ -111,9 +111,6 @@ class EventLoopThread:
         except concurrent.futures.CancelledError:
             # The caller did not cancel the work, so `stop` did.
             raise ClientClosed from None
-        except BaseException:
-            future.cancel()
-            raise
 
     def stop(self) -> None:
         """Cancel all running work and end the thread.

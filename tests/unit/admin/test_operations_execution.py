@@ -32,10 +32,15 @@ from waltz.net import PLAINTEXT, ConnectionLost, RpcConnection
 from waltz.testing import run
 
 A, B, C = "a:1", "b:1", "c:1"
+MOST_STEPS = 100
 
 
 class ModelExecutor(OrderExecutor):
-    """Observes and changes a model. ``damaged``: a replica that stays off after every step."""
+    """Observes and changes a model. ``damaged``: a replica that stays off after every step.
+
+    An order that repeats a step forever fails: none of these calls waits, so no timeout would end
+    it.
+    """
 
     def __init__(self, model: Model, damaged: str | None = None) -> None:
         self.model = model
@@ -47,6 +52,7 @@ class ModelExecutor(OrderExecutor):
 
     async def perform(self, step: Step) -> None:
         self.performed.append(step)
+        assert len(self.performed) < MOST_STEPS, f"the order repeats {step}"
         self.model.perform(step)
         if self.damaged is not None:
             self.model.update(self.damaged, 0, readable=False, writable=False)

@@ -110,6 +110,8 @@ def check_changes(world: World, decided: ClusterPlan) -> int:
         staying = healthy(world, change.partition) & before
         assert staying == before, "all replicas that stay are healthy"
         assert before == last, "the previous change is complete"
+        (new,) = after - before
+        assert change.partition in world.disks[new], "a replica exists before it is assigned"
         assert len(staying) >= max(quorum(len(after)), quorum(len(last)))
         added += 1
     return added
@@ -130,7 +132,7 @@ def test_plan_adds_an_empty_replica_only_if_all_others_are_healthy(seed: int) ->
             world.settle()
 
 
-def test_damaged_worlds_include_partitions_that_get_a_replica() -> None:
+def test_plan_gives_each_damaged_partition_replicas_that_exist() -> None:
     """Otherwise the test above would pass with a planner that does nothing."""
     added = 0
     for seed in range(25):
