@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -34,6 +36,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="WORD")
     arguments = parser.parse_args()
     words = arguments.words
+    signal.signal(signal.SIGTERM, _exit)
     bugs = [
         b for b in PLANTED if not words or any(w in f"{b.name} {b.package.value}" for w in words)
     ]
@@ -46,6 +49,11 @@ def main() -> int:
     for text in (*map(problem, bad), *false_alarms):
         print(text, file=sys.stderr)
     return 1 if bad or false_alarms else 0
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    """End this program so that the hunts end and their files are removed."""
+    sys.exit(128 + number)
 
 
 def _hunt_all(hunters: Hunters, count: int, records: dict[str, Record] | None) -> list[Hunt]:
@@ -102,4 +110,7 @@ def problem(done: Hunt) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

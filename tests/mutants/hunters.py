@@ -3,24 +3,38 @@
 Each worker has a warm process (`tests.mutants.warm`), which hunts every bug in a fork of itself. A
 bug that changes more than functions, or that survives there, is hunted in a new process that
 imports the changed module: a survivor is never the result of what was computed at an import.
+
+All processes end with this one, also when it is interrupted or killed. Their temporary files are
+removed, unless it is killed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import queue
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
+from typing import Any
 
 from tests.mutants.hunt import Caught, HuntFailed, hunt
 from tests.mutants.planting import Nodes, OrderedRuns, Planted, Seeds
 from tests.mutants.recorded import Record
-from tests.mutants.warm import Found, NotReplaceable, Task, Unchanged, serve
+from tests.mutants.warm import (
+    Found,
+    NotReplaceable,
+    Task,
+    Unchanged,
+    end,
+    lead_group,
+    serve,
+    use_temporary_folder,
+)
 
 SECONDS_OF_A_HUNT = 300.0
 SECONDS_OF_A_SEARCH = 3600.0
@@ -44,6 +58,8 @@ _PRELOADED = [
 ]
 _EXPECTED_SECONDS = {Seeds: 10.0, OrderedRuns: 10.0, Nodes: 1.0}
 """How long a hunt takes for which no time is recorded."""
+
+_INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +100,15 @@ class Hunters:
         names = {n for b in bugs if isinstance(b.caught_by, Nodes) for n in b.caught_by.names}
         self._named_tests = sorted(names)
         files = sorted({name.partition("::")[0] for name in names})
+        self._temporary = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
         self._pool = ThreadPoolExecutor(count)
         self._idle: queue.SimpleQueue[_WarmProcess] = queue.SimpleQueue()
-        self._warm = [_WarmProcess(self._context, files, self._seconds) for _ in range(count)]
+        # When the writer is closed, the reader ends every wait of the pool's threads.
+        self._interrupted, self._interrupt = self._context.Pipe(duplex=False)
+        arguments = (files, self._seconds, self._temporary.name)
+        self._warm = [
+            _WarmProcess(self._context, arguments, self._interrupted) for _ in range(count)
+        ]
         for process in self._warm:
             self._idle.put(process)
 
@@ -99,9 +121,14 @@ class Hunters:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._interrupt.close()
         self._pool.shutdown(cancel_futures=True)
         for process in self._warm:
             process.close()
+        self._interrupt.close()
+        self._interrupted.close()
+        self._temporary.cleanup()
 
     def hunt_all(self) -> Iterator[Hunt]:
         """Yield the hunts in the order of their ends; those that take long begin first."""
@@ -167,11 +194,14 @@ class Hunters:
 
     def _hunt_in_new_process(self, planted: Planted) -> Found:
         answers, answer = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(answer, planted))
+        process = self._context.Process(target=_work, args=(answer, planted, self._temporary.name))
         process.start()
         answer.close()
         try:
-            if not answers.poll(self._seconds):
+            ready = wait([answers, self._interrupted], self._seconds)
+            if self._interrupted in ready:
+                return _INTERRUPTED
+            if not ready:
                 return f"no result within {self._seconds:g} s"
             found: Found = answers.recv()
         except EOFError:
@@ -180,8 +210,7 @@ class Hunters:
         else:
             return found
         finally:
-            process.kill()
-            process.join()
+            end(process)
             answers.close()
 
 
@@ -191,12 +220,13 @@ class _WarmProcess:
     def __init__(
         self,
         context: multiprocessing.context.ForkServerContext,
-        files: Sequence[str],
-        seconds: float,
+        arguments: tuple[Sequence[str], float, str],
+        interrupted: Connection,
     ) -> None:
         self._ready = False
+        self._interrupted = interrupted
         self._tasks, tasks = context.Pipe()
-        self._process = context.Process(target=serve, args=(tasks, files, seconds))
+        self._process = context.Process(target=serve, args=(tasks, *arguments))
         self._process.start()
         tasks.close()
 
@@ -204,26 +234,33 @@ class _WarmProcess:
         """Wait until the process has imported everything, or has ended."""
         if not self._ready:
             with suppress(EOFError, OSError):
-                self._tasks.recv()
+                self._receive()
             self._ready = True
 
     def ask(self, task: Task) -> Found | NotReplaceable:
         """Let the process hunt ``task``; return its answer."""
         try:
             self._tasks.send(task)
-            answer: Found | NotReplaceable = self._tasks.recv()
+            answer: Found | NotReplaceable = self._receive()
         except (EOFError, OSError):
             return "the warm process of a worker ended"
         else:
             return answer
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and the hunt that it does."""
         self._tasks.close()
         self._process.join()
 
+    def _receive(self) -> Any:
+        if self._interrupted in wait([self._tasks, self._interrupted]):
+            return _INTERRUPTED
+        return self._tasks.recv()
 
-def _work(answer: Connection, planted: Planted) -> None:
+
+def _work(answer: Connection, planted: Planted, temporary: str) -> None:
+    lead_group()
+    use_temporary_folder(temporary)
     try:
         found = hunt(planted)
     except (HuntFailed, ValueError) as problem:

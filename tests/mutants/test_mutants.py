@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard
 
 import pytest
 
-from tests.mutants.hunters import Hunters
+from tests.mutants.hunters import Hunt, Hunters
 from tests.mutants.planted import PLANTED
 from tests.mutants.planting import ROOT, Nodes, Package, Planted, Seeds, module_name, nodes
 from tests.mutants.recorded import Record, read_records, write_records
@@ -115,6 +118,38 @@ def test_hunt_without_a_bug_catches_nothing() -> None:
     assert alarms_without_bug(f"mutants/test_mutants.py::{passing}") == []
     (missing,) = alarms_without_bug("mutants/test_mutants.py::test_missing")
     assert "pytest ended" in missing
+
+
+_WAITING_TEST = """
+import signal, subprocess, sys, tempfile
+
+def test_waits():
+    with open({fifo!r}, "w") as fifo:
+        waits = [sys.executable, "-c", "import signal; signal.pause()"]
+        subprocess.Popen(waits, pass_fds=[fifo.fileno()])
+        print(tempfile.mkdtemp(), file=fifo, flush=True)
+        signal.pause()
+"""
+
+
+def test_interrupted_hunt_ends_its_processes_and_removes_its_files(tmp_path: Path) -> None:
+    fifo, test = tmp_path / "fifo", tmp_path / "test_waits.py"
+    os.mkfifo(fifo)
+    test.write_text(_WAITING_TEST.format(fifo=str(fifo)))
+    bug = replace(PLANTED[0], caught_by=nodes(f"{test}::test_waits"))
+    hunts: list[Hunt] = []
+    with suppress(KeyboardInterrupt), Hunters(1, [bug]) as hunters:
+        thread = threading.Thread(target=lambda: hunts.extend(hunters.hunt_all()))
+        thread.start()
+        reading = fifo.open()
+        folder = Path(reading.readline().rstrip("\n"))
+        assert folder.exists()
+        raise KeyboardInterrupt
+    assert reading.read() == "", "every process that could write has ended"
+    reading.close()
+    assert not folder.exists()
+    thread.join()
+    assert [hunt.failed for hunt in hunts] == ["interrupted"]
 
 
 def alarms_without_bug(name: str) -> list[str]:

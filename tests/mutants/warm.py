@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
+import os
+import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 
 from tests.mutants.hunt import Caught, HuntFailed, find, run_pytest, run_tests
 from tests.mutants.planting import ROOT, SOURCE_ROOTS, Nodes, OrderedRuns, Planted, Seeds
@@ -37,12 +41,15 @@ class Unchanged:
 Task = Planted | Unchanged
 
 
-def serve(tasks: Connection, files: Sequence[str], seconds: float) -> None:
+def serve(tasks: Connection, files: Sequence[str], seconds: float, temporary: str) -> None:
     """Import the product, the simulator and the test ``files``; hunt each task that arrives.
 
     The first message, None, says that everything is imported. The answer to a task is a `Found` or
-    NotReplaceable. A hunt ends after ``seconds``.
+    NotReplaceable. A hunt ends after ``seconds``, or when the other end of ``tasks`` is closed.
+    ``temporary`` is the folder of temporary files.
     """
+    lead_group()
+    use_temporary_folder(temporary)
     functions = _import_all(files)
     context = multiprocessing.get_context("fork")
     # Without this, a collection of garbage in a fork would copy the memory of all objects.
@@ -56,15 +63,37 @@ def serve(tasks: Connection, files: Sequence[str], seconds: float) -> None:
             process.start()
             answer.close()
             try:
-                ended = answers.poll(seconds)
-                tasks.send(answers.recv() if ended else f"no result within {seconds:g} s")
+                ready = wait([answers, tasks], seconds)
+                if (
+                    tasks in ready
+                ):  # Nobody sends a task before the answer: the other end is closed.
+                    return
+                tasks.send(answers.recv() if ready else f"no result within {seconds:g} s")
             except EOFError:
                 process.join()
                 tasks.send(f"the process ended with {process.exitcode}")
             finally:
-                process.kill()
-                process.join()
+                end(process)
                 answers.close()
+
+
+def lead_group() -> None:
+    """Make this process the leader of a group: Ctrl-C at the terminal does not interrupt it."""
+    os.setpgid(0, 0)
+
+
+def use_temporary_folder(folder: str) -> None:
+    """Let this process and those that it starts create temporary files in ``folder``."""
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+
+def end(process: BaseProcess) -> None:
+    """Kill a process of which `lead_group` is the first call, and all that it has started."""
+    assert process.pid is not None
+    with contextlib.suppress(ProcessLookupError):  # It has not called it yet, or all have ended.
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
 
 
 def _import_all(files: Sequence[str]) -> LoadedFunctions:
@@ -80,6 +109,7 @@ def _import_all(files: Sequence[str]) -> LoadedFunctions:
 
 
 def _hunt(answer: Connection, task: Task, functions: LoadedFunctions) -> None:
+    lead_group()
     gc.disable()
     try:
         answer.send(_result(task, functions))
