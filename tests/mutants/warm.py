@@ -64,9 +64,7 @@ def serve(tasks: Connection, files: Sequence[str], seconds: float, temporary: st
             answer.close()
             try:
                 ready = wait([answers, tasks], seconds)
-                if (
-                    tasks in ready
-                ):  # Nobody sends a task before the answer: the other end is closed.
+                if tasks in ready:  # No task comes before the answer: it is closed.
                     return
                 tasks.send(answers.recv() if ready else f"no result within {seconds:g} s")
             except EOFError:
