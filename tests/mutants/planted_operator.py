@@ -150,13 +150,13 @@ OPERATOR_BUGS = (
         ),
     ),
     Planted(
-        "emptied ZooKeeper members found an ensemble again",
+        "emptied ZooKeeper members initialize an ensemble again",
         Package.OPERATOR,
         "return not (forbidden_before or existed)\n",
         "return not existed\n",
         "The cluster seems not to exist, and a new one is created over its log.",
         nodes(
-            "unit/operator/test_operator_plan.py::test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists"
+            "unit/operator/test_operator_plan.py::test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists"
         ),
     ),
     Planted(

@@ -51,14 +51,15 @@ from waltz.admin.inspection import inspect, query_servers, read_partitions
 from waltz.admin.offline_copy import CopyFailed
 from waltz.admin.replica_comparison import UnknownPartition, compare_replicas
 from waltz.admin.rescue import (
+    FencingFailed,
     PartitionRescue,
     back_up,
     fence_replicas,
     held_assignments,
+    leaves_a_partition_closed,
     plan_rescue,
     query_storages,
     restore_cluster,
-    undecided,
     write_rescue,
 )
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
@@ -76,6 +77,7 @@ __all__ = [
     "Deregistration",
     "Difference",
     "Done",
+    "FencingFailed",
     "Finding",
     "Forecast",
     "GroupAssignment",
@@ -120,13 +122,13 @@ __all__ = [
     "forecast",
     "held_assignments",
     "inspect",
+    "leaves_a_partition_closed",
     "max_transaction_id",
     "plan_rescue",
     "query_servers",
     "query_storages",
     "read_partitions",
     "restore_cluster",
-    "undecided",
     "verify",
     "write_rescue",
 ]

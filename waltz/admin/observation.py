@@ -11,7 +11,7 @@ from waltz.admin.core.replicas import (
     PartitionView,
     ReplicaObservation,
     StorageReplicas,
-    committed_by,
+    commit_bounds,
 )
 from waltz.admin.core.verification import ServerReport
 from waltz.admin.inspection import query_servers, read_partition
@@ -79,14 +79,14 @@ class ReplicaObserver:
         )
         if not scope.query_peers:
             return ReplicaObservation(maps, count, views, first_reports, self._lag_allowed)
-        committed = committed_by(views.values(), first_reports)
+        bounds = commit_bounds(views.values(), first_reports)
         # The first query has waited long enough for a storage that has not answered.
         answered = {storage for storage, report in first_reports.items() if report.problem is None}
         second_reports = await self._query_storages(
             answered, maps, params, with_damage=scope.damage
         )
         reports = {**first_reports, **second_reports}
-        return ReplicaObservation(maps, count, views, reports, self._lag_allowed, committed)
+        return ReplicaObservation(maps, count, views, reports, self._lag_allowed, bounds)
 
     async def _views(
         self, maps: StorageMaps, metadata: Mapping[int, PartitionMetadata], *, with_servers: bool

@@ -44,6 +44,10 @@ ID_ROOM = 1_000_000
 """How far new ids of clients and servers are above those of the backup, which may be old."""
 
 
+class FencingFailed(Exception):
+    """A storage could not be fenced; the text names the storage and says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRescue:
     """The reports on one partition, and the decision."""
@@ -156,21 +160,35 @@ async def fence_replicas(
 
     A server may still have a session from before the metadata were lost. Until its storages refuse
     its appends, it may commit transactions that a plan does not know: so plan again afterwards.
-    Raises DialFailed, ConnectionLost, RemoteFailure, TimeoutError.
+    Raises FencingFailed.
     """
     identity = params.key, params.num_partitions
     holders = {
         report.storage for plan in plans for report in plan.reports if report.held is not None
     }
     for storage in sorted(holders):
-        async with asyncio.timeout(timeout_seconds):
-            connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
-            try:
-                for plan in plans:
-                    if plan.decision.metadata is not None and plan.is_held_by(storage):
-                        await _fence(connection, plan.partition, plan.decision.metadata.session_id)
-            finally:
-                connection.close()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
+                try:
+                    await _fence_held(connection, storage, plans)
+                finally:
+                    connection.close()
+        except TimeoutError as late:
+            raise FencingFailed(
+                f"storage {storage} did not answer within {timeout_seconds:g} s"
+            ) from late
+        except (ConnectionLost, DialFailed, RemoteFailure) as problem:
+            raise FencingFailed(f"storage {storage}: {problem}") from problem
+
+
+async def _fence_held(
+    connection: RpcConnection, storage: str, plans: list[PartitionRescue]
+) -> None:
+    """Fence the partitions that ``storage`` holds and whose metadata ``plans`` write."""
+    for plan in plans:
+        if plan.decision.metadata is not None and plan.is_held_by(storage):
+            await _fence(connection, plan.partition, plan.decision.metadata.session_id)
 
 
 async def _fence(connection: RpcConnection, partition: int, session_id: int) -> None:
@@ -211,8 +229,8 @@ def held_assignments(replicas: Mapping[str, StorageReplicas]) -> dict[str, tuple
     return {storage: tuple(sorted(each.held)) for storage, each in replicas.items() if each.held}
 
 
-def undecided(plans: list[PartitionRescue]) -> bool:
-    """Whether a partition stays closed after the rescue."""
+def leaves_a_partition_closed(plans: list[PartitionRescue]) -> bool:
+    """Whether servers cannot open a partition after the rescue."""
     closed = (Verdict.UNDECIDED, Verdict.STALE)
     return any(plan.decision.verdict in closed for plan in plans)
 

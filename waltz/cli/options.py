@@ -25,7 +25,7 @@ AnyPartitions = Annotated[
 Storage = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The storage, with the port that servers use.")
 ]
-Silence = Annotated[
+AnswerTimeout = Annotated[
     float,
     typer.Option(
         "--timeout", "-t", min=0.1, help="Seconds without an answer until the command fails."

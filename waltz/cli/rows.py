@@ -115,7 +115,7 @@ def nested_tables(result: Any) -> tuple[Rows, ...]:
 
 def pairs(title: str, value: Mapping[str, object]) -> Rows:
     """Return a table of names and values."""
-    cells = [(name.replace("_", " "), word(content)) for name, content in value.items()]
+    cells = [(name.replace("_", " "), as_cell(content)) for name, content in value.items()]
     return Rows(title, ("", ""), cells)
 
 
@@ -150,8 +150,8 @@ def blank(value: object) -> object:
     return "" if value is None else value
 
 
-def word(value: object) -> object:
-    """Return ``value`` as tables show it.
+def as_cell(value: object) -> object:
+    """Return ``value`` as a cell of a table shows it, if its column has no other function for that.
 
     A bool is yes or no. Texts in a tuple are joined by spaces, and numbers in a tuple become ranges
     of partitions. None is a dash.
@@ -228,4 +228,4 @@ def _title(name: str, declared: _Column) -> str:
 
 
 def _cell(declared: _Column, value: Any) -> object:
-    return word(value) if declared.show is None else declared.show(value)
+    return as_cell(value) if declared.show is None else declared.show(value)

@@ -104,7 +104,7 @@ class Controller:
         self.metrics = ReconcileMetrics()
 
     @property
-    def clusters(self) -> int:
+    def num_clusters(self) -> int:
         """The number of clusters that this controller reconciles."""
         return len(self._workers)
 

@@ -46,7 +46,7 @@ class OperatorMetrics(Collector):
         counted = self._controller.metrics
         values = {
             "waltz_operator_is_leader": self._is_leader(),
-            "waltz_operator_clusters": self._controller.clusters,
+            "waltz_operator_clusters": self._controller.num_clusters,
             "waltz_operator_reconciles_total": counted.reconciles,
             "waltz_operator_failed_reconciles_total": counted.failures,
             "waltz_operator_reconcile_seconds_total": counted.seconds,

@@ -16,7 +16,7 @@ from waltz.admin.core.replicas import (
     ReplicaObservation,
     StorageReplicas,
     change_obstacle,
-    committed_by,
+    commit_bounds,
     session_opens,
     unhealthy_reason,
 )
@@ -87,10 +87,10 @@ def test_replica_in_the_session_that_is_up_to_date_is_healthy() -> None:
 def test_replica_with_every_transaction_committed_before_the_observation_is_healthy() -> None:
     """Other replicas have reported transactions that were appended since."""
     observation = replace(
-        observed({C: replace(COMPLETE, max_transaction_id=99)}), committed={0: 99}
+        observed({C: replace(COMPLETE, max_transaction_id=99)}), commit_bounds={0: 99}
     )
     assert unhealthy_reason(observation, VIEW, C) is None
-    assert unhealthy_reason(replace(observation, committed={0: 100}), VIEW, C) is not None
+    assert unhealthy_reason(replace(observation, commit_bounds={0: 100}), VIEW, C) is not None
 
 
 def test_end_of_a_replica_outside_the_session_makes_no_other_one_unhealthy() -> None:
@@ -116,12 +116,12 @@ def test_committed_id_is_known_if_a_quorum_of_the_session_reports(
         s: StorageReplicas({0: replace(COMPLETE, max_transaction_id=end)})
         for s, end in ends.items()
     }
-    assert committed_by([VIEW], storages) == expected
+    assert commit_bounds([VIEW], storages) == expected
     former = {
         s: StorageReplicas({0: replace(COMPLETE, session_id=SESSION - 1, max_transaction_id=end)})
         for s, end in ends.items()
     }
-    assert committed_by([VIEW], former) == {}
+    assert commit_bounds([VIEW], former) == {}
 
 
 @pytest.mark.parametrize(

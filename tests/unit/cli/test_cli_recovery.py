@@ -11,19 +11,24 @@ from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.cli.storage import replicas
 from waltz.cli.storage.orders import RecoveryResult, recover_each
+from waltz.metadata.core.codec import MalformedMetadata
 
 
-async def test_partition_that_fails_does_not_stop_recovery_of_others() -> None:
+@pytest.mark.parametrize(
+    "problem",
+    [Failed("no healthy replica to copy from"), MalformedMetadata("partition metadata", "no data")],
+)
+async def test_partition_that_fails_does_not_stop_recovery_of_others(problem: Exception) -> None:
     tried = []
 
     async def recover(partition: int) -> int:
         tried.append(partition)
         if partition == 1:
-            raise Failed("no healthy replica to copy from")
+            raise problem
         return 3
 
     recovered = await recover_each((0, 1, 2), recover)
-    assert recovered == RecoveryResult(6, {1: "no healthy replica to copy from"})
+    assert recovered == RecoveryResult(6, {1: str(problem)})
     assert tried == [0, 1, 2]
 
 

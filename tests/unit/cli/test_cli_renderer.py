@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from waltz.cli.rows import Rows, blank, column, listing, nested, record, word
+from waltz.cli.rows import Rows, as_cell, blank, column, listing, nested, record
 
 
 class Color(Enum):
@@ -99,4 +99,4 @@ def test_empty_listing_keeps_its_columns() -> None:
     ],
 )
 def test_table_cell_formats_values_for_reading(value: object, cell: object) -> None:
-    assert word(value) == cell
+    assert as_cell(value) == cell

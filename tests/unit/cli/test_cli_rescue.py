@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from waltz.admin import FencingFailed
 from waltz.cli.cluster import rescue
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
@@ -49,12 +50,12 @@ async def test_rescue_whose_storage_does_not_answer_says_what_was_written(
         yield Cluster(store, where.root)
 
     async def fence_replicas(*_: Any, **__: Any) -> None:
-        raise TimeoutError
+        raise FencingFailed("storage a:1: connection refused")
 
     monkeypatch.setattr(rescue, "open_cluster", open_cluster)
     monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
     plan = rescue._RescuePlan([], create_from, assignments)
     with pytest.raises(
-        Failed, match=f"^a storage did not answer; .*{written}.*; type the command again$"
+        Failed, match=f"^storage a:1: connection refused; .*{written}.*type the command again$"
     ):
         await rescue._write(Target("zk:1", ROOT, TlsConfig()), plan, create_from, 1.0)

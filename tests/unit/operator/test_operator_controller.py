@@ -196,7 +196,7 @@ async def test_event_during_the_last_reconcile_of_a_cluster_causes_another_one(
     controller.enqueue("logs", "a")
     await turns()
     assert reconciles.begun == ["logs/a"] * 2
-    assert controller.clusters == 0
+    assert controller.num_clusters == 0
 
 
 async def test_cluster_that_no_longer_exists_is_forgotten(
@@ -205,7 +205,7 @@ async def test_cluster_that_no_longer_exists_is_forgotten(
     reconciles.result = None
     controller.enqueue("logs", "a")
     await turns()
-    assert controller.clusters == 0
+    assert controller.num_clusters == 0
     controller.enqueue("logs", "a")
     await turns()
     assert reconciles.begun == ["logs/a"] * 2

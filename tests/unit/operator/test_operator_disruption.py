@@ -91,7 +91,7 @@ def cluster_of(
         len(views),
         views,
         storages,
-        committed=dict.fromkeys(views, 9),
+        commit_bounds=dict.fromkeys(views, 9),
     )
     return ClusterPresent("log", len(views), uuid.uuid4(), StorageMaps.empty(), observed)
 

@@ -98,7 +98,7 @@ def manifests(case: str) -> list[Manifest]:
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
         found += [*zookeeper_objects(cluster), zookeeper_set(cluster, managed)]
-        found.append(zookeeper_switch(cluster, may_found=True))
+        found.append(zookeeper_switch(cluster, may_initialize=True))
     return found
 
 

@@ -101,7 +101,7 @@ def test_partitions_are_assigned_evenly_in_each_pool() -> None:
     assert counts == [2, 2, 3, 3, 4, 7]
 
 
-def test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists() -> None:
+def test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists() -> None:
     world = World(cluster_resource(), [pool_resource(name) for name in "abc"])
     key = ObjectKey("ConfigMap", "log-zookeeper")
     values = []

@@ -53,9 +53,9 @@ async def test_controller_enqueued_clusters_are_reconciled_and_never_twice_at_on
     await eventually(lambda: controller.ready == {("x", "log"): False})
     controller.enqueue("x", "log")
     await eventually(lambda: controller.ready == {("x", "log"): True})
-    assert controller.clusters == 1
+    assert controller.num_clusters == 1
     controller.enqueue("x", "log")
-    await eventually(lambda: controller.clusters == 0)
+    await eventually(lambda: controller.num_clusters == 0)
     assert controller.ready == {}
     assert controller.metrics.reconciles == 3
 
@@ -74,7 +74,7 @@ async def test_controller_api_server_error_is_counted_and_retried() -> None:
     controller.enqueue("x", "log")
     await eventually(lambda: controller.metrics.failures == 1)
     controller.enqueue("x", "log")
-    await eventually(lambda: controller.clusters == 0)
+    await eventually(lambda: controller.num_clusters == 0)
     await controller.close()
 
 

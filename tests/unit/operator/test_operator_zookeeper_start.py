@@ -44,7 +44,7 @@ class Member:
         )
 
     @property
-    def may_found(self) -> bool:
+    def may_initialize(self) -> bool:
         return (self.data / "initialize").exists()
 
 
@@ -59,14 +59,14 @@ def test_empty_member_may_form_a_new_ensemble_while_the_switch_allows_it(
 ) -> None:
     ran = member.start(found="yes", members=members)
     assert ran.returncode == 0, ran.stderr
-    assert member.may_found
+    assert member.may_initialize
     assert "-Dzookeeper.db.autocreate=false" in ran.stdout
 
 
 def test_empty_member_of_an_ensemble_may_not_found_when_the_switch_says_no(member: Member) -> None:
     (member.data / "initialize").touch()
     assert member.start(found="no", members=3).returncode == 0
-    assert not member.may_found
+    assert not member.may_initialize
 
 
 def test_empty_single_member_does_not_start_when_the_switch_says_no(member: Member) -> None:
@@ -81,7 +81,7 @@ def test_member_with_data_starts_and_may_not_form_a_new_ensemble(
 ) -> None:
     member.add_data()
     assert member.start(found=found, members=3).returncode == 0
-    assert not member.may_found
+    assert not member.may_initialize
 
 
 def test_configuration_lists_members_by_the_names_of_their_pods(member: Member) -> None:

@@ -38,13 +38,15 @@ class RangeSum:
         """Return the sum of this range and ``records``, which begin after ``last_id``."""
         num_bytes, checksum = self.num_bytes, self.checksum
         for record in records:
+            # In its wire form, a record ends with its data and the checksum of the data. On disk,
+            # that checksum precedes the data, and a checksum of the whole record follows.
             wire = record.encode()
-            end = len(wire) - _CRC.size
-            start = end - len(record.data)
-            # On disk the data's checksum precedes the data; the record's checksum is at its end.
-            on_disk = wire[:start] + wire[end:] + record.data
-            num_bytes += len(on_disk) + _CRC.size
-            checksum = crc32(_CRC.pack(crc32(on_disk)), crc32(on_disk, checksum))
+            data_end = len(wire) - _CRC.size
+            head, data_checksum = wire[: data_end - len(record.data)], wire[data_end:]
+            content = head + data_checksum + record.data
+            on_disk = content + _CRC.pack(crc32(content))
+            num_bytes += len(on_disk)
+            checksum = crc32(on_disk, checksum)
         return RangeSum(self.last_id + records.count, num_bytes, checksum)
 
 
@@ -158,7 +160,8 @@ class Comparison:
         """Continue after ``last_id``: all transactions up to this id are the same."""
         self._next_id = last_id + 1
         if self._differing_end is not None and self._next_id > self._differing_end:
-            # The replica that differed cannot be read any more.
+            # Both halves of a range that differed are the same now: the replica that differed has
+            # left the comparison meanwhile.
             self._differing_end = None
         if self._differing_end is None:
             self._set_range(self._last_id)
@@ -191,8 +194,9 @@ class Comparison:
 
         Before that, remove the replicas that end before the range.
         """
+        # When everything is compared, `_next_id` is above the limit of every replica. Those that
+        # reach `_last_id` are complete, and stay.
         for storage, limit in list(self._limits.items()):
-            # After the last id, `_next_id` is above every limit: complete replicas stay.
             if limit < min(self._next_id, self._last_id):
                 self._ends[storage] = limit
                 del self._limits[storage]

@@ -57,7 +57,7 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
         return Refuse(f"partition {order.partition} cannot be moved to the storage that it is on")
     match order.source in view.replicas, order.destination in view.replicas:
         case True, False:
-            return _wrong_group(observation, order) or _prepare(observation, view, order)
+            return _wrong_group(observation, order) or _add_destination(observation, view, order)
         case True, True:
             return _remove_source(observation, view, order)
         case False, True:
@@ -83,7 +83,7 @@ def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
     return None
 
 
-def _prepare(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
+def _add_destination(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     """Return the next step until ZooKeeper assigns the partition to the destination, too."""
     wanted = view.replicas | {order.destination}
     # The later removal of the source needs the same quorum, so it is refused here, too.

@@ -3,9 +3,12 @@
 An order (`core.steps`) decides one step from one `ReplicaObservation`; after the step the cluster
 is observed again.
 
-A new store session needs two quorums (spec/behaviour.md section 6): a quorum of the assigned
-replicas, to open the session, and a quorum of the replicas that the partition's metadata names, to
-find every committed transaction. Servers do not contact a replica that is no longer assigned.
+A *store session* is the exclusive right of one server to write the replicas of a partition. It
+begins with a recovery, which decides up to which id the log is committed, and makes a quorum of the
+replicas equal up to there. The metadata of the partition in ZooKeeper name the replicas of the last
+session. A new session needs two quorums (spec/behaviour.md section 6): a quorum of the assigned
+replicas, to open the session, and a quorum of the replicas that the metadata name, to find every
+committed transaction. Servers do not contact a replica that is no longer assigned.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ LAG_ALLOWED = 10_000
 class HeldPartition:
     """The report of a storage on one replica; None where the storage does not know a value.
 
-    ``low_water_mark`` is the partition's mark when the replica's store session began,
-    ``local_low_water_mark`` the replica's last id at that moment, smaller if the replica lagged.
+    ``session_id`` is the newest store session that has set its mark on the disk, -1 without one.
+    ``low_water_mark`` is the last committed id of the partition when that session began.
+    ``local_low_water_mark`` is the last id that the replica itself had then, up to the low-water
+    mark: it is smaller if the replica lagged. ``max_transaction_id`` is its last id now, committed
+    or not.
     """
 
     partition: int
@@ -97,11 +103,11 @@ class ObservationScope:
 class ReplicaObservation:
     """The storage maps, the partitions of a scope, and the reports of its storages.
 
-    ``committed`` has, by partition, an id that was at or above every committed transaction when the
-    observation began (`committed_by`). A replica is *level* if its report, which is newer, reaches
-    this id. A partition may lack such an id; then a level replica reaches the highest id that a
-    replica of the session reports. Under load this demands more, because those reports are newer.
-    An offline copy may lack ``lag_allowed`` transactions.
+    ``commit_bounds`` has, by partition, an id that was at or above every committed transaction when
+    the observation began (function `commit_bounds`). A replica is *level* if its report, which is
+    newer, reaches this id. A partition may lack such an id; then a level replica reaches the
+    highest id that a replica of the session reports. Under load this demands more, because those
+    reports are newer. An offline copy may lack ``lag_allowed`` transactions.
     """
 
     maps: StorageMaps
@@ -109,7 +115,7 @@ class ReplicaObservation:
     partitions: Mapping[int, PartitionView]
     storages: Mapping[str, StorageReplicas]
     lag_allowed: int = LAG_ALLOWED
-    committed: Mapping[int, int] = field(default_factory=dict)
+    commit_bounds: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> Mapping[str, int]:
@@ -195,7 +201,7 @@ def unhealthy_reason(
             f"the replica of partition {view.partition} on storage {storage} takes no part in "
             f"session {metadata.session_id}"
         )
-    end, needed = held.max_transaction_id, observation.committed.get(view.partition)
+    end, needed = held.max_transaction_id, observation.commit_bounds.get(view.partition)
     if needed is None:
         needed = max(_session_ends(view, observation.storages), default=-1)
     if end is not None and end < needed:
@@ -255,7 +261,7 @@ def quorum_shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
     )
 
 
-def committed_by(
+def commit_bounds(
     views: Iterable[PartitionView], storages: Mapping[str, StorageReplicas]
 ) -> dict[int, int]:
     """Return for each partition an id at or above every transaction committed before the reports.

@@ -5,13 +5,18 @@ metadata say which session opened last, and which replicas took part. A replica 
 session has a *closing mark* in the metadata: the next session cuts its log there, and it does not
 vote on the committed transactions. A replica without a closing mark votes.
 
-A disk has none of these facts. It has the id of the newest session that *marked* it (wrote a
-low-water mark to it), this mark, and the log.
+A disk has none of these facts. It has the id of the newest session that marked it, the low-water
+mark that this session wrote, and the log.
 
-**Facts.** n replicas are assigned, q is a quorum of them. Session O is the last one that opened.
+**Terms.** n replicas are assigned, q is a quorum of them. The recovery of a session *resolves* a
+mark R: nothing above R is committed before the session. Then the session *marks* disks: it writes
+its id and R to them. It *opens* when it has marked q disks and its metadata are written; only then
+does it append. It may end at any point before that. Session O is the last one that opened.
 
-1. A session that opens has marked q disks with R, the high-water mark that its recovery resolved.
-   A disk whose session is older than O took no part in O.
+**Facts.**
+
+1. A session that opens has marked q disks with its R. A disk whose session is older than O took no
+   part in O.
 2. A session resolves R only while q replicas hold the log up to R, and it marks no disk with more
    than R. After that, the marks and the logs of these q replicas never go below R. So a disk that
    took part in O and was marked by a later session has the mark R of that session, which is not
@@ -30,6 +35,12 @@ after m(X). `rebuild` groups their replicas by the record that follows m(X), and
 may have been a quorum. The replicas of this group, and those whose logs end at m(X), are written as
 participants of X without a closing mark, so that they vote. The other replicas of W(X) get the
 closing mark m(X). Replicas outside W(X) get their own low-water marks as closing marks.
+
+**Example.** Of three replicas (q is 2), a has session 7, mark 40 and a log up to 45, b has session
+7, mark 40 and a log up to 43, and c has session 5, mark 30 and a log up to 35. For X = 7, V(X) is a
+and b, m(X) is 40, and if both have the same record 40, W(X) is a and b, too: X is 7. If both also
+have the same record 41, they vote, and the next recovery resolves a mark from 43 to 45. If their
+records 41 differ, neither is committed: both get the closing mark 40. c gets the closing mark 30.
 
 **No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares one
 with those that took part in O. Its mark is not below T (fact 2), so m(X) is not below T, and each

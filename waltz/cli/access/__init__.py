@@ -1,1 +1,1 @@
-"""The noun ``access`` of the command ``waltz``."""
+"""``waltz access``: grant, revoke and list what each client may do."""

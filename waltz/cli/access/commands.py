@@ -68,19 +68,19 @@ def grant_command(
         async with open_cluster(where) as cluster:
             params = await cluster.params()
             grants = _grants(client, wanted, partitions, params.num_partitions)
-            read = await read_access_rules(cluster)
-            if read is None:
+            present = await read_access_rules(cluster)
+            if present is None:
                 say(
                     "the cluster has no access rules: this first grant "
                     f"{'would switch' if dry_run else 'switches'} them on, and servers refuse "
                     "every request that no grant allows"
                 )
             if dry_run:
-                return _with_grants(AccessRules() if read is None else read.value, grants)
+                return _with_grants(AccessRules() if present is None else present.value, grants)
             return await change_access_rules(cluster, lambda rules: _with_grants(rules, grants))
 
     rules = run(grant())
-    _report("granted", client, wanted, partitions, dry_run=dry_run)
+    _say_change("granted", client, wanted, partitions, dry_run=dry_run)
     show(output, access_rows.render_grants(rules, client))
 
 
@@ -112,18 +112,18 @@ def revoke_command(
         async with open_cluster(where) as cluster:
             params = await cluster.params()
             grants = _grants(client, wanted, partitions, params.num_partitions)
-            read = await read_access_rules(cluster)
-            if read is None:
+            present = await read_access_rules(cluster)
+            if present is None:
                 raise Failed(
                     "the cluster has no access rules, so every client may do everything; the "
                     "first waltz access grant switches them on"
                 )
             if dry_run:
-                return _without_grants(read.value, grants)
+                return _without_grants(present.value, grants)
             return await change_access_rules(cluster, lambda rules: _without_grants(rules, grants))
 
     rules = run(revoke())
-    _report("revoked", client, wanted, partitions, dry_run=dry_run)
+    _say_change("revoked", client, wanted, partitions, dry_run=dry_run)
     show(output, access_rows.render_grants(rules, client))
 
 
@@ -235,7 +235,7 @@ def _without_grants(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
     return rules
 
 
-def _report(
+def _say_change(
     change: str,
     client: str,
     rights: tuple[Right, ...],

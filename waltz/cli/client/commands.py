@@ -13,8 +13,8 @@ from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_clien
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import (
+    AnswerTimeout,
     AnyPartitions,
-    Silence,
     examples,
     parse_argument,
     partitions_of,
@@ -46,7 +46,7 @@ def validate_command(
     clients: Clients = 3,
     interval: Interval = 10.0,
     partitions: LoadPartitions = "0",
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append from several clients under one lock, then check order and locks by reading.
@@ -133,7 +133,7 @@ def consume_command(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin at the start of the log, not at its end.")
     ] = False,
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Read the transactions of waltz client produce, and check their order and locks.

@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from waltz.admin import (
+    FencingFailed,
     PartitionRescue,
     back_up,
     fence_replicas,
     held_assignments,
+    leaves_a_partition_closed,
     plan_rescue,
     query_storages,
     restore_cluster,
-    undecided,
     write_rescue,
 )
 from waltz.cli.cluster import rescue_rows
@@ -164,7 +165,7 @@ def rescue_command(
         confirm(f"the metadata of {count} partitions will be written to {where.zookeeper}", yes=yes)
         run(_write(where, plan, saved, timeout), seconds=_RESCUE_SECONDS)
         say(f"the metadata of {count} partitions are written")
-    if undecided(plan.partitions):
+    if leaves_a_partition_closed(plan.partitions):
         raise typer.Exit(1)
 
 
@@ -219,10 +220,11 @@ async def _write_metadata(
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     try:
         await fence_replicas(shown.partitions, where.tls, params, timeout_seconds=seconds)
-    except TimeoutError:
+    except FencingFailed as problem:
         raise Failed(
-            f"a storage did not answer; {shown.written_before_metadata}; type the command again"
-        ) from None
+            f"{problem}; {shown.written_before_metadata}; when the storage answers, type the "
+            "command again"
+        ) from problem
     plans = await plan_rescue(cluster, maps, params, where.tls, backup, timeout_seconds=seconds)
     changed = [
         str(now.partition)

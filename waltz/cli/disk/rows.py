@@ -14,13 +14,13 @@ from uuid import UUID
 from waltz.cli.rows import (
     Rendering,
     Rows,
+    as_cell,
     as_value,
     blank,
     column,
     listing,
     nested,
     record,
-    word,
 )
 from waltz_storage.core.control.control_format import ControlEntry
 from waltz_storage.core.log.segment_format import FileHeader
@@ -47,8 +47,8 @@ class DataForm(StrEnum):
     NONE = "none"
 
 
-def _word_or_blank(value: object) -> object:
-    return "" if value is None else word(value)
+def _cell_or_blank(value: object) -> object:
+    return "" if value is None else as_cell(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class PartitionEntry:
     session: Annotated[int | None, column(show=blank)]
     low_water_mark: Annotated[int | None, column(show=blank)]
     local_low_water_mark: Annotated[int | None, column(show=blank)]
-    assigned: Annotated[bool | None, column(show=_word_or_blank)]
-    available: Annotated[bool | None, column(show=_word_or_blank)]
+    assigned: Annotated[bool | None, column(show=_cell_or_blank)]
+    available: Annotated[bool | None, column(show=_cell_or_blank)]
     updates: Annotated[int | None, column(show=blank)]
     problem: Annotated[str | None, column(show=blank)]
 
@@ -174,7 +174,7 @@ def render_data_sizes(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Renderi
 def render_segment(
     header: FileHeader | None,
     records: Sequence[FileRecord] | None,
-    data: DataForm,
+    data_form: DataForm,
     deserialize: Deserialize | None = None,
 ) -> Rendering:
     """Return the rendering of a segment: its header and records, unless they are None.
@@ -197,7 +197,7 @@ def render_segment(
         value["header"] = shown_header.value
         tables += shown_header.tables
     if records is not None:
-        value["records"], shown_records = _render_records(records, data, deserialize)
+        value["records"], shown_records = _render_records(records, data_form, deserialize)
         tables.append(shown_records)
     return Rendering(value, tuple(tables))
 
@@ -303,12 +303,15 @@ def _data_sizes(partition: int | None, segment: int | None, sizes: Sequence[int]
 
 
 def _render_records(
-    records: Sequence[FileRecord], data: DataForm, deserialize: Deserialize | None
+    records: Sequence[FileRecord], data_form: DataForm, deserialize: Deserialize | None
 ) -> tuple[list[dict[str, Any]], Rows]:
-    """Return records as values for scripts, and as a table."""
+    """Return records as values for scripts, and as a table.
+
+    A value has the data in base64, and also as text if the form is text or they are deserialized.
+    """
     values = [_record_value(each) for each in records]
-    contents = [_content(each.record.data, data, deserialize) for each in records]
-    if data is DataForm.TEXT or deserialize is not None:
+    contents = [_content(each.record.data, data_form, deserialize) for each in records]
+    if data_form is DataForm.TEXT or deserialize is not None:
         for value, content in zip(values, contents, strict=True):
             value["data"] = content
     columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
@@ -317,7 +320,7 @@ def _render_records(
         (*(value[name] for name in names), *([] if content is None else [content]))
         for value, content in zip(values, contents, strict=True)
     ]
-    data_column = () if data is DataForm.NONE and deserialize is None else ("data",)
+    data_column = () if data_form is DataForm.NONE and deserialize is None else ("data",)
     return values, Rows("Records", (*columns, *data_column), cells)
 
 

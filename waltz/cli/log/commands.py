@@ -20,9 +20,9 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.log import export as log_export
 from waltz.cli.log import import_files as log_import
 from waltz.cli.options import (
+    AnswerTimeout,
     AnyPartitions,
     Partition,
-    Silence,
     examples,
     parse_argument,
     partitions_of,
@@ -90,7 +90,7 @@ def append_command(
     in_flight: Annotated[
         int, typer.Option(min=1, help="How many lines are in flight at once; 1 keeps their order.")
     ] = 1,
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and print their ids once they are on the disks of a quorum.
@@ -143,7 +143,7 @@ def tail_command(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new transactions, until Ctrl-C.")
     ] = False,
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Print the last transactions, one per line; with --output json, a line is a JSON object."""
@@ -180,7 +180,7 @@ def read_command(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the bytes of the data and nothing else.")
     ] = False,
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Print transactions, one per line; with --output json, a line is a JSON object."""

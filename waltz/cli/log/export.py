@@ -15,8 +15,8 @@ from waltz.cli.log.archive import BadArchive, Form, exported_up_to
 from waltz.cli.log.archive_files import check_form, find_pieces, write_piece
 from waltz.cli.log.rows import ExportRange, render_export
 from waltz.cli.options import (
+    AnswerTimeout,
     AnyPartitions,
-    Silence,
     examples,
     partitions_of,
 )
@@ -62,7 +62,7 @@ def export_command(
         int,
         typer.Option("--rows-per-file", min=1, help="Maximum number of transactions in a file."),
     ] = 50_000,
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Write the transactions of a log to files, up to its present end.

@@ -15,7 +15,7 @@ import typer
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import (
-    Silence,
+    AnswerTimeout,
     examples,
     parse_argument,
 )
@@ -117,7 +117,7 @@ def consumers_command(
         typer.Option("--existing", help="Read the last transactions of the log; append nothing."),
     ] = False,
     partitions: LoadPartitions = "0",
-    timeout: Silence = ANSWER_SECONDS,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, read them with their data, and show the rate of reading."""

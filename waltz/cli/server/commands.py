@@ -108,11 +108,9 @@ def _set_preference(
                 )
 
     run(prefer())
-    verb = (
-        ("would prefer" if dry_run else "prefers")
-        if wanted
-        else ("would no longer prefer" if dry_run else "no longer prefers")
-    )
+    verb = "would prefer" if dry_run else "prefers"
+    if not wanted:
+        verb = "would no longer prefer" if dry_run else "no longer prefers"
     say(f"server {server} {verb} partitions {shown}")
 
 

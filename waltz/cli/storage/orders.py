@@ -27,6 +27,7 @@ from waltz.cli.output import say
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import Failed, open_cluster
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
 
 Only = Annotated[
     AssignmentSide | None,
@@ -74,16 +75,18 @@ class RecoveryResult:
 async def recover_each(
     partitions: Iterable[int], recover: Callable[[int], Awaitable[int]]
 ) -> RecoveryResult:
-    """Call ``recover`` for each partition; it returns the number of its steps, or raises Failed.
+    """Call ``recover`` for each partition; it returns the number of its steps.
 
-    A partition that fails does not keep the others from being recovered: each replica that is
-    rebuilt early shortens the time in which the loss of another one would be fatal.
+    A partition that fails, or whose metadata cannot be decoded, does not keep the others from being
+    recovered: each replica that is rebuilt early shortens the time in which the loss of another one
+    would be fatal. Other errors, such as those of ZooKeeper, concern all partitions: they are
+    raised at once.
     """
     steps, failures = 0, {}
     for partition in partitions:
         try:
             steps += await recover(partition)
-        except Failed as problem:
+        except (Failed, MalformedMetadata) as problem:
             failures[partition] = str(problem)
     return RecoveryResult(steps, failures)
 
@@ -91,14 +94,18 @@ async def recover_each(
 def direct_executor(
     cluster: Cluster, where: Target, *, step_seconds: float = STEP_SECONDS
 ) -> OrderExecutor:
-    """Return the executor of orders that never wait: a storage must answer the first request."""
+    """Return the executor of orders that need one storage only, such as an assignment.
+
+    Such an order has nothing to wait for except that storage, so it fails if the storage does not
+    answer the first request.
+    """
     return OrderExecutor(cluster, where.tls, step_seconds=step_seconds, retry=False)
 
 
 async def perform_directly(
     cluster: Cluster, where: Target, order: Order, *, step_seconds: float, dry_run: bool
 ) -> None:
-    """Carry out an order that never waits, or print its dry run.
+    """Carry out an order by `direct_executor`, or print its dry run; never wait.
 
     A storage has ``step_seconds`` for one step. Raises Failed, UnsupportedByPeer.
     """

@@ -27,7 +27,7 @@ from waltz_operator.core.objects.pods import SCRATCH, claim_template, container,
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.resources.zookeeper import ManagedZooKeeper
 
-MAY_FOUND_KEY = "found"
+SWITCH_KEY = "found"
 """The key of the switch in its ConfigMap."""
 
 _GRACE_SECONDS = 30
@@ -72,7 +72,7 @@ def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
     )
 
 
-def zookeeper_switch(cluster: WaltzCluster, *, may_found: bool) -> Manifest:
+def zookeeper_switch(cluster: WaltzCluster, *, may_initialize: bool) -> Manifest:
     """Return the switch: the ConfigMap that says whether empty members may found an ensemble."""
     name = cluster.metadata.name
     return manifest(
@@ -80,7 +80,7 @@ def zookeeper_switch(cluster: WaltzCluster, *, may_found: bool) -> Manifest:
         "ConfigMap",
         names.zookeeper_set(name),
         names.labels(name, Component.ZOOKEEPER),
-        {"data": {MAY_FOUND_KEY: "yes" if may_found else "no"}},
+        {"data": {SWITCH_KEY: "yes" if may_initialize else "no"}},
     )
 
 

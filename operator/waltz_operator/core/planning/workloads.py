@@ -26,7 +26,7 @@ from waltz_operator.core.objects import (
     zookeeper_switch,
 )
 from waltz_operator.core.objects.pods import tls_secret_name
-from waltz_operator.core.objects.zookeeper import MAY_FOUND_KEY
+from waltz_operator.core.objects.zookeeper import SWITCH_KEY
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.resources import StoragePool, TlsMode
@@ -131,7 +131,7 @@ def _unconditional_objects(
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
         yield from zookeeper_objects(cluster)
-        yield zookeeper_switch(cluster, may_found=_may_found_ensemble(desired, observed))
+        yield zookeeper_switch(cluster, may_initialize=_may_initialize_ensemble(desired, observed))
         yield zookeeper_set(cluster, managed)
 
 
@@ -151,15 +151,15 @@ def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> i
             return 0
 
 
-def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether empty ZooKeeper members may found an ensemble: complete metadata was never observed.
 
     Once the answer is no, it stays no, even while ZooKeeper does not answer. Members that lost
     their volumes would otherwise found an empty ensemble, in which the cluster seems not to exist
-    (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
+    (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
-    forbidden_before = (switch.get("data") or {}).get(MAY_FOUND_KEY) == "no"
+    forbidden_before = (switch.get("data") or {}).get(SWITCH_KEY) == "no"
     existed = desired.cluster.status.cluster_key != "" or isinstance(
         observed.metadata, ClusterPresent
     )
