@@ -254,8 +254,8 @@ OPERATOR_BUGS = (
     Planted(
         "a cluster is ready for a generation that is not reconciled",
         Package.OPERATOR,
-        "is_ready = serving and current and not plan.problems\n",
-        "is_ready = serving and not plan.problems\n",
+        "is_ready = all_served and is_reconciled and not plan.problems\n",
+        "is_ready = all_served and not plan.problems\n",
         "A tool that waits for a change continues too early.",
         nodes(
             "unit/operator/test_operator_reconcile.py::test_ready_is_false_without_quorum_and_before_a_new_generation_is_reconciled"

@@ -227,7 +227,7 @@ class FakeEnvironment:
         """See Environment."""
         return self._znodes.world.zookeeper_leader
 
-    def refresh(self, desired: DesiredCluster) -> None:
+    def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""
 
     async def disconnect(self, desired: DesiredCluster) -> None:
@@ -272,9 +272,9 @@ class RecordedEvents:
         """See EventRecorder."""
         self.done.extend(map(str, steps))
 
-    def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
+    def record_failed_step(self, cluster: WaltzCluster, message: str) -> None:
         """See EventRecorder."""
-        self.failures.append(reason)
+        self.failures.append(message)
 
     def record_failed_reconcile(self, cluster: ObjectMeta, reason: str, message: str) -> None:
         """See EventRecorder."""

@@ -73,33 +73,36 @@ def cluster_status(
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation.
     idle = not plan.steps and not desired.cluster.spec.paused
-    reconciled = generation if idle else old.observed_generation
+    reconciled_generation = generation if idle else old.observed_generation
+    is_reconciled = reconciled_generation == generation
     present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
     is_own = present is not None and present.key == desired.key
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     num_servers = 0 if present is None else len(present.servers)
     message = _message(plan, observed, failure)
     statements = (
-        *_availability(
+        *_ready_and_healthy(
             desired,
             observed,
             plan,
-            serving=with_quorum == total,
-            current=reconciled == generation,
+            all_served=with_quorum == total,
+            is_reconciled=is_reconciled,
             message=message,
         ),
-        _progress(desired, plan, failure, current=reconciled == generation, message=message),
-        _updates(desired, observed),
+        _reconciled(desired, plan, failure, is_reconciled=is_reconciled, message=message),
+        _updated(desired, observed),
         _spread(observed, present if is_own else None),
     )
     return ClusterStatus(
-        observed_generation=reconciled,
-        conditions=tuple(_condition(old.conditions, each, reconciled, now) for each in statements),
+        observed_generation=reconciled_generation,
+        conditions=tuple(
+            _condition(old.conditions, each, reconciled_generation, now) for each in statements
+        ),
         # The key of another cluster at this root would make this cluster look like an older one.
         cluster_key=str(desired.key) if is_own else old.cluster_key,
         connect_string=desired.zookeeper,
         partitions=f"{with_quorum}/{total}",
-        storages=_storages(desired.own_pools, present),
+        storages=_count_answering_storages(desired.own_pools, present),
         servers=f"{num_servers}/{desired.cluster.spec.servers.replicas}",
         updated=_count_updated(observed),
         message=message,
@@ -163,32 +166,33 @@ def _count_quorums(present: ClusterPresent | None) -> int:
     return sum(has_quorum(present, view) for view in present.replicas.partitions.values())
 
 
-def _storages(pools: Iterable[StoragePool], present: ClusterPresent | None) -> str:
+def _count_answering_storages(pools: Iterable[StoragePool], present: ClusterPresent | None) -> str:
+    """Return the number of storages that answer, and of all storages, such as ``2/3``."""
     wanted = [storage for pool in pools for storage in addresses_of(pool)]
     known = {} if present is None else present.replicas.storages
     answering = [s for s in wanted if s in known and known[s].problem is None]
     return f"{len(answering)}/{len(wanted)}"
 
 
-def _availability(
+def _ready_and_healthy(
     desired: DesiredCluster,
     observed: ObservedCluster,
     plan: ClusterPlan,
     *,
-    serving: bool,
-    current: bool,
+    all_served: bool,
+    is_reconciled: bool,
     message: str,
 ) -> tuple[_Statement, _Statement]:
-    """Return Ready and Healthy.
+    """Return the statements of Ready and Healthy.
 
-    ``serving``: whether every partition has a quorum and a server. ``current``: whether the present
-    generation of the spec is reconciled.
+    ``all_served``: whether every partition has a quorum and a server. ``is_reconciled``: whether
+    the present generation of the spec is reconciled.
     """
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
         holds = None if desired.cluster.status.cluster_key else False
         ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
         return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
-    is_ready = serving and current and not plan.problems
+    is_ready = all_served and is_reconciled and not plan.problems
     is_healthy = is_ready and not plan.waits
     if desired.cluster.spec.paused:
         reason = "Paused"
@@ -199,23 +203,27 @@ def _availability(
     elif is_ready:
         reason = "AllPartitionsServed"
     else:
-        reason = "Reconciling" if serving or plan.steps else "NoQuorum"
+        reason = "Reconciling" if all_served or plan.steps else "NoQuorum"
     return (
         _Statement("Ready", is_ready, reason, message),
         _Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
     )
 
 
-def _progress(
+def _reconciled(
     desired: DesiredCluster,
     plan: ClusterPlan,
     failure: str | None,
     *,
-    current: bool,
+    is_reconciled: bool,
     message: str,
 ) -> _Statement:
-    """Return Reconciled; ``current``: whether the present generation of the spec is reconciled."""
-    if desired.cluster.spec.paused and not current:
+    """Return the statement of Reconciled.
+
+    ``is_reconciled``: whether the present generation of the spec is reconciled. A paused cluster
+    without a new generation is Reconciled.
+    """
+    if desired.cluster.spec.paused and not is_reconciled:
         return _Statement("Reconciled", False, "Paused", message)
     if failure is not None:
         return _Statement("Reconciled", False, "StepFailed", message)
@@ -226,8 +234,8 @@ def _progress(
     return _Statement("Reconciled", True, "NothingToDo", "")
 
 
-def _updates(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
-    """Return Updated: whether Kubernetes reports that every pod has the current revision."""
+def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
+    """Return the statement of Updated: whether every pod has the current revision."""
     outdated = []
     for live in _workloads(observed):
         updated, wanted = _updated_pods(live)
@@ -247,6 +255,7 @@ def _updates(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
 
 
 def _count_updated(observed: ObservedCluster) -> str:
+    """Return the number of pods of the current version, and of all pods, such as ``7/8``."""
     counts = [_updated_pods(live) for live in _workloads(observed)]
     return f"{sum(updated for updated, _ in counts)}/{sum(wanted for _, wanted in counts)}"
 
@@ -262,7 +271,7 @@ def _updated_pods(live: LiveObject) -> tuple[int, int]:
 
 
 def _spread(observed: ObservedCluster, present: ClusterPresent | None) -> _Statement:
-    """Return Spread: true if no node has copies that must not be lost together.
+    """Return the statement of Spread: true if no node has copies that must not be lost together.
 
     Unknown if the replicas are not observed.
     """

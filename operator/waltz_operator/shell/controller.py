@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 class ReconcileResult:
     """The result of one reconcile; ``requeue_seconds`` is the pause before the next one.
 
-    ``state`` identifies the plan and the state that was observed. While consecutive reconciles
-    return the same state, their pauses double up to `LONGEST_PAUSE_SECONDS`. With None the pause
-    does not grow.
+    ``ready`` is whether the cluster is Ready. ``state`` is a hash of the plan and of the observed
+    state. While consecutive reconciles return the same hash, their pauses double up to
+    `LONGEST_PAUSE_SECONDS`. With None the pause does not grow.
     """
 
     requeue_seconds: float
@@ -54,7 +54,10 @@ _BACKOFF = Backoff(1.0, 30.0)
 
 @dataclass(slots=True)
 class ReconcileMetrics:
-    """Counts of the reconciles of all clusters, for metrics. A check counts as a reconcile."""
+    """Counts of the reconciles of all clusters, for metrics.
+
+    A check of a cluster at rest (`Check`) counts as a reconcile.
+    """
 
     reconciles: int = 0
     failures: int = 0

@@ -83,8 +83,11 @@ class Environment(Protocol):
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """Return the pod that leads a managed ZooKeeper, None if it is unknown."""
 
-    def refresh(self, desired: DesiredCluster) -> None:
-        """Read the cluster's certificates again at the next access to its replicas."""
+    def forget_certificates(self, desired: DesiredCluster) -> None:
+        """Forget the cluster's certificates, so that the next `replica_access` reads them again.
+
+        The observer calls it before each observation, because a secret may have changed.
+        """
 
     async def disconnect(self, desired: DesiredCluster) -> None:
         """Close the connections to a cluster."""
@@ -143,13 +146,13 @@ class NetworkEnvironment:
         # The host name of a member begins with the name of its pod.
         return None if leader is None else leader.partition(".")[0]
 
-    def refresh(self, desired: DesiredCluster) -> None:
+    def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""
         self._tls_configs.pop((desired.namespace, desired.name), None)
 
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""
-        self.refresh(desired)
+        self.forget_certificates(desired)
         known = self._sessions.pop((desired.namespace, desired.name), None)
         if known is not None:
             await known.store.close()

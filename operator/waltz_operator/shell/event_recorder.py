@@ -42,8 +42,11 @@ class KubeEventRecorder:
         self._kube = kube
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._last_failure: dict[str, str] = {}
+        """The message of the last failure that was posted, by the uid of its cluster."""
         self.steps = 0
+        """The number of steps that succeeded, for metrics."""
         self.failed_steps = 0
+        """The number of steps that failed, for metrics."""
 
     def start(self) -> asyncio.Task[None]:
         """Start to post events; the returned task runs until it is cancelled."""
@@ -68,10 +71,10 @@ class KubeEventRecorder:
                 message = f"{len(texts)} steps, the first {_SHOWN_STEPS}: {message}"
             self._enqueue(cluster.metadata, "Normal", reason, message)
 
-    def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
-        """See EventRecorder. A failure with the same reason as the failure before is not posted."""
+    def record_failed_step(self, cluster: WaltzCluster, message: str) -> None:
+        """See EventRecorder. A failure with the same message as the one before is not posted."""
         self.failed_steps += 1
-        self._warn(cluster.metadata, "StepFailed", reason)
+        self._warn(cluster.metadata, "StepFailed", message)
 
     def record_failed_reconcile(self, cluster: ObjectMeta, reason: str, message: str) -> None:
         """See EventRecorder. A failure with the same message as the one before is not posted."""

@@ -95,9 +95,9 @@ class LeaderEnvironment:
         """See Environment."""
         return await self._environment.zookeeper_leader(desired)
 
-    def refresh(self, desired: DesiredCluster) -> None:
+    def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""
-        self._environment.refresh(desired)
+        self._environment.forget_certificates(desired)
 
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""

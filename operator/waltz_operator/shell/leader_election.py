@@ -111,6 +111,7 @@ class LeaderElection:
 
     async def renew_until_lost(self) -> None:
         """Renew the Lease periodically; return when this candidate is no longer the leader."""
+        # When the last successful attempt was requested: `_try_lease` set the deadline from it.
         requested = self._deadline - RENEW_DEADLINE_SECONDS
         while (now := self._clock()) < self._deadline:
             # The pause counts from the request of the last attempt. Otherwise an attempt without an

@@ -21,10 +21,11 @@ HELP = {
     "waltz_operator_clusters": "number of WaltzClusters that this operator reconciles",
     _READY: "1 if the WaltzCluster was Ready at its last reconcile, "
     "otherwise 0; a paused WaltzCluster is not Ready; by label `namespace`, `waltz_cluster`",
-    "waltz_operator_reconciles_total": "reconciles of clusters",
+    "waltz_operator_reconciles_total": "reconciles of clusters, including the cheap checks of "
+    "clusters that need nothing",
     "waltz_operator_failed_reconciles_total": "reconciles that failed because of an API server "
     "error or unexpectedly; the operator retries them",
-    "waltz_operator_reconcile_seconds_total": "total duration of all reconciles",
+    "waltz_operator_reconcile_seconds_total": "total duration of all reconciles and checks",
     "waltz_operator_steps_total": "steps that succeeded",
     "waltz_operator_failed_steps_total": "steps that failed; the operator retries them",
 }

@@ -62,7 +62,7 @@ async def observe(
     desired: DesiredCluster, kube: Kube, environment: Environment, now: datetime.datetime
 ) -> ObservedCluster:
     """Return the observed state. Raises KubeError; other failures are part of the result."""
-    environment.refresh(desired)
+    environment.forget_certificates(desired)
     objects = await _objects(desired, kube)
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
@@ -139,14 +139,14 @@ async def read_metadata(
     cluster = Cluster(store, root)
     try:
         params, store_params = await cluster.params(), await cluster.store_params()
-        maps, view = await cluster.storage_maps(), await cluster.membership()
+        maps, membership = await cluster.storage_maps(), await cluster.membership()
         access = await environment.replica_access(desired, cluster)
         replicas = await access.observe(ObservationScope(None, frozenset(maps.groups.groups)))
     except NoCluster:
         return await _read_incomplete(store, cluster, node.data)
     except MalformedMetadata as malformed:
         return ClusterMalformed(str(malformed))
-    servers = frozenset(f"{each.host}:{each.port}" for each in view.servers().values())
+    servers = frozenset(f"{each.host}:{each.port}" for each in membership.servers().values())
     count = params.num_partitions
     known = {*_CLUSTER_ZNODES, _ACCESS_ZNODE}
     foreign = bool({*(await store.children(root)).names} - known)

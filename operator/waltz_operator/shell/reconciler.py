@@ -62,11 +62,14 @@ class EventRecorder(Protocol):
     def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
         """Record the steps of one reconcile that succeeded."""
 
-    def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
-        """Record that a step failed; the operator retries it."""
+    def record_failed_step(self, cluster: WaltzCluster, message: str) -> None:
+        """Record that a step failed; ``message`` names the step and says why. It is retried."""
 
     def record_failed_reconcile(self, cluster: ObjectMeta, reason: str, message: str) -> None:
-        """Record that a reconcile failed with ``reason``; the operator retries it."""
+        """Record that a reconcile failed; the operator retries it.
+
+        ``reason`` is one word, as in a condition; ``message`` is a sentence.
+        """
 
 
 class Reconciler:
@@ -220,7 +223,7 @@ class Reconciler:
             # Recorded before the failure: a step that succeeds ends the failures before it.
             self._recorder.record_steps(desired.cluster, succeeded)
         if failure is not None:
-            self._recorder.record_failure(desired.cluster, failure)
+            self._recorder.record_failed_step(desired.cluster, failure)
         return failure
 
     async def _perform_until_failure(

@@ -151,7 +151,7 @@ async def test_certificates_are_read_once_until_they_are_refreshed(tmp_path: Pat
     for _ in range(2):
         await environment.replica_access(desired, cluster)
     assert reads == 1
-    environment.refresh(desired)
+    environment.forget_certificates(desired)
     await environment.replica_access(desired, cluster)
     assert reads == 2
     await environment.disconnect(desired)
@@ -163,7 +163,7 @@ async def test_certificates_are_refreshed_by_a_reconcile_and_not_by_a_check() ->
     refreshed: list[str] = []
 
     class Refreshed(FakeEnvironment):
-        def refresh(self, desired: DesiredCluster) -> None:
+        def forget_certificates(self, desired: DesiredCluster) -> None:
             refreshed.append(desired.name)
 
     world = World(cluster_resource(), [])

@@ -187,7 +187,7 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     recorder.record_steps(cluster, [AddFinalizer()])
     recorder.record_steps(cluster, [])
     for _ in range(3):
-        recorder.record_failure(cluster, "ZooKeeper does not answer")
+        recorder.record_failed_step(cluster, "ZooKeeper does not answer")
     await eventually(lambda: len(world.objects) == 2)
     posting.cancel()
     events = list(world.objects.values())
@@ -220,9 +220,9 @@ async def test_event_recorder_remembers_the_failures_of_the_last_clusters_only()
     for uid in range(2000):
         resource = cluster_resource()
         resource["metadata"]["uid"] = str(uid)
-        recorder.record_failure(WaltzCluster.model_validate(resource), "no answer")
+        recorder.record_failed_step(WaltzCluster.model_validate(resource), "no answer")
     assert list(recorder._last_failure) == [str(uid) for uid in range(1000, 2000)]
-    recorder.record_failure(WaltzCluster.model_validate(resource), "another reason")
+    recorder.record_failed_step(WaltzCluster.model_validate(resource), "another reason")
     assert len(recorder._last_failure) == 1000
 
 

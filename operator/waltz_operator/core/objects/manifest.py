@@ -47,6 +47,9 @@ _SUFFIXES = {
 }
 """The factor of each suffix of a quantity: ``m`` is 0.001, ``k`` is 1000, ``Ki`` is 1024."""
 
+_EMPTY: tuple[Any, ...] = ({}, [], "")
+"""The values of fields that the API server may omit."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
@@ -130,10 +133,10 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     """
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            key in live and _contains(live[key], each, amounts=amounts or key in _QUANTITY_FIELDS)
+            _contains(live[key], each, amounts=amounts or key in _QUANTITY_FIELDS)
+            if key in live
+            else each in _EMPTY
             for key, each in wanted.items()
-            # The API server may omit an empty field: then there is nothing to compare.
-            if key in live or each not in ({}, [], "")
         )
     if isinstance(wanted, list):
         return (

@@ -1,12 +1,12 @@
-"""A managed ZooKeeper: a StatefulSet whose empty members cannot found a second ensemble. Pure.
+"""A managed ZooKeeper: a StatefulSet whose empty members cannot form a second ensemble. Pure.
 
-Members that lost their volumes could form a quorum and found an empty ensemble: the cluster's
-metadata would be lost. To prevent that, a ConfigMap, the *switch*, says whether a member with an
-empty volume may found an ensemble. Its key ``found`` is ``yes`` until the cluster's metadata
-exists, and ``no`` from then on. While ``found`` is ``no``, an empty member has no vote until it has
-copied the data from another member; the only member of an ensemble of one refuses to start. The
-image implements this rule by ``zookeeper.db.autocreate=false`` and the file ``initialize`` of
-ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
+Members that lost their volumes could form a quorum of an empty ensemble: the cluster's metadata
+would be lost. To prevent that, a ConfigMap, the *switch*, says whether a member with an empty
+volume may initialize an ensemble. Its key ``found``, as in to found an ensemble, is ``yes`` until
+the cluster's metadata exists, and ``no`` from then on. While it is ``no``, an empty member has no
+vote until it has copied the data from another member; the only member of an ensemble of one refuses
+to start. The image implements this rule by ``zookeeper.db.autocreate=false`` and the file
+``initialize`` of ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.resources.zookeeper import ManagedZooKeeper
 
 SWITCH_KEY = "found"
-"""The key of the switch in its ConfigMap."""
+"""The key of the switch in its ConfigMap; the value is ``yes`` or ``no``."""
 
 _GRACE_SECONDS = 30
 
@@ -73,7 +73,7 @@ def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 
 
 def zookeeper_switch(cluster: WaltzCluster, *, may_initialize: bool) -> Manifest:
-    """Return the switch: the ConfigMap that says whether empty members may found an ensemble."""
+    """Return the switch: the ConfigMap that says whether empty members may form an ensemble."""
     name = cluster.metadata.name
     return manifest(
         cluster,

@@ -31,7 +31,7 @@ replaces one pod only (`rolls`, tests/unit/operator/test_operator_roll_propertie
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted
 only if they were never used or if the cluster's deletion requires it. Once the cluster exists, an
-empty ZooKeeper member founds no new ensemble: a new ensemble would hide the log that the storages
+empty ZooKeeper members form no new ensemble: a new ensemble would hide the log that the storages
 still have (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
 
 *Ownership.* An object, a pool or a root that does not belong to this cluster is never changed

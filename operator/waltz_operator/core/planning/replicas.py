@@ -37,10 +37,12 @@ def plan_replicas(desired: DesiredCluster, present: ClusterPresent) -> tuple[Clu
     """
     placement = _Placement(desired, present)
     missing = [(view, new) for view in _views(present) if (new := placement.replicas_for(view))]
-    all_pools = len(desired.own_pools) == len(desired.cluster.spec.pools)
-    pools_are_usable = all_pools and not placement.lacks_storages
+    all_pools_are_claimed = len(desired.own_pools) == len(desired.cluster.spec.pools)
+    # Read after `replicas_for`, which may find a pool without a registered storage.
+    pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
     plan = _plan_switches(present) + _plan_missing(present, missing)
     if plan.done and pools_are_usable:
+        # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
     lacking = {view.partition for view, _ in missing}
     unused = [view.partition for view in _views(present) if is_unused(view)]

@@ -152,10 +152,10 @@ def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> i
 
 
 def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether empty ZooKeeper members may found an ensemble: complete metadata was never observed.
+    """Whether empty ZooKeeper members may form an ensemble: complete metadata was never observed.
 
     Once the answer is no, it stays no, even while ZooKeeper does not answer. Members that lost
-    their volumes would otherwise found an empty ensemble, in which the cluster seems not to exist
+    their volumes would otherwise form an empty ensemble, in which the cluster seems not to exist
     (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})

@@ -175,6 +175,8 @@ def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
     pools = desired.own_pools
     registered = {pool.metadata.name: _registered_groups(pool, maps) for pool in pools}
     chosen: dict[str, int] = {}
+    # First the pools with partitions, whose groups are fixed, then those with a registered group
+    # that is still free, and last the others, which get new groups.
     for name, groups in registered.items():
         if len(groups.in_use) == 1 and not groups.in_use & set(chosen.values()):
             (chosen[name],) = groups.in_use

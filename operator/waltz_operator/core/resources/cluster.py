@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
+from waltz_operator.core.resources.model import Model, checked, immutable, pattern_rule, rule
 from waltz_operator.core.resources.parts import (
     Conditions,
     ObjectMeta,
@@ -223,7 +223,7 @@ class WaltzClusterSpec(Model):
                 pattern=_UUID,
                 json_schema_extra=immutable(
                     "clusterKey cannot change: volumes belong to one cluster",
-                    shape(
+                    pattern_rule(
                         _UUID,
                         "clusterKey is a UUID in lower case, as status.clusterKey of the "
                         "earlier cluster shows it",

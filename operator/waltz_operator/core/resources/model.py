@@ -55,8 +55,8 @@ def checked(*rules: dict[str, str], **more: Any) -> dict[str, Any]:
     return {RULES_EXTENSION: list(rules), **more}
 
 
-def shape(pattern: str, message: str) -> dict[str, str]:
-    """Return the rule that a text matches ``pattern``; the model's field has the same pattern.
+def pattern_rule(pattern: str, message: str) -> dict[str, str]:
+    """Return the rule that a text matches ``pattern``, which is also the pattern of its field.
 
     The CRD contains this rule instead of the pattern, because the API server's own message about a
     text that does not match only quotes the pattern.

@@ -7,24 +7,26 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
+from waltz_operator.core.resources.model import Model, checked, immutable, pattern_rule, rule
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
-AMOUNT = shape(_QUANTITY, "an amount is a number and a unit, without a space, such as 500m or 2Gi")
+QUANTITY_RULE = pattern_rule(
+    _QUANTITY, "an amount is a number and a unit, without a space, such as 500m or 2Gi"
+)
 
 Quantity = Annotated[
-    str, Field(pattern=_QUANTITY, max_length=20, json_schema_extra=checked(AMOUNT))
+    str, Field(pattern=_QUANTITY, max_length=20, json_schema_extra=checked(QUANTITY_RULE))
 ]
 """An amount as Kubernetes writes it: ``500m``, ``2Gi``."""
 
-UNPRIVILEGED_PORT = rule(
+PORT_RULE = rule(
     "self >= 1024 && self <= 65535",
     "a port is from 1024 to 65535: lower ports need rights that the pods do not have",
 )
 """The rule of every port."""
 
-Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(UNPRIVILEGED_PORT))]
+Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(PORT_RULE))]
 
 _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 ObjectName = Annotated[
@@ -33,7 +35,9 @@ ObjectName = Annotated[
         pattern=_NAME,
         max_length=63,
         json_schema_extra=checked(
-            shape(_NAME, "the name of an object has lower-case letters, digits and hyphens only")
+            pattern_rule(
+                _NAME, "the name of an object has lower-case letters, digits and hyphens only"
+            )
         ),
     ),
 ]
@@ -45,7 +49,7 @@ RestartTime = Annotated[
         pattern=_TIME,
         max_length=20,
         json_schema_extra=checked(
-            shape(_TIME, "restartedAt is a time in UTC, such as 2026-01-31T12:00:00Z")
+            pattern_rule(_TIME, "restartedAt is a time in UTC, such as 2026-01-31T12:00:00Z")
         ),
     ),
 ]
@@ -86,7 +90,7 @@ class Volume(Model):
         Quantity,
         Field(
             json_schema_extra=checked(
-                AMOUNT,
+                QUANTITY_RULE,
                 rule(
                     "!isQuantity(self) || !isQuantity(oldSelf) "
                     "|| quantity(self) == quantity(oldSelf)",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from waltz_operator.core.resources.model import Model, checked, immutable, rule
 from waltz_operator.core.resources.parts import (
-    UNPRIVILEGED_PORT,
+    PORT_RULE,
     Conditions,
     Disposal,
     ObjectMeta,
@@ -71,7 +71,7 @@ class StoragePoolSpec(Model):
             json_schema_extra=immutable(
                 "port cannot change, because a storage's host:port is its identity: create a new "
                 "StoragePool instead",
-                UNPRIVILEGED_PORT,
+                PORT_RULE,
             )
         ),
     ] = 6000
@@ -83,7 +83,7 @@ class StoragePoolSpec(Model):
             json_schema_extra=immutable(
                 "adminPort cannot change, because the storages are registered with it: create a "
                 "new StoragePool instead",
-                UNPRIVILEGED_PORT,
+                PORT_RULE,
             )
         ),
     ] = 6001

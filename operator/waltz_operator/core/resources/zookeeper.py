@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
+from waltz_operator.core.resources.model import Model, checked, immutable, pattern_rule, rule
 from waltz_operator.core.resources.parts import (
-    AMOUNT,
+    QUANTITY_RULE,
     Disposal,
     Quantity,
     Resources,
@@ -55,7 +55,7 @@ class ManagedZooKeeper(Model):
         Quantity,
         Field(
             json_schema_extra=checked(
-                AMOUNT,
+                QUANTITY_RULE,
                 rule(
                     "!isQuantity(self) || !quantity(self).isLessThan(quantity('16Mi'))",
                     "zookeeper.managed.heap must be at least 16Mi, such as 256Mi",
@@ -124,7 +124,7 @@ class ExternalZooKeeper(Model):
             pattern=_ADDRESSES,
             max_length=2000,
             json_schema_extra=checked(
-                shape(
+                pattern_rule(
                     _ADDRESSES,
                     "zookeeper.external.connectString is host:port of each member, separated by "
                     "commas: zk-0.zk:2181,[2001:db8::1]:2181; a path goes into zookeeper.root",
@@ -189,7 +189,9 @@ class ZooKeeper(Model):
             max_length=200,
             json_schema_extra=immutable(
                 "zookeeper.root cannot change: it holds the cluster's metadata",
-                shape(_ZNODE, "zookeeper.root is a path that begins with a slash: /waltz/orders"),
+                pattern_rule(
+                    _ZNODE, "zookeeper.root is a path that begins with a slash: /waltz/orders"
+                ),
             ),
         ),
     ] = "/waltz"
