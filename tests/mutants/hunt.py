@@ -12,13 +12,15 @@ import gc
 import importlib.util
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -167,10 +169,27 @@ class _Recorder:
         elif report.passed and report.when == "call":
             self.passed.add(report.nodeid)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_timeout_set_timer(self, settings: Any) -> Generator[None, Any, Any]:
+        """Repeat the alarm that fails a test.
+
+        The alarm raises an exception wherever the test is. In a callback of the event loop, asyncio
+        logs the exception and continues. The handler of pytest-timeout needs a terminal, and raises
+        an exception that the product may catch without it.
+        """
+        result = yield
+        signal.signal(signal.SIGALRM, _fail_test)
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, settings.timeout)
+        return result
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the reason why a file cannot be imported."""
         if report.failed:
             self.uncollected = str(report.longrepr)
+
+
+def _fail_test(number: int, frame: FrameType | None) -> None:
+    pytest.fail("Timeout: the test does not end")
 
 
 def run_tests(names: Sequence[str], seconds: int = SECONDS_OF_AN_UNCHANGED_TEST) -> Caught | None:

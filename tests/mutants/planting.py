@@ -35,6 +35,7 @@ class Package(Enum):
     STATE = "waltz/state"
     SYNC = "waltz/sync"
     CLI = "waltz/cli"
+    TESTING = "waltz/testing"
 
 
 _FEWEST_SEEDS = 40

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -118,6 +120,37 @@ def test_hunt_without_a_bug_catches_nothing() -> None:
     assert alarms_without_bug(f"mutants/test_mutants.py::{passing}") == []
     (missing,) = alarms_without_bug("mutants/test_mutants.py::test_missing")
     assert "pytest ended" in missing
+
+
+_TEST_WITH_IGNORED_TIMEOUT = """
+import asyncio, signal
+
+async def waits():
+    fail_test = signal.getsignal(signal.SIGALRM)
+
+    def raise_in_a_callback(*arguments):
+        signal.signal(signal.SIGALRM, fail_test)
+        asyncio.get_running_loop().call_soon(fail_test, *arguments)
+
+    signal.signal(signal.SIGALRM, raise_in_a_callback)
+    await asyncio.Event().wait()
+
+def test_waits():
+    asyncio.run(waits())
+"""
+_RUN_FOR_A_SECOND = """
+import sys
+from tests.mutants.hunt import run_tests
+print(run_tests(sys.argv[1:], seconds=1).text)
+"""
+
+
+def test_test_without_end_fails_although_asyncio_has_caught_its_timeout(tmp_path: Path) -> None:
+    test = tmp_path / "test_waits.py"
+    test.write_text(_TEST_WITH_IGNORED_TIMEOUT)
+    run = [sys.executable, "-c", _RUN_FOR_A_SECOND, f"{test}::test_waits"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
+    assert "Timeout" in done.stdout
 
 
 _WAITING_TEST = """
