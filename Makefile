@@ -8,12 +8,13 @@ KILLS ?= 50
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all extras lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
 	@echo "make test    run the quick tests on all cores: about six minutes on two"
 	@echo "make test-all   run every test that needs no Kubernetes"
+	@echo "make extras  try each extra of the wheel in a fresh environment: about three minutes"
 	@echo "make lint    check style, words, types and import contracts"
 	@echo "make crds    generate the CRDs in crds/ from their models"
 	@echo "make vectors  generate the test vectors in spec/vectors from the encoders"
@@ -48,6 +49,9 @@ test: .venv
 
 test-all: .venv
 	.venv/bin/python -m pytest $(PARALLEL)
+
+extras: .venv
+	.venv/bin/python -m release.extras
 
 lint: .venv
 	ruff check .

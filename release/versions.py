@@ -28,6 +28,12 @@ def project_version(root: Path = ROOT) -> str:
     return str(project["project"]["version"])
 
 
+def project_extras(root: Path = ROOT) -> set[str]:
+    """Return the names of the distribution's extras."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    return set(project["project"]["optional-dependencies"])
+
+
 def named_versions(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     """Yield each place that names a version, and the version that it names."""
     yield "pyproject.toml", project_version(root)

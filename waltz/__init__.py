@@ -27,47 +27,53 @@ after that mark, ``sign`` is called again. A lock without a mark protects no dec
 Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
 """
 
-from waltz.client import (
-    Absent,
-    AnswerLate,
-    Appended,
-    AppendUncertain,
-    Attempt,
-    BytesSerializer,
-    Client,
-    ClientAhead,
-    ClientClosed,
-    ClientFailed,
-    ClientOptions,
-    ClusterNotFound,
-    ClusterUnreachable,
-    ConnectOptions,
-    DataclassSerializer,
-    DataCorrupt,
-    DataTooLarge,
-    Draft,
-    HeaderRange,
-    JsonSerializer,
-    LockFailed,
-    LogBulk,
-    LogClient,
-    LogStream,
-    PartitionUnknown,
-    PermissionDenied,
-    RecordRange,
-    Refused,
-    Serializer,
-    ServerTooOld,
-    TextSerializer,
-    Transaction,
-    TransactionNotFound,
-    WaltzError,
-    connect,
-    connect_as_configured,
-)
-from waltz.metadata.zookeeper_access import ZooKeeperAccess
-from waltz.net import PLAINTEXT, TlsConfig
-from waltz.protocol import Lock, ReqId
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waltz.client import (
+        Absent,
+        AnswerLate,
+        Appended,
+        AppendUncertain,
+        Attempt,
+        BytesSerializer,
+        Client,
+        ClientAhead,
+        ClientClosed,
+        ClientFailed,
+        ClientOptions,
+        ClusterNotFound,
+        ClusterUnreachable,
+        ConnectOptions,
+        DataclassSerializer,
+        DataCorrupt,
+        DataTooLarge,
+        Draft,
+        HeaderRange,
+        JsonSerializer,
+        LockFailed,
+        LogBulk,
+        LogClient,
+        LogStream,
+        PartitionUnknown,
+        PermissionDenied,
+        RecordRange,
+        Refused,
+        Serializer,
+        ServerTooOld,
+        TextSerializer,
+        Transaction,
+        TransactionNotFound,
+        WaltzError,
+        connect,
+        connect_as_configured,
+    )
+    from waltz.metadata.zookeeper_access import ZooKeeperAccess
+    from waltz.net import PLAINTEXT, TlsConfig
+    from waltz.protocol import Lock, ReqId
 
 __all__ = [
     "PLAINTEXT",
@@ -112,3 +118,30 @@ __all__ = [
     "connect",
     "connect_as_configured",
 ]
+
+_PACKAGES = {
+    "Lock": "waltz.protocol",
+    "PLAINTEXT": "waltz.net",
+    "ReqId": "waltz.protocol",
+    "TlsConfig": "waltz.net",
+    "ZooKeeperAccess": "waltz.metadata.zookeeper_access",
+}
+"""The packages that define these names; `waltz.client` defines the others of ``__all__``."""
+
+
+def __getattr__(name: str) -> object:
+    """Import the package that defines ``name`` when a program first uses the name (PEP 562).
+
+    Every process of Waltz imports this package before its own. Without this function each of them
+    would import the whole client, which takes longer than starting Python.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_PACKAGES.get(name, "waltz.client")), name)
+    globals()[name] = value  # the next use finds the name without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, of which a program may have imported none."""
+    return sorted({*globals(), *__all__})

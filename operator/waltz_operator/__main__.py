@@ -1,6 +1,12 @@
-"""Run the operator by ``python -m waltz_operator``, as the command ``waltz-operator`` does."""
+"""Run the command ``waltz-operator``, also by ``python -m waltz_operator``."""
 
-from waltz_operator.main import main
+from waltz.runtime.extras import run_main
+
+
+def main() -> None:
+    """Run it; if a package of the extra ``operator`` is missing, name the remedy."""
+    run_main("waltz_operator.main", "waltz-operator", "operator")
+
 
 if __name__ == "__main__":
     main()

@@ -16,7 +16,13 @@ from waltz.spark.session import check_version, check_workers
 
 
 def test_requirements_missing_packages_are_named() -> None:
-    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz-log\[spark\]'"):
+    with pytest.raises(ImportError, match=r"needs pyspark: pip install 'waltz-log\[spark\]'"):
+        check_packages(lambda name: None if name == "pyspark" else object())
+
+
+def test_requirements_beside_an_installed_spark_do_not_install_another_spark() -> None:
+    remedy = r"needs pyarrow: pip install 'waltz-log\[spark-connector\]'"
+    with pytest.raises(ImportError, match=remedy):
         check_packages(lambda name: None if name == "pyarrow" else object())
 
 

@@ -13,23 +13,12 @@ as those of exports.
 * `admin_access`, `client_access` open connections to a cluster
 """
 
-from __future__ import annotations
-
-import sys
-
-_LIBRARIES = ("typer", "rich", "click")
-"""The packages that the extra ``cli`` of the distribution installs."""
+from waltz.runtime.extras import run_main
 
 
 def main() -> None:
     """Run the command ``waltz``; if a package of the extra ``cli`` is missing, name the remedy."""
-    try:
-        from waltz.cli.app import main as run
-    except ModuleNotFoundError as missing:
-        if missing.name not in _LIBRARIES:
-            raise
-        sys.exit(f"waltz: the command needs {missing.name}: pip install 'waltz-log[cli]'")
-    run()
+    run_main("waltz.cli.app", "waltz", "cli")
 
 
 __all__ = ["main"]

@@ -35,6 +35,7 @@ from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
 from waltz.protocol import UnsupportedByPeer
+from waltz.runtime.extras import ExtraMissing
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ _EXPECTED = (
     ConnectionLost,
     CopyFailed,
     DialFailed,
+    ExtraMissing,
     Failed,
     MalformedMetadata,
     NoCluster,

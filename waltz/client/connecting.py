@@ -11,8 +11,8 @@ from waltz.client.core.values import Serializer
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.zookeeper_access import BadCredentials
+from waltz.runtime.extras import needs_extra
 
 T = TypeVar("T")
 
@@ -75,10 +75,11 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
 
     An unknown key is an error. A key of Waltz 0.13.2 without effect here causes a warning. The keys
     ``client.tls.*`` configure TLS, with PEM files. Raises ConfigError; opening the client raises
-    the errors of `connect`.
+    the errors of `connect`. Needs ``waltz-log[config]``.
     """
     # The import is here, because pydantic takes longer to import than the whole client.
-    from waltz.client.settings import read_client_settings
+    with needs_extra("connect_as_configured", "config"):
+        from waltz.client.settings import read_client_settings
 
     zookeeper, root, options = read_client_settings(Path(path))
     return Opening(lambda: _open(zookeeper, root, options))
@@ -86,6 +87,9 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
     # An unusable TLS file is an error here. Later, the connections to servers could only log it.
+    # kazoo is imported here, so that importing the library does not import it.
+    from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
+
     options.tls.dialing_context()
     try:
         store = await KazooStore.connect(

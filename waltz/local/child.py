@@ -120,7 +120,6 @@ def _find(script: str) -> list[str]:
     path = Path(sysconfig.get_path("scripts")) / script
     if not path.exists():
         raise ProcessFailed(
-            f"there is no {script} beside {sys.executable}; install waltz with its server and "
-            "storage extras"
+            f"there is no {script} beside {sys.executable}: pip install 'waltz-log[local]'"
         )
     return [sys.executable, str(path)]

@@ -327,8 +327,8 @@ def find_jars(*, tls: bool = False) -> list[Path]:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ZooKeeperNotStarted(
-            "ZooKeeper's jars come with pyspark, which is not installed; "
-            "install waltz with its spark extra"
+            "ZooKeeper's jars come with pyspark, which is not installed: "
+            "pip install 'waltz-log[local]'"
         )
     folder = Path(spec.origin).parent / "jars"
     found: list[Path] = []

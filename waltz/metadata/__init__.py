@@ -24,7 +24,6 @@ from waltz.metadata.core.formats import (
     ReplicaState,
 )
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
-from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
 from waltz.metadata.store import MetadataStore, StoreError, StoreUnavailable, VersionConflict
@@ -38,8 +37,6 @@ __all__ = [
     "ChangeRefused",
     "ClientMembership",
     "Cluster",
-    "ConnectFailed",
-    "KazooStore",
     "MalformedMetadata",
     "MetadataStore",
     "NoCluster",

@@ -1,6 +1,8 @@
 """Detect changed certificate files, read expiry dates, make a self-signed certificate.
 
-Touches the files, and the clock for the self-signed certificate.
+Touches the files, and the clock for the self-signed certificate. `cryptography` is imported when it
+is first needed: it takes longer to import than the rest of the client, and a client without a
+certificate of its own never needs it.
 """
 
 from __future__ import annotations
@@ -11,11 +13,6 @@ import ssl
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
 _SELF_SIGNED_DAYS = 3650
 
@@ -32,6 +29,8 @@ def stamp_of(files: Sequence[Path]) -> Stamp:
 
 def expiry(certificate: Path) -> datetime.datetime:
     """Return when the first certificate in a PEM file expires. Raises OSError or ValueError."""
+    from cryptography import x509
+
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
 
 
@@ -40,6 +39,11 @@ def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
 
     Raises OSError if no temporary file can be written.
     """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.x509.oid import NameOID
+
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
     now = datetime.datetime.now(datetime.UTC)

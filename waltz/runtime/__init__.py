@@ -10,5 +10,6 @@ or replicas.
 * `metrics`: the metrics of a process; `http`: the HTTP port, which serves them
 * `cluster_file`: reads the file that describes a local cluster
 * `memory`: tunes the C library's memory and the garbage collector
+* `extras`: names the extra of a library that is not installed
 * `version`: the version of the installed software
 """

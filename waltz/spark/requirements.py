@@ -12,7 +12,8 @@ def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
     """Raise ImportError if packages are missing; the message has the command to install them."""
     missing = [name for name in _PACKAGES if find(name) is None]
     if missing:
+        extra = "spark" if "pyspark" in missing else "spark-connector"
         raise ImportError(
-            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz-log[spark]'. If the "
+            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz-log[{extra}]'. If the "
             "workers of Spark use another Python, install the packages there, too"
         )

@@ -24,7 +24,10 @@ is the result of the log up to the mark. Several processes may use the same data
 transaction is applied by exactly one of them.
 """
 
-from waltz.state.core.errors import MarkMismatch, NotYourTransaction
-from waltz.state.store import StateStore
+from waltz.runtime.extras import needs_extra
+
+with needs_extra("waltz.state", "sql"):
+    from waltz.state.core.errors import MarkMismatch, NotYourTransaction
+    from waltz.state.store import StateStore
 
 __all__ = ["MarkMismatch", "NotYourTransaction", "StateStore"]

@@ -18,14 +18,17 @@ A test opens a client of a cluster:
                 await transfer(client, ...)
 """
 
-from waltz.testing.blocking import SyncCluster
-from waltz.testing.clock import NothingToWaitFor, VirtualTimeLoop, run
-from waltz.testing.cluster import InProcessClient, InProcessCluster
-from waltz.testing.disk import MemoryDisk
-from waltz.testing.faults import Faults
-from waltz.testing.frames import FrameFault, FrameReplacement, FrameRule
-from waltz.testing.network import MemoryNetwork
-from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
+from waltz.runtime.extras import needs_extra
+
+with needs_extra("waltz.testing", "testing"):
+    from waltz.testing.blocking import SyncCluster
+    from waltz.testing.clock import NothingToWaitFor, VirtualTimeLoop, run
+    from waltz.testing.cluster import InProcessClient, InProcessCluster
+    from waltz.testing.disk import MemoryDisk
+    from waltz.testing.faults import Faults
+    from waltz.testing.frames import FrameFault, FrameReplacement, FrameRule
+    from waltz.testing.network import MemoryNetwork
+    from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 __all__ = [
     "Faults",

@@ -16,8 +16,9 @@ from typing import Protocol
 from typing_extensions import override
 
 from waltz.admin import ObservationScope, OrderExecutor, ReplicaObservation, Step
-from waltz.metadata import KazooStore, MetadataStore, StoreError, ZooKeeperAccess
+from waltz.metadata import MetadataStore, StoreError, ZooKeeperAccess
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.zookeeper_access import OPEN_ACCESS
 from waltz.net import DialFailed, TlsConfig, TlsConfigError
 from waltz_operator.core import names

@@ -1,6 +1,12 @@
-"""Run the command ``waltz-server`` by `python -m waltz_server`."""
+"""Run the command ``waltz-server``, also by ``python -m waltz_server``."""
 
-from waltz_server.main import main
+from waltz.runtime.extras import run_main
+
+
+def main() -> None:
+    """Run it; if a package of the extra ``server`` is missing, name the remedy."""
+    run_main("waltz_server.main", "waltz-server", "server")
+
 
 if __name__ == "__main__":
     main()

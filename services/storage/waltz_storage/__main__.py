@@ -1,5 +1,12 @@
-"""Run the command ``waltz-storage`` by ``python -m waltz_storage CONFIG.yml``."""
+"""Run the command ``waltz-storage``, also by ``python -m waltz_storage``."""
 
-from waltz_storage.main import main
+from waltz.runtime.extras import run_main
 
-main()
+
+def main() -> None:
+    """Run it; if a package of the extra ``storage`` is missing, name the remedy."""
+    run_main("waltz_storage.main", "waltz-storage", "storage")
+
+
+if __name__ == "__main__":
+    main()

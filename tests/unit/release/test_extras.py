@@ -1,11 +1,34 @@
-"""Test that `import waltz` needs no library of an extra."""
+"""Test what `import waltz` imports, and the messages about a missing extra.
+
+`release.extras` tries each extra in an environment of its own.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-_LIBRARIES_OF_EXTRAS = ("aiohttp", "kopf", "prometheus_client", "pyspark", "rich", "typer")
+import pytest
+
+import waltz
+from release.extras import TRIALS
+from release.versions import project_extras
+
+_LIBRARIES_OF_EXTRAS = (
+    "aiohttp",
+    "click",
+    "kopf",
+    "numpy",
+    "prometheus_client",
+    "pydantic",
+    "pyspark",
+    "rich",
+    "sqlalchemy",
+    "typer",
+    "yaml",
+)
+_FOR_DEVELOPERS = {"demo", "dev", "docs"}
+"""Extras that need the repository."""
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -14,14 +37,103 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_import_of_client_loads_no_library_of_an_extra() -> None:
-    modules = "waltz, waltz.client.settings, waltz.pytest_plugin, waltz.sync.callbacks"
-    ended = run(f"import sys, {modules}; print(*sys.modules)")
+def imported_by(program: str) -> set[str]:
+    ended = run(f"import sys\n{program}\nprint(*sys.modules)")
     assert ended.returncode == 0, ended.stderr
-    assert not set(_LIBRARIES_OF_EXTRAS) & set(ended.stdout.split())
+    return set(ended.stdout.split())
 
 
-def test_command_without_its_extra_names_the_extra_in_one_line() -> None:
-    ended = run("import sys; sys.modules['typer'] = None; from waltz.cli import main; main()")
+def test_import_of_waltz_imports_neither_client_nor_event_loop() -> None:
+    imported = imported_by("import waltz")
+    assert "waltz" in imported
+    assert not {"asyncio", "dataclasses", "waltz.client"} & imported
+
+
+def test_import_of_client_loads_no_library_of_an_extra() -> None:
+    program = "import waltz, waltz.pytest_plugin, waltz.sync.callbacks; waltz.connect; waltz.Client"
+    imported = imported_by(program)
+    assert "waltz.client.client" in imported
+    assert not set(_LIBRARIES_OF_EXTRAS) & imported
+
+
+def test_import_of_client_loads_neither_kazoo_nor_cryptography_before_they_are_needed() -> None:
+    assert not {"kazoo", "cryptography"} & imported_by("import waltz; waltz.connect; waltz.Client")
+
+
+@pytest.mark.parametrize("name", waltz.__all__)
+def test_public_name_is_found_and_listed(name: str) -> None:
+    assert getattr(waltz, name) is not None
+    assert name in dir(waltz)
+
+
+def test_unknown_name_of_waltz_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'waltz' has no attribute 'Klient'"):
+        getattr(waltz, "Klient")  # noqa: B009 - mypy would refuse the attribute
+
+
+@pytest.mark.parametrize(
+    ("module", "program", "library", "extra"),
+    [
+        ("waltz.cli", "waltz", "typer", "cli"),
+        ("waltz.cli", "waltz", "pydantic", "cli"),
+        ("waltz_server.__main__", "waltz-server", "aiohttp", "server"),
+        ("waltz_storage.__main__", "waltz-storage", "pydantic_settings", "storage"),
+        ("waltz_operator.__main__", "waltz-operator", "kopf", "operator"),
+    ],
+)
+def test_command_without_its_extra_names_the_extra_in_one_line(
+    module: str, program: str, library: str, extra: str
+) -> None:
+    ended = run(f"import sys; sys.modules['{library}'] = None; from {module} import main; main()")
     assert ended.returncode == 1
-    assert ended.stderr == "waltz: the command needs typer: pip install 'waltz-log[cli]'\n"
+    remedy = f"pip install 'waltz-log[{extra}]'"
+    assert ended.stderr == f"{program}: the command needs {library}: {remedy}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "library", "message"),
+    [
+        ("import waltz.state", "sqlalchemy", "waltz.state needs sqlalchemy: 'waltz-log[sql]'"),
+        ("import waltz.testing", "aiohttp", "waltz.testing needs aiohttp: 'waltz-log[testing]'"),
+        (
+            "import waltz; waltz.connect_as_configured('none')",
+            "yaml",
+            "connect_as_configured needs yaml: 'waltz-log[config]'",
+        ),
+    ],
+)
+def test_package_without_its_extra_names_the_extra(
+    program: str, library: str, message: str
+) -> None:
+    ended = run(f"import sys; sys.modules['{library}'] = None; {program}")
+    last = ended.stderr.splitlines()[-1]
+    assert last.removeprefix("waltz.runtime.extras.ExtraMissing: ") == message.replace(
+        ": '", ": pip install '"
+    )
+
+
+def test_missing_module_of_the_distribution_is_not_blamed_on_an_extra() -> None:
+    ended = run(
+        "import sys; sys.modules['waltz.cli.app'] = None; from waltz.cli import main; main()"
+    )
+    assert "ModuleNotFoundError" in ended.stderr
+    assert "pip install" not in ended.stderr
+
+
+def test_local_cluster_without_spark_names_the_extra_in_one_line() -> None:
+    program = (
+        "import sys\n"
+        "from waltz.cli import main\n"
+        "sys.modules['pyspark'] = None\n"
+        "sys.argv = ['waltz', 'local', 'up', '--dir', 'never']\n"
+        "main()"
+    )
+    ended = run(program)
+    remedy = "pip install 'waltz-log[local]'"
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == f"waltz: waltz local up needs pyspark: {remedy}\n"
+
+
+def test_every_extra_for_users_is_tried_in_a_fresh_environment() -> None:
+    tried = {extra for trial in TRIALS.values() for extra in trial.extras.split(",")} - {""}
+    assert tried == project_extras() - _FOR_DEVELOPERS

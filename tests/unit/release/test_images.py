@@ -83,7 +83,7 @@ def test_programs_of_an_image_are_on_its_path(component: str, programs: set[str]
 @pytest.mark.parametrize("file", sorted((ROOT / "images" / "bin").iterdir()), ids=lambda f: f.name)
 def test_program_of_an_image_runs_the_entry_point_of_the_distribution(file: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    module = project["scripts"][file.name].partition(":")[0].removesuffix(".main")
+    module = project["scripts"][file.name].partition(":")[0].removesuffix(".__main__")
     assert file.read_text() == f'#!/bin/sh\nexec python3 -m {module} "$@"\n'
     assert file.stat().st_mode & 0o111 == 0o111
     assert find_spec(f"{module}.__main__") is not None

@@ -33,6 +33,7 @@ from waltz.local import (
     wait_until_down,
     wanted_shape,
 )
+from waltz.runtime.extras import check_installed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,6 +90,7 @@ def up(
     """
     given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
     with exit_on_expected_error():
+        check_installed("waltz local up", "local", "aiohttp", "prometheus_client", "pyspark")
         shape = wanted_shape(directory, {k: v for k, v in given.items() if v is not None})
         if detach:
             _up_in_background(directory, shape, session_timeout)

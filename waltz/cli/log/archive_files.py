@@ -132,6 +132,6 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise BadArchive(
-            "Parquet files need pyarrow: pip install 'waltz-log[spark]', or use --format jsonl"
+            "Parquet files need pyarrow: pip install 'waltz-log[parquet]', or use --format jsonl"
         ) from None
     return pyarrow, pyarrow.parquet

@@ -1,0 +1,238 @@
+"""``python -m release.extras [EXTRA ...]``: try each extra of the wheel in a fresh environment.
+
+Builds the wheel, and installs it with pip into one new environment per extra, with the versions
+of ``requirements.lock``. The environment ``local`` runs a cluster; the programs of the others use
+it as their users would. Fails if a program fails, or if an environment has a library that its
+extra must not bring.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from release.versions import ROOT
+
+_CLIENT = """
+import json, sys, waltz, waltz.sync
+described = json.load(open("waltz-local/cluster.json"))
+place = (described["zookeeper"], described["root"])
+with waltz.sync.connect(place[0], root=place[1], tls=waltz.PLAINTEXT) as client:
+    print(client.append(0, b"hello"), list(client.stream(0, until=0, data=True))[0].data)
+unwanted = {"aiohttp", "pydantic", "rich", "typer", "yaml"} & set(sys.modules)
+assert not unwanted, unwanted
+for package, extra in (("waltz.state", "sql"), ("waltz.testing", "testing")):
+    try:
+        __import__(package)
+    except ImportError as missing:
+        assert f"pip install 'waltz-log[{extra}]'" in str(missing), missing
+    else:
+        raise AssertionError(package)
+"""
+_CONFIG = """
+import asyncio, json, pathlib, waltz
+described = json.load(open("waltz-local/cluster.json"))
+pathlib.Path("client.yaml").write_text(
+    f"zookeeper.connectString: {described['zookeeper']}\\ncluster.root: {described['root']}\\n"
+    "zookeeper.sessionTimeout: 30000\\n"
+    "client.tls.enabled: false\\n"
+)
+async def main():
+    async with waltz.connect_as_configured("client.yaml") as client:
+        assert await client.high_water_mark(0) >= 0
+asyncio.run(main())
+"""
+_SQL = """
+import sqlalchemy, waltz.state
+class Nothing(waltz.state.StateStore):
+    def apply(self, session, transaction):
+        raise AssertionError
+store = Nothing(sqlalchemy.create_engine("sqlite://"))
+store.create_table()
+"""
+_SPARK = """
+import waltz.spark
+spark = waltz.spark.session("extra", master="local[1]", settings={"spark.ui.enabled": "false"})
+assert spark.read.format("waltz").option("cluster", "waltz-local/cluster.json").load().count() > 0
+"""
+_TESTING = """
+import asyncio
+from waltz.testing import InProcessCluster
+async def main():
+    async with InProcessCluster(seed=7) as cluster, cluster.connect() as client:
+        assert await client.append(0, b"hello") == 0
+asyncio.run(main())
+"""
+_OPERATOR = "import waltz_operator.main, waltz_operator.shell.finalizer_removal\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one environment is tried with.
+
+    ``extras`` are installed. ``program`` is Python, ``commands`` are command lines that must
+    succeed. ``refused`` are command lines that must fail with one line that names the extra beside
+    it. ``absent`` are distributions that must not be installed.
+
+    All run in a directory in which ``waltz local up`` has started a cluster.
+    """
+
+    extras: str
+    program: str = ""
+    commands: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+_FRAMEWORKS = ("aiohttp", "kopf", "pydantic", "pyspark", "rich", "sqlalchemy", "typer")
+
+TRIALS = {
+    "local": Trial("local", commands=("waltz local up --detach", "waltz log append 0 hello")),
+    "client": Trial(
+        "",
+        _CLIENT,
+        refused=(
+            ("waltz", "cli"),
+            ("waltz-server", "server"),
+            ("waltz-storage", "storage"),
+            ("waltz-operator", "operator"),
+        ),
+        absent=_FRAMEWORKS,
+    ),
+    "cli": Trial(
+        "cli",
+        commands=("waltz log append 0 hello", "waltz log tail 0", "waltz storage list"),
+        refused=(("waltz local up --dir other", "local"),),
+        absent=("pyspark", "kopf", "sqlalchemy"),
+    ),
+    "parquet": Trial(
+        "cli,parquet",
+        commands=("waltz log export exported --format parquet",),
+        absent=("pyspark", "pandas"),
+    ),
+    "config": Trial("config", _CONFIG, absent=("typer", "aiohttp", "pyspark")),
+    "server": Trial("server", commands=("waltz-server --version", "waltz-server --help")),
+    "storage": Trial("storage", commands=("waltz-storage --version", "waltz-storage --help")),
+    "testing": Trial("testing", _TESTING, absent=("pyspark", "kopf")),
+    "sql": Trial("sql", _SQL, absent=("typer", "aiohttp")),
+    "operator": Trial("operator", _OPERATOR, absent=("pyspark", "sqlalchemy")),
+    "spark": Trial("spark", _SPARK, absent=("typer", "aiohttp")),
+    "spark-connector": Trial("spark-connector", _SPARK, absent=("pyspark", "typer", "aiohttp")),
+}
+
+
+def main(chosen: list[str]) -> None:
+    """Try the extras that are named, or all of them. The trial ``local`` always comes first."""
+    unknown = set(chosen) - set(TRIALS)
+    if unknown:
+        sys.exit(f"there is no extra {', '.join(sorted(unknown))}: choose from {', '.join(TRIALS)}")
+    names = [name for name in TRIALS if not chosen or name in chosen or name == "local"]
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        wheel = _build_wheel(directory / "wheel")
+        environments = {name: Environment(directory, name) for name in names}
+        try:
+            for name in names:
+                started = time.monotonic()
+                environments[name].try_out(wheel, TRIALS[name])
+                print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+        finally:
+            environments["local"].run("waltz local down")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment in ``directory``, in which all commands run."""
+
+    directory: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The environment's directory."""
+        return self.directory / f"environment-{self.name}"
+
+    def try_out(self, wheel: Path, trial: Trial) -> None:
+        """Make the environment, and do what ``trial`` says. Raises SystemExit if it fails."""
+        _run(sys.executable, "-m", "venv", "--without-pip", str(self.path))
+        wanted = f"waltz-log[{trial.extras}] @ {wheel.as_uri()}"
+        _run(*self._pip("install"), "--quiet", "-c", str(ROOT / "requirements.lock"), wanted)
+        listed = _run(*self._pip("list"), "--format", "freeze").lower().split()
+        brought = {line.partition("==")[0] for line in listed} & set(trial.absent)
+        if brought:
+            sys.exit(f"{self.name}: the extra must not install {', '.join(sorted(brought))}")
+        if trial.program:
+            self._expect_success(str(self.path / "bin/python"), "-c", trial.program)
+        for command in trial.commands:
+            self._expect_success(*self._words(command))
+        for command, extra in trial.refused:
+            self._expect_refusal(command, extra)
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line of this environment, and return how it has ended."""
+        return self._ended(*self._words(command))
+
+    def _pip(self, verb: str) -> tuple[str, ...]:
+        return sys.executable, "-m", "pip", "--python", str(self.path / "bin/python"), verb
+
+    def _words(self, command: str) -> tuple[str, ...]:
+        program, *arguments = command.split()
+        return str(self.path / "bin" / program), *arguments
+
+    def _expect_success(self, *command: str) -> None:
+        ended = self._ended(*command)
+        if ended.returncode != 0:
+            sys.exit(f"{self.name}: {' '.join(command)} failed\n{ended.stdout}{ended.stderr}")
+
+    def _expect_refusal(self, command: str, extra: str) -> None:
+        ended = self.run(command)
+        remedy = f"pip install 'waltz-log[{extra}]'"
+        if ended.returncode == 0 or remedy not in ended.stderr or ended.stderr.count("\n") != 1:
+            sys.exit(f"{self.name}: {command} does not answer with one line: {ended}")
+
+    def _ended(self, *command: str) -> subprocess.CompletedProcess[str]:
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "VIRTUAL_ENV") and not name.startswith("WALTZ_")
+        }
+        return subprocess.run(
+            command,
+            cwd=self.directory,
+            env=variables | self._other_spark(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def _other_spark(self) -> dict[str, str]:
+        """Return the variables with which the connector finds the Spark of another environment."""
+        if self.name != "spark-connector":
+            return {}
+        [home] = (self.directory / "environment-local").glob("lib/*/site-packages/pyspark")
+        archives = sorted(map(str, (home / "python/lib").glob("*.zip")))
+        return {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(archives)}
+
+
+def _build_wheel(folder: Path) -> Path:
+    _run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT))
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def _run(*command: str) -> str:
+    """Run a command that prepares an environment, and return its output."""
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed\n{ended.stdout}")
+    return ended.stdout
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

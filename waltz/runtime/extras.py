@@ -1,0 +1,58 @@
+"""Name the extra of the distribution that has to be installed when one of its libraries is missing.
+
+The distribution is ``waltz-log``. Without an extra it has the client alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+
+DISTRIBUTION = "waltz-log"
+
+
+class ExtraMissing(ImportError):
+    """A library of an extra is not installed. The text has the command that installs it."""
+
+
+@contextmanager
+def needs_extra(user: str, extra: str) -> Iterator[None]:
+    """Raise ExtraMissing if an import in the block does not find its library.
+
+    ``user`` is what needs the library, such as ``waltz.state``.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package.startswith("waltz"):
+            raise  # a module of the distribution itself: a defect, which no extra repairs
+        raise _missing(user, package, extra) from None
+
+
+def check_installed(user: str, extra: str, *packages: str) -> None:
+    """Raise ExtraMissing if one of ``packages``, which other processes import, is missing."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise _missing(user, package, extra)
+
+
+def run_main(module: str, program: str, extra: str) -> None:
+    """Call ``main`` of a module. If a library of ``extra`` is missing, end the process in one line.
+
+    Console scripts are installed with every extra, so the libraries of this one may be missing.
+    """
+    try:
+        with needs_extra(f"{program}: the command", extra):
+            main = import_module(module).main
+    except ExtraMissing as missing:
+        sys.exit(str(missing))
+    main()
+
+
+def _missing(user: str, package: str, extra: str) -> ExtraMissing:
+    remedy = f"pip install '{DISTRIBUTION}[{extra}]'"
+    return ExtraMissing(f"{user} needs {package}: {remedy}", name=package)
