@@ -136,9 +136,9 @@ def _simulate(seeds: Seeds) -> Caught | None:
 
     for seed in seeds.in_order():
         result = run_nodes_seed(seed)
-        if result.guarantee is not None:
-            text = (result.broken or "").replace("\n", " ").partition(" s: ")[2]
-            return Caught(result.guarantee.name, f"seed {seed}: {text}", seed)
+        if result.violated is not None:
+            text = (result.violation or "").replace("\n", " ").partition(" s: ")[2]
+            return Caught(result.violated.name, f"seed {seed}: {text}", seed)
     return None
 
 
@@ -147,8 +147,8 @@ def _simulate_orders(kind: str, lost: bool, count: int) -> Caught | None:
 
     for seed in range(count):
         result = OrderedRun(seed, kind, lost=lost).result()
-        if result.guarantee is not None:
-            return Caught(result.guarantee.name, f"{kind}, {result.broken}".replace("\n", " "))
+        if result.violated is not None:
+            return Caught(result.violated.name, f"{kind}, {result.violation}".replace("\n", " "))
         # A fork of the warm process collects no garbage, and a run leaves much of it.
         gc.collect()
     return None

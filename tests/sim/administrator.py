@@ -1,6 +1,8 @@
-"""An administrator's processes, which execute orders and may be killed between any two answers.
+"""An administrator's processes, which execute orders and may be killed at any time.
 
-The plans, their execution, the observation, the copy and the admin clients are the real ones.
+The plans, their execution, the observation, the copy and the admin clients are the real ones. An
+*order* is a change of the cluster that consists of steps (`waltz.admin.core.steps`), or here also a
+comparison of replicas.
 """
 
 from __future__ import annotations
@@ -10,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.sim.alarm import Alarm
 from tests.sim.guarantees import Guarantee, Violation
-from tests.sim.history import History
-from tests.sim.loop_clock import LoopClock
 from tests.sim.observed_storage import SimStorage
 from tests.sim.real_clients import OpenStore
+from tests.sim.run_environment import RunEnvironment
 from waltz.admin.core.comparison import ComparisonResult
 from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
 from waltz.admin.core.steps import DropReplicas, Order, Step
@@ -26,12 +26,13 @@ from waltz.net import PLAINTEXT
 from waltz.testing.network import MemoryHost
 from waltz.testing.nodes import ROOT
 
-ANSWER_SECONDS = 1.0
-PAUSE_SECONDS = 0.05
-RESTART_SECONDS = 0.1
-LAG_ALLOWED = 50
-COPIED_AT_ONCE = 20
-COMPARED_AT_ONCE = 20
+_ANSWER_SECONDS = 1.0
+_RETRY_SECONDS = 0.05
+_RESTART_SECONDS = 0.1
+"""The mean time from the end of a process to the start of the next."""
+_LAG_ALLOWED = 50
+_COPY_BATCH = 20
+_COMPARED_SLICE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +53,24 @@ class Administrator:
         self,
         host: MemoryHost,
         storages: Mapping[str, SimStorage],
-        environment: tuple[LoopClock, Random, History, Alarm],
+        environment: RunEnvironment,
+        random: Random,
         open_store: OpenStore,
     ) -> None:
         self.compared: list[ComparisonResult] = []
         """The results of comparisons."""
         self.before_step: Callable[[], None] = lambda: None
+        """Called before each step and each comparison, to inject faults."""
         self._host = host
         self._storages = storages
-        self._clock, self._random, self._history, self._alarm = environment
+        self._clock = environment.clock
+        self._history = environment.history
+        self._failure = environment.failure
+        self._random = random
         self._open_store = open_store
         self._orders: list[Order | CompareOrder] = []
-        self._work: asyncio.Task[None] | None = None
+        """The orders that were not executed yet."""
+        self._process: asyncio.Task[None] | None = None
 
     @property
     def idle(self) -> bool:
@@ -78,16 +85,16 @@ class Administrator:
 
     def kill(self) -> None:
         """End the process at once; another one starts a little later."""
-        if self._work is not None and not self.idle:
+        if self._process is not None and not self.idle:
             self._history.fault("administrator", "administrator killed")
-            self._work.cancel()
-            self._work = None
-            self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self._start)
+            self._process.cancel()
+            self._process = None
+            self._clock.after(self._random.expovariate(1 / _RESTART_SECONDS), self._start)
 
     def _start(self) -> None:
-        self._work = self._alarm.spawn(self._carry_out())
+        self._process = self._failure.spawn(self._execute_all())
 
-    async def _carry_out(self) -> None:
+    async def _execute_all(self) -> None:
         store = await self._open_store()
         try:
             cluster = Cluster(store, ROOT)
@@ -101,17 +108,18 @@ class Administrator:
                     self._history.note("administrator", f"done: {order}")
                     self._orders.pop(0)
                 else:
-                    await asyncio.sleep(PAUSE_SECONDS)
+                    await asyncio.sleep(_RETRY_SECONDS)
         finally:
             await store.close()
 
     async def _execute(self, cluster: Cluster, order: Order) -> bool:
+        """Execute an order; return False if it stalled and must be repeated. Raises Violation."""
         executor = OrderExecutor(
             cluster,
             PLAINTEXT,
-            answer_seconds=ANSWER_SECONDS,
-            lag_allowed=LAG_ALLOWED,
-            copy_batch=COPIED_AT_ONCE,
+            answer_seconds=_ANSWER_SECONDS,
+            lag_allowed=_LAG_ALLOWED,
+            copy_batch=_COPY_BATCH,
             network=self._host,
         )
         try:
@@ -123,12 +131,12 @@ class Administrator:
             raise Violation(Guarantee.ALIVE, f"{order} is refused: {refused}") from refused
         return True
 
-    def begins(self, step: Step) -> None:
-        """Note a step that is about to be performed."""
+    def note_begin(self, step: Step) -> None:
+        """Note a step that is about to be performed, and inject faults."""
         self._history.note("administrator", str(step))
         self.before_step()
 
-    def performed(self, step: Step) -> None:
+    def note_success(self, step: Step) -> None:
         """Note a step that has succeeded."""
         self._history.counters[f"administrator: {type(step).__name__}"] += 1
         if isinstance(step, DropReplicas) and step.delete_files:
@@ -136,12 +144,13 @@ class Administrator:
                 self._storages[step.storage].replicas[partition].reset(-1)
 
     async def _compare(self, cluster: Cluster, order: CompareOrder) -> bool:
+        """Compare replicas; return False if that must be repeated. Raises Violation."""
         self.before_step()
         found = await compare_replicas(
             cluster,
             PLAINTEXT,
             order.partition,
-            slice_ids=COMPARED_AT_ONCE,
+            slice_ids=_COMPARED_SLICE,
             network=self._host,
         )
         self._history.note("administrator", f"compared: {found}")
@@ -167,6 +176,6 @@ class _StepObserver:
 
     async def perform(self, step: Step) -> None:
         """See StepPerformer."""
-        self._administrator.begins(step)
+        self._administrator.note_begin(step)
         await self._executor.perform(step)
-        self._administrator.performed(step)
+        self._administrator.note_success(step)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tests.sim.batch_checks import BatchChecks
 from tests.sim.guarantees import Guarantee, Violation
-from tests.sim.operation import Lock, Op
+from tests.sim.operation import LockHash, Operation
 from tests.sim.range_checks import RangeChecks
 from tests.sim.replica import Replica
 from waltz.client.core.codec import FeedRecord
@@ -15,12 +15,16 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import Record
 from waltz_storage.core.errors import PartitionDamaged
 
-_READ_AT_ONCE = 30
-"""How many committed transactions accumulate before a replica is read."""
+_READ_AFTER_COMMITS = 30
+"""How many committed transactions accumulate before a replica is read to compare it."""
 
 
 class Checker:
-    """Collects the observations that clients and servers make of one partition's log."""
+    """Compares what clients and servers observe of one partition's log.
+
+    ``generation`` returns the present generation of the partition. With ``reads_replicas``, each
+    commit is checked by reading the disks of its quorum. Every method raises `Violation`.
+    """
 
     def __init__(
         self,
@@ -31,31 +35,35 @@ class Checker:
         *,
         reads_replicas: bool,
     ) -> None:
-        """With ``reads_replicas``, each commit is checked by reading the disks of its quorum."""
         self.batches = BatchChecks(
             lock_table_size, lambda: (generation(), len(self._opened)), counters
         )
         self.ranges = RangeChecks(self)
-        self.log: dict[int, tuple[int, int, int]] = {}
-        self.read: dict[int, bytes] = {}
-        self.ops: dict[bytes, Op] = {}
+        self.ops: dict[bytes, Operation] = {}
+        """All appends that clients have tried, by their data."""
         self.mark = -1
         """The highest mark up to which any server has committed."""
-        self.committed = 0
+        self.num_committed = 0
+        """The number of appends whose clients were answered: committed."""
+        self._fed: dict[int, tuple[int, int, int]] = {}
+        """For each transaction that a client was fed: client id, generation and sequence number."""
+        self._data: dict[int, bytes] = {}
+        """The data of each transaction whose data a client has read."""
         self._opened: dict[int, int] = {}
+        """For each store session that has opened, the mark at which it opened."""
         self._content: list[tuple[bytes, bytes]] = []
         """The committed transactions: request ids, and the rest of the records."""
         self._replicas = replicas
         self._reads_replicas = reads_replicas
 
-    def fed(self, who: str, records: Iterable[FeedRecord]) -> None:
+    def check_fed(self, who: str, records: Iterable[FeedRecord]) -> None:
         """Check feed records that ``who`` received: they must be the same for every client."""
         for client, generation, _, seq, transaction_id, _ in records:
-            seen = (client, generation, seq)
-            if self.log.setdefault(transaction_id, seen) != seen:
+            fed = (client, generation, seq)
+            if self._fed.setdefault(transaction_id, fed) != fed:
                 raise Violation(
                     Guarantee.SAME,
-                    f"{who} sees {seen} as {transaction_id}, others {self.log[transaction_id]}",
+                    f"{who} sees {fed} as {transaction_id}, others {self._fed[transaction_id]}",
                 )
             if transaction_id > self.mark:
                 raise Violation(
@@ -63,32 +71,35 @@ class Checker:
                     f"{who} sees {transaction_id}, but commits end at {self.mark}",
                 )
 
-    def streamed(self, who: str, position: int, records: Iterable[FeedRecord]) -> None:
-        """Check transactions that a stream at ``position`` delivered to its reader."""
-        for record in records:
-            position += 1
-            if record[4] != position:
-                raise Violation(Guarantee.SAME, f"{who} receives {record[4]} instead of {position}")
+    def check_next(self, who: str, position: int, transaction_id: int) -> None:
+        """Check that a stream at ``position`` delivers the next transaction to its reader."""
+        if transaction_id != position + 1:
+            raise Violation(
+                Guarantee.SAME, f"{who} receives {transaction_id} instead of {position + 1}"
+            )
 
-    def data_read(self, who: str, transaction_id: int, data: bytes) -> None:
-        """Check a transaction's data that ``who`` read."""
-        if self.read.setdefault(transaction_id, data) != data:
+    def check_data(self, who: str, transaction_id: int, data: bytes) -> None:
+        """Check a transaction's data that ``who`` read: they must be the same for every client."""
+        if self._data.setdefault(transaction_id, data) != data:
             raise Violation(Guarantee.SAME, f"{who} reads {transaction_id} with other data")
 
-    def client_committed(self, op: Op, transaction_id: int) -> None:
+    def client_committed(self, op: Operation, transaction_id: int) -> None:
         """Record that a client received the answer: committed."""
-        self._must_be_open(op)
+        self._check_without_outcome(op)
         op.committed_as = transaction_id
-        self.committed += 1
+        self.num_committed += 1
 
-    def client_denied(self, op: Op) -> None:
+    def client_absent(self, op: Operation) -> None:
         """Record that a client received the answer: not in the log."""
-        self._must_be_open(op)
-        op.denied = True
+        self._check_without_outcome(op)
+        op.absent = True
 
-    def client_locked_out(self, op: Op, taken_by: int, mark: int) -> None:
-        """Check the refusal of a lock to a client that has seen the log up to ``mark``."""
-        self.client_denied(op)
+    def client_refused(self, op: Operation, taken_by: int, mark: int) -> None:
+        """Check a refusal: the transaction ``taken_by`` has taken a lock of ``op``.
+
+        The client has seen the log up to ``mark``.
+        """
+        self.client_absent(op)
         op.refused_by = taken_by
         assert op.mark is not None
         if taken_by <= op.mark:
@@ -121,8 +132,9 @@ class Checker:
     ) -> None:
         """Check a server's new high-water mark: a quorum must hold everything up to it.
 
-        ``replicas`` are those of the committing session. ``written`` is the metadata by which the
-        next session would vote: if it is of this session, it must name a quorum of holders.
+        ``replicas`` are those of the committing session. ``written`` is the metadata that were
+        written last: the next session counts only the replicas that it names without a closing
+        mark. If it is of the committing session, a quorum of these replicas must hold the mark.
         """
         for later, opened_at in self._opened.items():
             if later > session_id and mark > opened_at:
@@ -143,11 +155,14 @@ class Checker:
         self.mark = max(mark, self.mark)
         if self._reads_replicas:
             for name in holding:
-                if mark - self._replicas[name].verified >= _READ_AT_ONCE:
-                    self._read_replica(name, mark)
+                if mark - self._replicas[name].verified >= _READ_AFTER_COMMITS:
+                    self._compare_replica(name, mark)
 
-    def at_rest(self, logs: Mapping[str, list[Record]], checksums: Collection[int]) -> None:
-        """Check the end of a run, when nothing changes; ``logs`` are the replicas' contents."""
+    def check_at_rest(self, logs: Mapping[str, list[Record]], checksums: Collection[int]) -> None:
+        """Check the end of a run, when nothing changes any more.
+
+        ``logs`` are the contents of the replicas, ``checksums`` those that they calculate.
+        """
         contents = list(logs.values())
         sizes = {name: len(content) for name, content in logs.items()}
         if any(content != contents[0] for content in contents):
@@ -157,27 +172,27 @@ class Checker:
         records = contents[0]
         if [r.transaction_id for r in records] != list(range(len(records))):
             raise Violation(Guarantee.SAME, "the log has gaps")
-        for transaction_id, seen in self.log.items():
+        for transaction_id, fed in self._fed.items():
             if transaction_id >= len(records):
                 raise Violation(Guarantee.DURABLE, f"{transaction_id} was seen and is lost")
             r = records[transaction_id].req_id
-            if (r.client_id, r.generation, r.seq) != seen:
+            if (r.client_id, r.generation, r.seq) != fed:
                 raise Violation(Guarantee.DURABLE, f"{transaction_id} has changed")
-        for transaction_id, data in self.read.items():
+        for transaction_id, data in self._data.items():
             if records[transaction_id].data != data:
                 raise Violation(Guarantee.SAME, f"{transaction_id} was read with other data")
-        self._check_marks(records)
+        self._check_trusted(records)
         self._check_ops(records)
         ops = [self.ops[record.data] for record in records]
         _check_locks(ops)
         opened_at = frozenset(self._opened.values())
-        self.batches.at_rest(ops, opened_at)
+        self.batches.check_at_rest(ops, opened_at)
         for op in self.ops.values():
             if op.refused_by is not None:
                 self.batches.check_refusal(op, ops, opened_at)
 
-    def _read_replica(self, name: str, mark: int) -> None:
-        """Compare the unread part of a replica, up to ``mark``, with the other replicas."""
+    def _compare_replica(self, name: str, mark: int) -> None:
+        """Compare the part of a replica that was not compared yet, up to ``mark``, with others."""
         replica, content = self._replicas[name], self._content
         log = replica.log
         while log is not None and replica.verified < min(mark, log.max_id):
@@ -196,11 +211,12 @@ class Checker:
                     )
             replica.verified += batch.count
 
-    def _must_be_open(self, op: Op) -> None:
-        if op.committed_as is not None or op.denied:
+    def _check_without_outcome(self, op: Operation) -> None:
+        if op.committed_as is not None or op.absent:
             raise Violation(Guarantee.ONCE, f"{op.name} ended twice")
 
-    def _check_marks(self, records: list[Record]) -> None:
+    def _check_trusted(self, records: list[Record]) -> None:
+        """Check that each mark on a disk was written for a log that is a part of the final one."""
         for name, replica in self._replicas.items():
             for transaction_id, req_id in replica.trusted.items():
                 if transaction_id >= len(records) or records[transaction_id].req_id != req_id:
@@ -209,34 +225,35 @@ class Checker:
                     )
 
     def _check_ops(self, records: list[Record]) -> None:
-        places: dict[bytes, int] = {}
+        """Check that each append is in the log at most once, as its client was answered."""
+        ids: dict[bytes, int] = {}
         for record in records:
-            if record.data in places:
+            if record.data in ids:
                 name = self.ops[record.data].name
                 raise Violation(
                     Guarantee.ONCE,
-                    f"{name} is in the log as {places[record.data]} and {record.transaction_id}",
+                    f"{name} is in the log as {ids[record.data]} and {record.transaction_id}",
                 )
-            places[record.data] = record.transaction_id
+            ids[record.data] = record.transaction_id
         for data, op in self.ops.items():
-            place = places.get(data)
-            if op.committed_as is not None and place != op.committed_as:
+            found = ids.get(data)
+            if op.committed_as is not None and found != op.committed_as:
                 raise Violation(
                     Guarantee.DURABLE,
-                    f"{op.name} was answered committed as {op.committed_as}, but is at {place}",
+                    f"{op.name} was answered committed as {op.committed_as}, but is at {found}",
                 )
-            if op.denied and place is not None:
+            if op.absent and found is not None:
                 raise Violation(
-                    Guarantee.ONCE, f"{op.name} was answered not in the log, but is at {place}"
+                    Guarantee.ONCE, f"{op.name} was answered not in the log, but is at {found}"
                 )
 
 
-def _check_locks(log: Sequence[Op]) -> None:
+def _check_locks(log: Sequence[Operation]) -> None:
     """Check that no append is in the log whose lock was taken after its client's mark."""
-    taken: dict[Lock, list[int]] = {}
-    for place, op in enumerate(log):
+    taken: dict[LockHash, list[int]] = {}  # The transactions that took each lock, in order.
+    for transaction_id, op in enumerate(log):
         assert op.mark is not None
-        for lock in op.write + op.read:
+        for lock in op.write_locks + op.read_locks:
             # Locks taken by its own batch do not conflict.
             others = (
                 by
@@ -247,7 +264,8 @@ def _check_locks(log: Sequence[Op]) -> None:
             if latest > op.mark:
                 raise Violation(
                     Guarantee.LOCKS,
-                    f"{place} ({op.name}) at mark {op.mark}: lock {lock} was taken by {latest}",
+                    f"{transaction_id} ({op.name}) at mark {op.mark}: lock {lock} was taken by "
+                    f"{latest}",
                 )
-        for lock in op.write + op.append:
-            taken.setdefault(lock, []).append(place)
+        for lock in op.write_locks + op.append_locks:
+            taken.setdefault(lock, []).append(transaction_id)

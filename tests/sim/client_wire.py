@@ -1,16 +1,16 @@
-"""Watch the connections of clients: every message that a client gets is checked when it arrives."""
+"""Check every message on the connections of clients, when it is sent and when it arrives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.sim.alarm import Alarm
 from tests.sim.checker import Checker
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
 from tests.sim.operation import Batch
 from tests.sim.range_checks import RangeRequest
-from waltz.client.core.codec import FeedRun, parse
+from tests.sim.run_failure import RunFailure
+from waltz.client.core.codec import FEED_TRANSACTION_ID, FeedRun, parse
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
@@ -18,12 +18,18 @@ from waltz.protocol.frames import frame_head
 from waltz.testing.interceptors import DialedConnection
 from waltz_server.core.reads.range_reads import NOT_HERE, NOT_OPEN
 
-_REASONS = {NOT_HERE: "not here", NOT_OPEN: "not open"}
-_RANGE_TYPES = (23, 25)
+_RANGE_REFUSALS = {NOT_HERE: "not here", NOT_OPEN: "not open"}
+"""The names of these errors in the counters."""
+
+_CHECKED_REQUESTS = (APPEND_TYPE, APPEND_BATCH_TYPE, 23, 25)
+"""The types of the requests that are checked; the numbers are RecordsRequest and HeadersRequest."""
 
 
-class ClientSight:
-    """What the checks know of one client. ``position`` is the end of what it has read."""
+class CheckedClient:
+    """What the checks know of one client.
+
+    ``position`` returns the last transaction that it has read in order.
+    """
 
     def __init__(
         self, name: str, checker: Checker, history: History, position: Callable[[], int]
@@ -36,14 +42,15 @@ class ClientSight:
         """The data of the appends that it has sent."""
 
 
-class _Frames:
+class _FrameSplitter:
     """Splits chunks, which may end within a frame, into the bodies of messages."""
 
     def __init__(self) -> None:
         self.rest = b""
+        """The part of a frame whose other part has not arrived."""
 
-    def take(self, data: bytes) -> tuple[list[bytes], int]:
-        """Return the bodies that are complete now, and their protocol version."""
+    def take_bodies(self, data: bytes) -> tuple[list[bytes], int]:
+        """Return the bodies that are complete after the chunk ``data``, and their version."""
         data = self.rest + data
         bodies: list[bytes] = []
         position = version = 0
@@ -60,16 +67,18 @@ class _Frames:
 class ClientWire:
     """One connection of a client; implements `waltz.testing.interceptors.Interceptor`."""
 
-    def __init__(self, sight: ClientSight, connection: DialedConnection, alarm: Alarm) -> None:
+    def __init__(
+        self, client: CheckedClient, connection: DialedConnection, failure: RunFailure
+    ) -> None:
         self.is_closed = connection.is_closed
-        self._sight = sight
-        self._alarm = alarm
-        self._to_server, self._to_client = _Frames(), _Frames()
+        self._client = client
+        self._failure = failure
+        self._to_server, self._to_client = _FrameSplitter(), _FrameSplitter()
         self._ranges: dict[int, tuple[RangeRequest, int]] = {}
-        """The open requests for ranges, and the client's position at each."""
+        """By sequence number, the open requests for ranges, and the client's position at each."""
         self._batches: dict[int, Batch] = {}
-        """The unanswered batches, by the number of their first request."""
-        self._seen = -1
+        """The unanswered batches, by the sequence number of their request."""
+        self._last_fed = -1
         """The last transaction fed on this connection."""
 
     @property
@@ -84,83 +93,85 @@ class ClientWire:
 
     def to_listener(self, data: bytes) -> bytes:
         """See Interceptor."""
-        self._guard(self._check_sent, data)
+        self._check(self._check_sent, data)
         return data
 
     def to_dialer(self, data: bytes) -> bytes:
         """See Interceptor."""
-        self._guard(self._check_arrived, data)
+        self._check(self._check_arrived, data)
         return data
 
-    def _guard(self, check: Callable[[bytes], None], data: bytes) -> None:
+    def _check(self, check: Callable[[bytes], None], data: bytes) -> None:
+        """Call ``check`` with a chunk, and stop the run if it raises an error."""
         try:
             check(data)
         except Exception as error:
-            # The connection would only be closed because of the error: the run ends at once.
-            self._alarm.ring(error)
+            # The error alone would only close the connection.
+            self._failure.stop_run(error)
             raise
 
     def _check_sent(self, data: bytes) -> None:
-        bodies, version = self._to_server.take(data)
+        bodies, version = self._to_server.take_bodies(data)
         for body in bodies:
-            if body[0] == APPEND_TYPE or body[0] == APPEND_BATCH_TYPE or body[0] in _RANGE_TYPES:
-                self._sent(cs.decode(body, version))
+            if body[0] in _CHECKED_REQUESTS:
+                self._record_request(cs.decode(body, version))
 
-    def _sent(self, message: cs.Message) -> None:
-        sight = self._sight
-        sight.history.detail(sight.name, "sends {}", message)
+    def _record_request(self, message: cs.Message) -> None:
+        client = self._client
+        client.history.detail(client.name, "sends {}", message)
         match message:
             case cs.AppendRequest(data=data):
-                if data in sight.sent:
+                if data in client.sent:
                     # The client sends an append again only when it is certainly not in the log.
-                    sight.history.counters["client: absent"] += 1
-                sight.sent.add(data)
+                    client.history.counters["client: absent"] += 1
+                client.sent.add(data)
             case cs.AppendBatchRequest(req_id=req_id, appends=appends):
-                batch = sight.checker.ops[appends[0].data].batch
+                batch = client.checker.ops[appends[0].data].batch
                 assert batch is not None
-                sight.checker.batches.sent(batch, req_id.generation)
+                client.checker.batches.record_sent(batch, req_id.generation)
                 self._batches[req_id.seq] = batch
             case cs.RecordsRequest() | cs.HeadersRequest():
-                self._ranges[message.req_id.seq] = (message, sight.position())
+                self._ranges[message.req_id.seq] = (message, client.position())
 
     def _check_arrived(self, data: bytes) -> None:
-        sight = self._sight
-        bodies, version = self._to_client.take(data)
+        client = self._client
+        bodies, version = self._to_client.take_bodies(data)
         for item in parse(bodies, version):
             if isinstance(item, FeedRun):
-                sight.checker.fed(sight.name, item.records)
-                self._seen = max(self._seen, item.records[-1][4])
+                client.checker.check_fed(client.name, item.records)
+                self._last_fed = max(self._last_fed, item.records[-1][FEED_TRANSACTION_ID])
             else:
-                sight.history.detail(sight.name, "gets {}", item)
-                self._got(item)
+                client.history.detail(client.name, "gets {}", item)
+                self._check_answer(item)
 
-    def _got(self, message: cs.Message) -> None:
-        sight = self._sight
+    def _check_answer(self, message: cs.Message) -> None:
+        client = self._client
         match message:
             case cs.MountResponse(state=cs.MountState.CLIENT_AHEAD):
                 raise Violation(
-                    Guarantee.DURABLE, f"{sight.name} has seen more than its server's log holds"
+                    Guarantee.DURABLE, f"{client.name} has seen more than its server's log holds"
                 )
-            case cs.FlushResponse(transaction_id=mark) if mark < self._seen:
+            case cs.FlushResponse(transaction_id=mark) if mark < self._last_fed:
                 raise Violation(
                     Guarantee.DURABLE,
-                    f"{sight.name} has seen {self._seen}, and its server says after a flush that "
-                    f"the log ends at {mark}",
+                    f"{client.name} has seen {self._last_fed}, and its server says after a flush "
+                    f"that the log ends at {mark}",
                 )
             case cs.AppendBatchResponse(req_id=req_id, outcomes=outcomes):
                 batch = self._batches.pop(req_id.seq, None)
                 if batch is None:
                     raise Violation(
-                        Guarantee.BATCH, f"{sight.name} receives an answer to an unknown batch"
+                        Guarantee.BATCH, f"{client.name} receives an answer to an unknown batch"
                     )
-                sight.checker.batches.check_outcomes(batch, outcomes)
+                client.checker.batches.check_outcomes(batch, outcomes)
             case cs.RecordsResponse() | cs.HeadersResponse():
-                wanted = self._ranges.pop(message.req_id.seq, None)
-                if wanted is None:
+                requested = self._ranges.pop(message.req_id.seq, None)
+                if requested is None:
                     raise Violation(
-                        Guarantee.RANGE, f"{sight.name} receives an answer without a request"
+                        Guarantee.RANGE, f"{client.name} receives an answer without a request"
                     )
-                sight.checker.ranges.check_answer(sight.name, *wanted, message)
+                request, position = requested
+                client.checker.ranges.check_answer(client.name, request, position, message)
                 if message.error is not None:
-                    why = _REASONS.get(message.error, "no replica could deliver")
-                    sight.history.counters[f"client: range refused: {why}"] += 1
+                    why = _RANGE_REFUSALS.get(message.error, "no replica could deliver")
+                    client.history.counters[f"client: range refused: {why}"] += 1

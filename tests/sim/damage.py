@@ -10,37 +10,41 @@ from waltz.metadata.core.formats import UNRESOLVED
 
 
 class Damage:
-    """Counts damaged disks: each partition must keep a quorum of intact replicas."""
+    """The damaged disks of a cluster. Each partition must keep a quorum of intact replicas."""
 
     def __init__(
         self, storages: Mapping[str, SimStorage], partitions: Sequence[NodesPartition]
     ) -> None:
         self._storages = storages
         self._partitions = partitions
-        self._forgetful: set[str] = set()
+        self._lost_records: set[str] = set()
+        """The storages whose disks were emptied or restored from a snapshot."""
         self._rotten: set[str] = set()
+        """The storages on whose disks a bit was flipped."""
         self._snapshots: dict[str, list[int]] = {}
         """The sessions of a storage's replicas when the snapshot of its disk was taken."""
 
-    def may(self, name: str) -> bool:
-        """Whether one more disk may be damaged."""
+    def may_damage(self, name: str) -> bool:
+        """Whether each partition would keep a quorum if the disk ``name`` were damaged, too."""
         return all(
-            self.intact(partition, set(partition.metadata.replicas), also=name)
-            and partition.metadata.value.replicas
+            partition.view.metadata.replicas
+            and self.keeps_quorum(partition, set(partition.view.assigned), also_damaged=name)
             for partition in self._partitions
         )
 
-    def intact(self, partition: NodesPartition, assigned: set[str], *, also: str = "") -> bool:
+    def keeps_quorum(
+        self, partition: NodesPartition, assigned: set[str], *, also_damaged: str = ""
+    ) -> bool:
         """Whether enough intact replicas would stay if ``assigned`` were a partition's replicas.
 
         A quorum is needed of the replicas assigned now, of those that the metadata names, and of
         those that a server may still make the metadata name; a replica that is not in ``assigned``
-        does not count. ``also`` counts as damaged.
+        does not count.
         """
-        damaged = self._forgetful | self._rotten | {also}
+        damaged = self._lost_records | self._rotten | {also_damaged}
         groups = (
-            set(partition.metadata.value.replicas),
-            set(partition.metadata.replicas),
+            set(partition.view.metadata.replicas),
+            set(partition.view.assigned),
             *partition.known_assignments(),
         )
         return all(
@@ -48,22 +52,25 @@ class Damage:
             for group in groups
         )
 
-    def count_intact(self) -> None:
-        """Count replicas as intact again that took part in a later session."""
-        self._forgetful = {n for n in self._forgetful if not all(self._trusted(n))}
+    def count_recovered_as_intact(self) -> None:
+        """Count disks as intact again whose replicas took part in a session since their damage.
+
+        The session has copied the lost records to them. A flipped bit stays.
+        """
+        self._lost_records = {n for n in self._lost_records if not self._takes_part_everywhere(n)}
 
     def empty(self, storage: SimStorage) -> None:
         """Empty a disk; only while its node is down."""
         storage.wipe()
         self._rotten.discard(storage.name)
-        self._forgetful.add(storage.name)
+        self._lost_records.add(storage.name)
 
-    def remember(self, storage: SimStorage, sessions: list[int]) -> None:
+    def take_snapshot(self, storage: SimStorage, sessions: list[int]) -> None:
         """Take a snapshot of a disk whose replicas are of ``sessions``; only while down."""
         storage.take_snapshot()
         self._snapshots[storage.name] = sessions
 
-    def is_older(self, storage: SimStorage) -> bool:
+    def snapshot_is_older(self, storage: SimStorage) -> bool:
         """Whether the snapshot was taken before its replicas joined their last sessions.
 
         Only then do the metadata show that the restored disk lacks records.
@@ -71,36 +78,33 @@ class Damage:
         sessions = self._snapshots.get(storage.name)
         if sessions is None:
             return False
-        for partition, taken in zip(self._partitions, sessions, strict=True):
-            entry = partition.metadata.value.replicas.get(storage.name)
-            if entry is None and storage.name not in partition.metadata.replicas:
+        for partition, session_then in zip(self._partitions, sessions, strict=True):
+            entry = partition.view.metadata.replicas.get(storage.name)
+            if entry is None and storage.name not in partition.view.assigned:
                 continue
-            if entry is None or taken >= entry.session_id:
+            if entry is None or session_then >= entry.session_id:
                 return False
         return True
 
-    def set_back(self, storage: SimStorage) -> None:
+    def restore_snapshot(self, storage: SimStorage) -> None:
         """Restore the snapshot of a disk; only while its node is down."""
         storage.restore_snapshot()
-        self._forgetful.add(storage.name)
+        self._lost_records.add(storage.name)
 
     def rot(self, storage: SimStorage) -> None:
         """Flip a bit of a disk."""
         storage.rot()
         self._rotten.add(storage.name)
 
-    def _trusted(self, name: str) -> list[bool]:
-        """For each partition, whether the last session's metadata counts this replica."""
-        trusted = []
+    def _takes_part_everywhere(self, name: str) -> bool:
+        """Whether a storage takes part in the last session of each partition that names it."""
         for partition in self._partitions:
-            value = partition.metadata.value
-            entry = value.replicas.get(name)
+            metadata = partition.view.metadata
+            entry = metadata.replicas.get(name)
             session_id = self._storages[name].replicas[partition.partition].session_id
-            trusted.append(
-                entry is None
-                or (
-                    entry.closing_mark == UNRESOLVED
-                    and entry.session_id == value.session_id == session_id
-                )
-            )
-        return trusted
+            if entry is not None and not (
+                entry.closing_mark == UNRESOLVED
+                and entry.session_id == metadata.session_id == session_id
+            ):
+                return False
+        return True

@@ -22,7 +22,7 @@ from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.engine_thread import Mailbox
 
-WAKE_SECONDS = 0.0001
+_WAKE_SECONDS = 0.0001
 """How long the engine's thread sleeps at most: arrivals in that time are done together."""
 
 
@@ -32,18 +32,18 @@ class Machine(Protocol):
     def later(self, seconds: float, work: Callable[[], None]) -> None:
         """Do ``work`` after ``seconds``, unless the process has ended by then."""
 
-    def flushes_marks(self) -> bool:
-        """Whether the flushed marks are made durable after this round."""
+    def draw_flush_of_marks(self) -> bool:
+        """Draw whether the flushed marks are made durable after this round."""
 
-    def arrived(self, request: Any) -> None:
-        """Note a request that has arrived."""
+    def record_request(self, request: Any) -> None:
+        """Record a request that has arrived."""
 
-    def answers(self, connection: object, request: Any, answer: Any) -> None:
-        """Note an answer that is about to be sent on a connection."""
+    def check_answer(self, connection: object, request: Any, answer: Any) -> None:
+        """Check an answer that is about to be sent on a connection."""
 
 
-class _Observed:
-    """The reply to a request, which names the request and the connection."""
+class _ObservedReply:
+    """The function that sends the answer to a request, with the request and its connection."""
 
     def __init__(self, request: Any, reply: Callable[[Any], None]) -> None:
         self.request = request
@@ -71,27 +71,31 @@ class DelayedEngine(EventLoopEngine):
         super().__init__(directory, mailbox, fail, clock)
         self._machine = machine
         self._queue: deque[Arrival] = deque()
-        self._waking = False
-        self._delayed = DelayedFlushes(self._later, history)
+        self._wake_planned = False
+        self._flushes = DelayedFlushes(self._later, history)
 
     @override
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         self._queue += map(self._observed, arrivals)
-        if not self._waking:
-            self._waking = True
-            self._later(WAKE_SECONDS, self._wake)
+        if not self._wake_planned:
+            self._wake_planned = True
+            self._later(_WAKE_SECONDS, self._wake)
 
     def _observed(self, arrival: Arrival) -> Arrival:
+        """Record the request of an arrival; return the arrival, whose answer is checked."""
         job = arrival.job
         if not isinstance(job, AppendJob | RequestJob):
             return arrival
-        self._machine.arrived(job.request)
-        return replace(arrival, job=replace(job, reply=_Observed(job.request, job.reply)))
+        self._machine.record_request(job.request)
+        return replace(arrival, job=replace(job, reply=_ObservedReply(job.request, job.reply)))
 
     def _wake(self) -> None:
-        self._waking = False
+        """Note that the thread is awake; `_later` then proceeds."""
+        self._wake_planned = False
 
     def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        """Do ``work`` after ``seconds``, then let the thread take what has arrived meanwhile."""
+
         def work_and_proceed() -> None:
             work()
             self._proceed()
@@ -100,22 +104,22 @@ class DelayedEngine(EventLoopEngine):
 
     def _proceed(self) -> None:
         """Step the engine with all arrivals until there are none, unless it is flushing."""
-        while self._queue and not self._delayed.busy and not self._ended:
+        while self._queue and not self._flushes.busy and not self._ended:
             taken = list(self._queue)
             self._queue.clear()
             ready = self.engine.step(taken)
             self._post(ready.answers)
             for task in ready.tasks:
-                self._later(TASK_SECONDS, partial(self._do, task))
+                self._later(TASK_SECONDS, partial(self._run_task, task))
             if ready.parts:
-                self._delayed.commit(ready.parts, self._settle_part)
+                self._flushes.commit(ready.parts, self._settle_part)
 
-    def _do(self, task: LaneTask) -> None:
+    def _run_task(self, task: LaneTask) -> None:
         self._complete(self.engine.run_task(task))
 
     def _settle_part(self, part: RoundPart) -> None:
         self._complete(self.engine.settle(part, self._clock()))
-        if self._machine.flushes_marks():
+        if self._machine.draw_flush_of_marks():
             self._later(TASK_SECONDS, self.engine.directory.flush_marks)
 
     def _complete(self, done: Done) -> None:
@@ -124,6 +128,6 @@ class DelayedEngine(EventLoopEngine):
 
     def _post(self, answers: list[Answer]) -> None:
         for reply, answer in answers:
-            if isinstance(reply, _Observed):
-                self._machine.answers(reply.connection, reply.request, answer)
+            if isinstance(reply, _ObservedReply):
+                self._machine.check_answer(reply.connection, reply.request, answer)
         self._mailbox.post(answers)

@@ -17,8 +17,8 @@ Later = Callable[[float, Callable[[], None]], None]
 class DelayedFlushes:
     """Implements `RoundWriter`: the machine may lose power between a write and its flush.
 
-    A real one blocks its thread until everything is durable. This one returns at once, and is
-    ``busy`` for that time.
+    A real `RoundWriter` blocks its thread until everything is durable. This one returns at once,
+    and is ``busy`` until everything is durable.
     """
 
     def __init__(self, later: Later, history: History) -> None:
@@ -32,7 +32,7 @@ class DelayedFlushes:
         return self._flushing > 0
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
-        """Write all parts; each one's flush comes later, in any order."""
+        """Write all parts now and flush each later, in any order; then call ``durable`` with it."""
         if len(parts) > 1:
             self._history.counters["storage: a round of several partitions"] += 1
         for part in parts:

@@ -17,8 +17,15 @@ _TORN_SECONDS = 0.003
 """Delay of the second part."""
 
 _DELAY_SECONDS = (0.0002, 0.0008)
+"""The shortest and the longest delay of a chunk."""
+
 _SLOW_LINK_SECONDS = (0.01, 0.04)
-_SWEEP_SECONDS = 0.02
+"""The bounds of the additional delay of a chunk on a slow link."""
+
+_COUNT_AFTER_SECONDS = 0.02
+"""How long after a cut the connections that ended are counted: the bytes in transit have arrived
+by then."""
+
 _CUT_TRIES = 5
 
 
@@ -29,29 +36,29 @@ class FaultyNetwork:
         self, memory: MemoryNetwork, clock: LoopClock, random: Random, history: History
     ) -> None:
         self.memory = memory
-        self.wires: list[ClientWire] = []
+        self.client_wires: list[ClientWire] = []
+        """The open connections of clients, and those that ended a moment ago."""
         self._clock = clock
         self._random = random
         self._history = history
         self._servers: Sequence[str] = ()
         self._others: Sequence[str] = ()
-        self._factor = 1.0
         memory.torn, memory.torn_seconds = _TORN, _TORN_SECONDS
-        self.slow = 1.0
+        self.delay_factor = 1.0
 
     @property
-    def slow(self) -> float:
+    def delay_factor(self) -> float:
         """The factor of all delays."""
-        return self._factor
+        return self._delay_factor
 
-    @slow.setter
-    def slow(self, factor: float) -> None:
-        self._factor = factor
+    @delay_factor.setter
+    def delay_factor(self, factor: float) -> None:
+        self._delay_factor = factor
         shortest, longest = _DELAY_SECONDS
         self.memory.delay_seconds = (shortest * factor, longest * factor)
 
-    def connect(self, servers: Sequence[str], others: Sequence[str]) -> None:
-        """Name the hosts between which `cut_one` chooses: each connection has one server."""
+    def set_nodes(self, servers: Sequence[str], others: Sequence[str]) -> None:
+        """Name the nodes between which `cut_one` chooses: each connection has one server."""
         self._servers, self._others = servers, others
 
     def cut_node(self, node: str) -> None:
@@ -60,7 +67,7 @@ class FaultyNetwork:
         self._count_soon()
 
     def cut_one(self) -> None:
-        """Cut the connections between two nodes."""
+        """Cut the connections between a server and another node that are connected."""
         for _ in range(_CUT_TRIES):
             if self.cut(self._random.choice(self._servers), self._random.choice(self._others)):
                 return
@@ -75,8 +82,8 @@ class FaultyNetwork:
         self._count_soon()
         return True
 
-    def wall(self, a: str, b: str, seconds: float) -> None:
-        """Separate two nodes for ``seconds``."""
+    def separate(self, a: str, b: str, seconds: float) -> None:
+        """Deliver nothing between two nodes for ``seconds``."""
         pair = (_host(a), _host(b))
         self._history.fault("network", "network partition", f": {a} and {b} for {seconds:.3f} s")
         self.memory.partition(*pair)
@@ -94,20 +101,20 @@ class FaultyNetwork:
         """End all separations and delays."""
         self.memory.heal()
         self.memory.host_delay_seconds.clear()
-        self.slow = 1.0
+        self.delay_factor = 1.0
 
     def _end_slow_link(self, node: str) -> None:
         self.memory.host_delay_seconds.pop(_host(node), None)
 
     def _count_soon(self) -> None:
-        self._clock.after(_SWEEP_SECONDS, self._count_cut_frames)
+        self._clock.after(_COUNT_AFTER_SECONDS, self._count_cut_frames)
 
     def _count_cut_frames(self) -> None:
         """Count the connections that ended within a frame, and forget all that ended."""
-        for wire in self.wires:
+        for wire in self.client_wires:
             if wire.is_closed() and wire.inside_frame:
                 self._history.fault("network", "connection cut inside a frame")
-        self.wires = [wire for wire in self.wires if not wire.is_closed()]
+        self.client_wires = [wire for wire in self.client_wires if not wire.is_closed()]
 
 
 def _host(node: str) -> str:

@@ -12,7 +12,7 @@ from waltz.protocol import RecordBatch, ReqId
 
 
 class Line(NamedTuple):
-    """One event. A ``detail`` is shown only near the end of a run."""
+    """One event of the component ``who``. A ``detail`` is shown only near the end of a run."""
 
     time: float
     who: str
@@ -28,6 +28,7 @@ class History:
         self.counters: Counter[str] = Counter()
         self.lines: list[Line] = []
         self.faults = 0
+        """The number of injected faults."""
         self._clock = clock
 
     def note(self, who: str, text: str) -> None:
@@ -47,7 +48,7 @@ class History:
             self.lines.append(Line(self._clock.now, who, full, detail=True))
 
     def notes(self, names: list[str]) -> list[str]:
-        """Return the texts of ``names``, without details."""
+        """Return the texts of the events of the components ``names``, without details."""
         wanted = set(names)
         return [line.text for line in self.lines if line.who in wanted and not line.detail]
 
@@ -62,6 +63,7 @@ class History:
 
 
 _OMITTED = {"partition", "seq_num", "checksum", "header"}
+"""The fields of messages that are not shown in details."""
 
 
 def _brief(value: Any) -> str:

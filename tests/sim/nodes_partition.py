@@ -1,4 +1,4 @@
-"""Run one partition of a cluster of real nodes: its clients, and the checks of its log."""
+"""One partition of a cluster of real nodes: its clients, its replicas, the checks of its log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tests.sim.cluster_view import PartitionView
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.observed_server import ObservedPartition, SimServer
 from tests.sim.observed_storage import SimStorage
-from tests.sim.real_clients import RANGES_SINCE, Appender, ClientWorld
+from tests.sim.real_clients import Appender, ClientEnvironment
 from tests.sim.real_readers import RangeReader, Reader
 from waltz.protocol import Record
+from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, RANGES_SINCE
 from waltz_server.core.partition import PartitionSettings
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.partition_log import PartitionLog
@@ -25,14 +26,14 @@ class NodesPartition:
         self,
         view: PartitionView,
         checker: Checker,
-        shape: PartitionSettings,
+        settings: PartitionSettings,
         servers: Mapping[str, SimServer],
         storages: Mapping[str, SimStorage],
     ) -> None:
         self.partition = view.partition
-        self.metadata = view
+        self.view = view
         self.checker = checker
-        self.shape = shape
+        self.settings = settings
         self.servers = servers
         self.replicas = {name: s.replicas[self.partition] for name, s in storages.items()}
         self.appenders: list[Appender] = []
@@ -40,30 +41,30 @@ class NodesPartition:
         self.range_readers: list[RangeReader] = []
 
     def add_clients(
-        self, world: ClientWorld, random: Random, appenders: int, first_appends: int
+        self, environment: ClientEnvironment, random: Random, appenders: int, first_appends: int
     ) -> None:
-        """Open the clients, ``appenders`` of them append, and begin their work.
+        """Open ``appenders`` clients that append and two clients that read; begin their work.
 
         One appender that supports batches appends the first ``first_appends`` transactions.
         """
         first = 10 * self.partition
+        p, checker = self.partition, self.checker
         for number in range(1, appenders + 1):
-            environment = (world, self.checker, _stream(random))
-            self.appenders.append(Appender(first + number, self.partition, environment))
-        environment = (world, self.checker, _stream(random))
-        self.readers.append(Reader(first + 9, self.partition, environment))
-        environment = (world, self.checker, _stream(random))
-        self.range_readers.append(RangeReader(first + 8, self.partition, environment))
-        able = [appender for appender in self.appenders if appender.version >= RANGES_SINCE]
-        if able:
-            able[0].first_appends = first_appends
+            own_random = _new_random(random)
+            self.appenders.append(Appender(first + number, p, environment, checker, own_random))
+        self.readers.append(Reader(first + 9, p, environment, checker, _new_random(random)))
+        range_reader = RangeReader(first + 8, p, environment, checker, _new_random(random))
+        self.range_readers.append(range_reader)
+        with_batches = [each for each in self.appenders if each.version >= APPEND_BATCH_SINCE]
+        if with_batches:
+            with_batches[0].first_appends = first_appends
         for client in (*self.appenders, *self.readers, *self.range_readers):
             client.start()
 
     @property
     def owner(self) -> SimServer | None:
         """The server that owns the partition by ZooKeeper, None if its process has ended."""
-        owner_id = self.metadata.owner_id
+        owner_id = self.view.owner_id
         for server in self.servers.values():
             if owner_id and server.server_id == owner_id:
                 return server
@@ -80,7 +81,7 @@ class NodesPartition:
         """Return the assigned replicas by which a server may still begin a session."""
         nodes = (server.node for server in self.servers.values())
         known = (node.assigned(self.partition) for node in nodes if node is not None)
-        return [set(each) for each in (*known, *self.metadata.former_replicas)]
+        return [set(each) for each in (*known, *self.view.formerly_assigned)]
 
     def stop(self) -> None:
         """Begin no further append. Readers only follow the log to its end."""
@@ -88,39 +89,39 @@ class NodesPartition:
             client.stopped = True
 
     def is_quiet(self) -> bool:
-        """Whether no work is left."""
+        """Whether no work is left: no open append, and all replicas and readers at the mark."""
         hosted, owner = self.hosted, self.owner
         if hosted is None or owner is None or owner.node is None:
             return False
         core = hosted.core
         mark = core.high_water_mark
-        if any(appender.open for appender in self.appenders) or hosted.open_reads.due:
+        if any(appender.num_open for appender in self.appenders) or hosted.open_reads.due:
             return False
-        if mark is None or core.generation != self.metadata.generation:
+        if mark is None or core.generation != self.view.generation:
             return False
-        if core.store.active_replicas != frozenset(self.metadata.replicas):
+        if core.store.active_replicas != frozenset(self.view.assigned):
             return False
-        readers = [*self.readers]
-        ranges = self.range_readers if owner.node.version >= RANGES_SINCE else []
-        if any(reader.position != mark for reader in (*readers, *ranges)):
+        # An older server does not answer readers of ranges.
+        range_readers = self.range_readers if owner.node.version >= RANGES_SINCE else []
+        if any(reader.position != mark for reader in (*self.readers, *range_readers)):
             return False
-        logs = [self.replicas[name].log for name in self.metadata.replicas]
+        logs = [self.replicas[name].log for name in self.view.assigned]
         return all(log is not None and log.max_id == mark for log in logs)
 
     def check_at_rest(self) -> None:
         """Compare all replicas with each other and with all answers; raises Violation."""
-        logs = {name: self._log(name) for name in self.metadata.replicas}
-        self.checker.at_rest(
-            {name: _read(name, log) for name, log in logs.items()},
+        logs = {name: self._log(name) for name in self.view.assigned}
+        self.checker.check_at_rest(
+            {name: _read_all(name, log) for name, log in logs.items()},
             [log.checksum() for log in logs.values()],
         )
 
     def state(self) -> str:
-        """Describe its state, for the reader of a failure."""
+        """Describe the state of the partition in one line, for the report of a violation."""
         parts = [
-            f"partition {self.partition}: owner {self.metadata.owner_id} "
-            f"generation {self.metadata.generation}",
-            f"replicas {', '.join(self.metadata.replicas)}",
+            f"partition {self.partition}: owner {self.view.owner_id} "
+            f"generation {self.view.generation}",
+            f"replicas {', '.join(self.view.assigned)}",
         ]
         parts += (f"{name} {replica.state()}" for name, replica in self.replicas.items())
         for server in self.servers.values():
@@ -134,7 +135,7 @@ class NodesPartition:
                 )
             else:
                 parts.append(f"{server.name} (id {server.server_id}) up: {server.up}")
-        parts += (f"{a.name} {a.open} open" for a in self.appenders)
+        parts += (f"{a.name} {a.num_open} open" for a in self.appenders)
         parts += (f"{r.name} at {r.position}" for r in (*self.readers, *self.range_readers))
         return "; ".join(parts)
 
@@ -144,7 +145,7 @@ class NodesPartition:
         return log
 
 
-def _read(name: str, log: PartitionLog) -> list[Record]:
+def _read_all(name: str, log: PartitionLog) -> list[Record]:
     """Return all records of a replica; raises Violation if it cannot be read."""
     records: list[Record] = []
     try:
@@ -155,6 +156,6 @@ def _read(name: str, log: PartitionLog) -> list[Record]:
     return records
 
 
-def _stream(random: Random) -> Random:
+def _new_random(random: Random) -> Random:
     """Return a separate source for each part, so that a change in one does not alter others."""
     return Random(random.getrandbits(64))

@@ -7,17 +7,23 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from tests.sim.node_faults import Faults
-from tests.sim.sim_cluster import Result, Shape, SimCluster
+from tests.sim.node_faults import ClusterFaults
+from tests.sim.sim_cluster import ClusterShape, Result, SimCluster
 from waltz_storage.core.log.segment_format import CHECKPOINT_INTERVAL
 
 APPENDS = 100
 FAULTS = 100
-DEADLINE_SECONDS = 100.0
-FINISH_SECONDS = 120.0
-SEGMENT_BYTES = (2_000, 8_000)
-_LONG_LOGS = 0.1
-"""Share of the runs whose logs pass an index checkpoint of the storages soon after the start."""
+"""A run goes on until so many appends are committed, and so many faults have happened."""
+
+_DEADLINE_SECONDS = 100.0
+"""How long that may take."""
+
+_QUIET_SECONDS = 120.0
+"""How long all work may take to end after the last fault."""
+
+_SEGMENT_BYTES = (2_000, 8_000)
+_LONG_LOG_RATE = 0.1
+"""How often the logs of a run pass an index checkpoint of the storages soon after the start."""
 
 _FIRST_APPENDS = CHECKPOINT_INTERVAL - 50
 """The number of transactions with which a long log begins."""
@@ -27,24 +33,26 @@ _LONG_SEGMENT_BYTES = 40_000
 
 
 class NodesRun(SimCluster):
-    """A run with many faults. ``rot`` adds flipped bits."""
+    """A run with many faults. ``rot`` adds bits that flip on the disks."""
 
     def __init__(self, seed: int, *, rot: bool = False, detailed: bool = False) -> None:
         super().__init__(seed, reads_replicas=not rot, detailed=detailed)
         self._rot = rot
         self._first_appends = 0
+        """The number of transactions with which each log begins, without pauses."""
 
     @override
-    def choose_shape(self) -> Shape:
-        copies = self.random.choice((3, 3, 5))
-        shape = Shape(
-            copies,
+    def choose_shape(self) -> ClusterShape:
+        replicas = self.random.choice((3, 3, 5))
+        shape = ClusterShape(
+            replicas,
             partitions=self.random.choice((1, 1, 2)),
             servers=self.random.choice((2, 3)),
-            groups=tuple(range(copies + 2)),
-            segment_bytes=self.random.choice(SEGMENT_BYTES),
+            # Each storage is a group of its own. Two storages are left for changes of replicas.
+            groups=tuple(range(replicas + 2)),
+            segment_bytes=self.random.choice(_SEGMENT_BYTES),
         )
-        if self.random.random() < _LONG_LOGS:
+        if self.random.random() < _LONG_LOG_RATE:
             self._first_appends = _FIRST_APPENDS
             return replace(shape, segment_bytes=_LONG_SEGMENT_BYTES)
         return shape
@@ -53,23 +61,25 @@ class NodesRun(SimCluster):
     async def main(self) -> None:
         cluster = await self.create()
         self.add_clients(first_appends=self._first_appends)
-        faults = Faults(
-            (self.clock, self.stream(), self.history, self.alarm),
+        faults = ClusterFaults(
+            self.environment,
+            self.new_random(),
             self.network,
             self.storages,
             self.servers,
             self.partitions,
-            self.trouble,
+            self.answer_loss,
             cluster,
             rot=self._rot,
         )
         faults.start()
-        await self.until(self._has_enough, DEADLINE_SECONDS, f"fewer than {APPENDS} committed")
+        too_few = f"fewer than {APPENDS} committed"
+        await self.wait_until(self._has_enough, _DEADLINE_SECONDS, too_few)
         self.history.note("run", "faults and appends end")
         for partition in self.partitions:
             partition.stop()
         faults.stop()
-        await self.until(self.is_quiet, FINISH_SECONDS, "activity does not end")
+        await self.wait_until(self.is_quiet, _QUIET_SECONDS, "activity does not end")
         for partition in self.partitions:
             partition.check_at_rest()
             if partition.checker.mark > CHECKPOINT_INTERVAL:
@@ -85,7 +95,9 @@ def run_nodes_seed(seed: int, *, rot: bool = False) -> Result:
     # The cluster is garbage in cycles. The callers run many seeds, and collect garbage rarely.
     gc.collect()
     if rot:
-        broken = result.guarantee
-        held = "all guarantees held" if broken is None else f"guarantee violated: {broken.value}"
-        result.counters[f"rot: {held}"] += 1
+        violated = result.violated
+        outcome = "all guarantees held"
+        if violated is not None:
+            outcome = f"guarantee violated: {violated.value}"
+        result.counters[f"rot: {outcome}"] += 1
     return result

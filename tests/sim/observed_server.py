@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from typing_extensions import override
 
-from tests.sim.alarm import Alarm
 from tests.sim.checker import Checker
 from tests.sim.cluster_view import ClusterView, PartitionView
-from tests.sim.history import History
-from tests.sim.loop_clock import LoopClock
 from tests.sim.range_checks import OpenReads
-from tests.sim.unreliable_store import Trouble, UnreliableStore
+from tests.sim.run_environment import RunEnvironment
+from tests.sim.unreliable_store import AnswerLoss, UnreliableStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import MetadataStore, SessionState
 from waltz.metadata.zookeeper_access import ZooKeeperAccess
@@ -26,6 +24,7 @@ from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
 from waltz.protocol.frames import HEAD_BYTES
 from waltz.testing.nodes import InProcessServer, SharedEnvironment
+from waltz.testing.zookeeper import MemoryStore
 from waltz_server.core.effects import (
     DisconnectClient,
     Effect,
@@ -71,29 +70,25 @@ def short_log_settings(random: Random) -> PartitionSettings:
     )
 
 
-class Sight:
-    """What the checks see of one partition: its view in ZooKeeper, its settings, its checker."""
+@dataclass(frozen=True, slots=True)
+class CheckedPartition:
+    """One partition for all servers: its view in ZooKeeper, its settings, its checker."""
 
-    def __init__(self, view: PartitionView, settings: PartitionSettings, checker: Checker) -> None:
-        self.view = view
-        self.settings = settings
-        self.checker = checker
+    view: PartitionView
+    settings: PartitionSettings
+    checker: Checker
 
 
-class Surveillance:
+@dataclass(frozen=True, slots=True)
+class ServerChecks:
     """What all observed servers use."""
 
-    def __init__(
-        self, clock: LoopClock, history: History, alarm: Alarm, sights: Sequence[Sight]
-    ) -> None:
-        self.clock = clock
-        self.history = history
-        self.alarm = alarm
-        self.sights = sights
+    environment: RunEnvironment
+    partitions: Sequence[CheckedPartition]
 
 
 class ObservedCore(Partition):
-    """A partition that reports the reads of ranges."""
+    """A partition that records the reads of ranges in ``reads``."""
 
     def __init__(
         self, partition: int, settings: PartitionSettings, data: DataCache, reads: OpenReads
@@ -118,43 +113,46 @@ class ObservedPartition(HostedPartition):
     def __init__(
         self,
         name: str,
-        surveillance: Surveillance,
-        sight: Sight,
+        environment: RunEnvironment,
+        checked: CheckedPartition,
         cluster: Cluster,
         links: StorageLinks,
         connections: Mapping[Peer, FrameConnection],
     ) -> None:
         self.name = name
-        self._history = surveillance.history
-        self._alarm = surveillance.alarm
-        self._view, self._checker = sight.view, sight.checker
-        self._mark = -1
+        self._history = environment.history
+        self._failure = environment.failure
+        self._view, self._checker = checked.view, checked.checker
+        self._checked_mark = -1
+        """The newest high-water mark that was checked."""
         self._session_id = -1
+        """The newest store session that has opened here."""
         self._session_replicas: tuple[str, ...] = ()
-        self._confirmed: int | None = None
+        self._session_generation: int | None = None
         self.open_reads = OpenReads(
-            name, surveillance.clock, self._history.counters, lambda: self.core.high_water_mark
+            name, environment.clock, self._history.counters, lambda: self.core.high_water_mark
         )
         data = DataCache(_DATA_CACHE_BYTES)
-        core = ObservedCore(sight.view.partition, sight.settings, data, self.open_reads)
+        core = ObservedCore(checked.view.partition, checked.settings, data, self.open_reads)
         super().__init__(core, cluster, links, connections)
 
     @override
     async def close(self) -> None:
         await super().close()
         try:
-            self.open_reads.ended()
+            self.open_reads.check_all_answered()
         except AssertionError as error:
-            self._alarm.ring(error)
+            self._failure.stop_run(error)
 
     @override
     def perform_effects(self) -> None:
+        # Every input of the partition is followed by a call of this method.
         try:
-            self._check_mark()
+            self._check_session_and_mark()
             super().perform_effects()
         except Exception as error:
             # The product may handle an exception in a way that hides it: a run ends at once.
-            self._alarm.ring(error)
+            self._failure.stop_run(error)
             raise
 
     @override
@@ -167,7 +165,7 @@ class ObservedPartition(HostedPartition):
             case SendToClient(peer, frames) if frames[HEAD_BYTES] in _RANGE_ANSWERS:
                 self._check_range(peer, frames)
             case SendToStorage(storage, st.BoundedRecordListRequest(max_bytes=size)) if (
-                size != READ_BYTES  # reads of single transactions have this bound
+                size != READ_BYTES  # Only reads of single transactions have this bound.
             ):
                 rpc = self._storages[storage]._link.connection
                 older = rpc is not None and rpc.version < st.BOUNDED_LISTS_SINCE
@@ -175,7 +173,8 @@ class ObservedPartition(HostedPartition):
                 self._history.counters[f"server: a range read from {which}"] += 1
         super()._perform(effect)
 
-    def _check_mark(self) -> None:
+    def _check_session_and_mark(self) -> None:
+        """Check a store session that has opened, and a high-water mark that has advanced."""
         core, store = self.core, self.core.store
         mark = store.high_water_mark
         if mark is None:
@@ -184,22 +183,22 @@ class ObservedPartition(HostedPartition):
         if session is not None and store.is_open and session.session_id != self._session_id:
             self._session_id = session.session_id
             self._session_replicas = session.replicas
-            self._confirmed = core.generation
+            self._session_generation = core.generation
             self._checker.session_opened(self.name, self._session_id, mark)
-        if mark > self._mark:
-            self._mark = mark
+        if mark > self._checked_mark:
+            self._checked_mark = mark
             self._history.detail(
                 self.name, "commits up to {} in session {}", mark, self._session_id
             )
             self._checker.server_committed(
-                self.name, self._session_id, mark, self._session_replicas, self._view.value
+                self.name, self._session_id, mark, self._session_replicas, self._view.metadata
             )
 
     def _check_range(self, peer: Peer, frames: bytes) -> None:
         answer = cs.decode(frames[HEAD_BYTES:], peer.version)
         assert isinstance(answer, cs.RecordsResponse | cs.HeadersResponse)
-        confirmed = self.core.generation == self._confirmed
-        self.open_reads.answered(peer, answer, confirmed=confirmed)
+        session_opened = self.core.generation == self._session_generation
+        self.open_reads.check_answer(peer, answer, session_opened=session_opened)
 
 
 class ObservedNode(ServerNode):
@@ -208,7 +207,7 @@ class ObservedNode(ServerNode):
     def __init__(
         self,
         name: str,
-        surveillance: Surveillance,
+        checks: ServerChecks,
         config: ServerConfig,
         environment: ServerEnvironment,
         versions: tuple[ProtocolSpec, ProtocolSpec],
@@ -216,7 +215,7 @@ class ObservedNode(ServerNode):
         super().__init__(config, *versions, environment)
         self.name = name
         self.version = max(versions[0].versions)
-        self._surveillance = surveillance
+        self._checks = checks
 
     def observed(self, partition: int) -> ObservedPartition | None:
         """Return a partition that this server owns, None if it does not own it."""
@@ -232,11 +231,10 @@ class ObservedNode(ServerNode):
     def _new_partition(self, partition: int) -> HostedPartition:
         assert self._cluster is not None
         assert self._links is not None
-        watch = self._surveillance
         return ObservedPartition(
             self.name,
-            watch,
-            watch.sights[partition],
+            self._checks.environment,
+            self._checks.partitions[partition],
             self._cluster,
             self._links,
             self._connections,
@@ -244,19 +242,19 @@ class ObservedNode(ServerNode):
 
 
 class _Process(InProcessServer):
-    """One process of a server."""
+    """One process of a server, of the protocol version ``version``."""
 
     def __init__(
-        self, number: int, world: SharedEnvironment, version: int, server: SimServer
+        self, number: int, shared: SharedEnvironment, version: int, server: SimServer
     ) -> None:
-        super().__init__(number, world)
+        super().__init__(number, shared)
         self.versions = (CLIENT_SERVER.limited_to(*range(version + 1)), STORAGE)
         self._server = server
 
     @override
     def new_node(self, config: ServerConfig, environment: ServerEnvironment) -> ServerNode:
         server = self._server
-        return ObservedNode(server.name, server.surveillance, config, environment, self.versions)
+        return ObservedNode(server.name, server.checks, config, environment, self.versions)
 
     @override
     async def _open_store(
@@ -268,28 +266,34 @@ class _Process(InProcessServer):
 
 
 class SimServer:
-    """A server that is killed and started again, each time in another version."""
+    """A server that is killed and started again, each time in a version chosen at random."""
 
     def __init__(
         self,
         number: int,
-        world: SharedEnvironment,
-        surveillance: Surveillance,
+        shared: SharedEnvironment,
+        checks: ServerChecks,
         random: Random,
         view: ClusterView,
-        trouble: Trouble,
+        answer_loss: AnswerLoss,
     ) -> None:
         self.name = f"server-{number}"
         self.up = False
-        self.surveillance = surveillance
+        """Whether a process runs whose start has ended."""
+        self.checks = checks
+        self._clock = checks.environment.clock
+        self._history = checks.environment.history
+        self._failure = checks.environment.failure
         self._number = number
-        self._world = world
+        self._shared = shared
         self._random = random
         self._view = view
-        self._trouble = trouble
+        self._answer_loss = answer_loss
         self._process: _Process | None = None
+        """The last process, which may have ended."""
         self._starting = False
         self._ending: asyncio.Task[None] | None = None
+        """The task that ends the process that was killed last."""
 
     @property
     def node(self) -> ObservedNode | None:
@@ -303,74 +307,77 @@ class SimServer:
         """The id in the cluster, 0 while the process is down."""
         return self.node.server_id if self.node is not None else 0
 
-    def unreliable(self, store: Any) -> UnreliableStore:
-        """Return the session of a new process."""
-        watch = self.surveillance
-        environment = (watch.clock, self._random, self._view, watch.history)
-        return UnreliableStore(store, self._world.zookeeper, environment, self._trouble)
+    def unreliable(self, store: MemoryStore) -> UnreliableStore:
+        """Return the session of a new process, whose answers may be lost."""
+        return UnreliableStore(
+            store,
+            self._shared.zookeeper,
+            self._clock,
+            self._history,
+            self._random,
+            self._view,
+            self._answer_loss,
+        )
 
     def start(self) -> None:
         """Start a new process, unless there is one."""
         if not self.up and not self._starting:
             self._starting = True
-            self.surveillance.alarm.spawn(self._start())
+            self._failure.spawn(self._start())
 
     def crash(self) -> None:
         """End the process at once; its ZooKeeper session expires at once or a little later."""
         if self.up:
-            self.surveillance.history.fault(self.name, "server killed")
+            self._history.fault(self.name, "server killed")
             self.up = False
-            self._ending = self.surveillance.alarm.spawn(self._kill())
+            self._ending = self._failure.spawn(self._kill())
 
     def lag(self) -> None:
         """Let the process read an old state of ZooKeeper until `catch_up`."""
-        if self._connected():
-            assert self._process is not None
-            assert self._process.store is not None
-            self._world.zookeeper.lag(self._process.store)
+        store = self._connected_store
+        if store is not None:
+            self._shared.zookeeper.lag(store)
 
     def catch_up(self) -> None:
         """Let the process read the present state of ZooKeeper."""
         if self._process is not None and self._process.store is not None:
-            self._world.zookeeper.catch_up(self._process.store)
+            self._shared.zookeeper.catch_up(self._process.store)
 
     def expire(self, seconds: float) -> None:
         """Let the ZooKeeper session expire; the process gets a new one after ``seconds``."""
-        if not self._connected():
-            return
-        assert self._process is not None
-        store = self._process.store
-        assert store is not None
-        self.surveillance.history.fault(self.name, "session expired")
-        self._world.zookeeper.expire(store)
-        self.surveillance.clock.after(seconds, self._resume, store)
+        store = self._connected_store
+        if store is not None:
+            self._history.fault(self.name, "session expired")
+            self._shared.zookeeper.expire(store)
+            self._clock.after(seconds, self._resume, store)
 
     def suspend(self, seconds: float) -> None:
         """Cut the process off from ZooKeeper for ``seconds``; its session stays."""
-        if not self._connected():
-            return
-        assert self._process is not None
-        store = self._process.store
-        assert store is not None
-        self.surveillance.history.fault(self.name, "disconnected from ZooKeeper")
-        self._world.zookeeper.suspend(store)
-        self.surveillance.clock.after(seconds, self._resume, store)
+        store = self._connected_store
+        if store is not None:
+            self._history.fault(self.name, "disconnected from ZooKeeper")
+            self._shared.zookeeper.suspend(store)
+            self._clock.after(seconds, self._resume, store)
 
-    def _connected(self) -> bool:
+    @property
+    def _connected_store(self) -> MemoryStore | None:
+        """The ZooKeeper session of the process, None while it is down or not connected."""
         store = self._process.store if self._process is not None and self.up else None
-        return store is not None and store.health.state is SessionState.CONNECTED
+        if store is None or store.health.state is not SessionState.CONNECTED:
+            return None
+        return store
 
-    def _resume(self, store: Any) -> None:
+    def _resume(self, store: MemoryStore) -> None:
         if store.health.state in (SessionState.SUSPENDED, SessionState.LOST):
-            self._world.zookeeper.resume(store)
+            self._shared.zookeeper.resume(store)
 
     async def _start(self) -> None:
         if self._ending is not None:
             # A process that was killed holds its address until its tasks have ended.
             await asyncio.wait([self._ending])
         version = self._random.choice((4, 5, 5, 5))
-        self._process = _Process(self._number, self._world, version, self)
-        self.surveillance.history.note(self.name, f"starts, with version {version}")
+        self._process = _Process(self._number, self._shared, version, self)
+        self._history.note(self.name, f"starts, with version {version}")
         await self._process.start()
         self._starting = False
         self.up = True
@@ -381,12 +388,11 @@ class SimServer:
         assert process.node is not None
         assert process.store is not None
         session_id = process.store.health.session_id
-        expire = self._random.random() < 0.5
+        expire_now = self._random.random() < 0.5
         for hosted in process.node.partitions():
             assert isinstance(hosted, ObservedPartition)
             hosted.open_reads.clear()
-        await process.kill(expire=expire)
-        if not expire and session_id is not None:
+        await process.kill(expire=expire_now)
+        if not expire_now and session_id is not None:
             seconds = SESSION_SECONDS * (0.5 + self._random.random())
-            end = self._world.zookeeper.end_session
-            self.surveillance.clock.after(seconds, end, session_id)
+            self._clock.after(seconds, self._shared.zookeeper.end_session, session_id)

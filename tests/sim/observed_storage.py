@@ -10,12 +10,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from tests.sim.alarm import Alarm
 from tests.sim.delayed_engine import DelayedEngine
 from tests.sim.guarantees import Guarantee, Violation
-from tests.sim.history import History
-from tests.sim.loop_clock import LoopClock
 from tests.sim.replica import Replica
+from tests.sim.run_environment import RunEnvironment
 from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
 from waltz.testing.disk import UNLIMITED, MemoryDisk
@@ -29,16 +27,19 @@ from waltz_storage.shell.config import EngineKind, StorageConfig
 from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.node import StorageEnvironment, StorageNode
 
-RESTART_SECONDS = 0.2
-CRASHES_AGAIN = 0.1
-"""Share of the starts in which power is lost again."""
+_RESTART_SECONDS = 0.2
+"""The mean time until a process that has ended is started again."""
 
-_MARKS_FLUSHED = 0.2
-"""Share of the rounds after which the flushed marks are made durable."""
+_CRASH_AGAIN_RATE = 0.1
+"""How often power is lost again during or soon after a start."""
+
+_FLUSH_MARKS_RATE = 0.2
+"""How often the flushed marks are made durable after a round of appends."""
 
 _ALLOCATED_BYTES = 2048
 _DIRECT_BYTES = 700
-"""With the engine wal, some appends are written directly, and most are copied to the log."""
+"""The size of the appends that the engine wal writes directly: some appends of a run are larger,
+and most are smaller and copied to the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class SimEngine:
 
 
 class PowerLost(BaseException):
-    """Loss of power in the middle of an operation. No error handler may catch it."""
+    """Loss of power in the middle of an operation. No error handler of the product catches it."""
 
 
 class _Process(InProcessStorage):
     """The processes of a storage, one after the other."""
 
-    def __init__(self, number: int, world: SharedEnvironment, storage: SimStorage) -> None:
-        super().__init__(number, world)
+    def __init__(self, number: int, shared: SharedEnvironment, storage: SimStorage) -> None:
+        super().__init__(number, shared)
         self.engine: DelayedEngine | None = None
         self._storage = storage
 
@@ -112,32 +113,41 @@ class SimStorage:
     def __init__(
         self,
         number: int,
-        world: SharedEnvironment,
-        environment: tuple[LoopClock, Random, History, Alarm],
+        shared: SharedEnvironment,
+        environment: RunEnvironment,
+        random: Random,
         segment_bytes: int,
         engine: SimEngine,
         partitions: int,
     ) -> None:
-        self.clock, self._random, self.history, self._alarm = environment
-        self._process = _Process(number, world, self)
+        self.history = environment.history
+        self._clock = environment.clock
+        self._failure = environment.failure
+        self._random = random
+        self._process = _Process(number, shared, self)
         self.name = self._process.address
         self.host = self._process.host
         self.segment_bytes = segment_bytes
         self.engine = engine
         self.up = False
+        """Whether a process runs whose start has ended."""
         self.version = max(STORAGE.versions)
         """The newest protocol version for servers that its program supports."""
         self.replicas = tuple(
             Replica(self.name, p, self._directory, self._without_faults) for p in range(partitions)
         )
-        self._world = world
+        self._shared = shared
         self._starting = False
         self._incarnation = 0
+        """Number of starts and ends of processes: work that was planned before one is dropped."""
         self._healed = False
+        """Whether `heal` was called: no more faults happen by themselves."""
         self._upgraded = False
+        """Whether every process from now on has the newest version."""
         self._refused: set[object] = set()
         """Connections on which an append was refused."""
         self._snapshot: tuple[MemoryDisk, list[int]] | None = None
+        """A copy of the disk, and the highest possible id of each replica at that time."""
         self._new_disk = True
         """Whether the disk does not have all partitions yet that an administrator assigns first."""
         self.starts_switched_off = False
@@ -156,17 +166,17 @@ class SimStorage:
             return
         self._starting = True
         self.disk.failing_flush = 0
-        if not self._healed and self._random.random() < CRASHES_AGAIN:
+        if not self._healed and self._random.random() < _CRASH_AGAIN_RATE:
             self.lose_power_soon()
         newest = max(STORAGE.versions)
         version = self._random.choice((*STORAGE.versions, newest))
         self.version = newest if self._upgraded else version
         self._incarnation += 1
-        self._alarm.spawn(self._start())
+        self._failure.spawn(self._start())
 
     def start_later(self) -> None:
         """Start after a while."""
-        self.clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
+        self._clock.after(self._random.expovariate(1 / _RESTART_SECONDS), self.start)
 
     def heal(self) -> None:
         """Start with free space and without further faults."""
@@ -176,18 +186,21 @@ class SimStorage:
         self.disk.observer = None
         self.start()
 
-    def crash(self, *, power: bool) -> None:
-        """End at once: only the process, or the machine, which loses unflushed writes."""
+    def crash(self, *, power_loss: bool) -> None:
+        """End at once: only the process, or with ``power_loss`` the machine.
+
+        A machine that loses power loses the writes that were not flushed.
+        """
         if self.up:
-            name = "storage machine lost power" if power else "storage killed"
+            name = "storage machine lost power" if power_loss else "storage killed"
             self.history.fault(self.name, name)
-            self._end(power)
+            self._end(power_loss=power_loss)
 
     def _upgrade(self) -> None:
         """Replace the process by one of the newest version."""
         self.history.note(self.name, "upgraded, because it refuses to empty its log")
         self._upgraded = True
-        self._end(power=False)
+        self._end(power_loss=False)
         self.start()
 
     async def _start(self) -> None:
@@ -196,32 +209,33 @@ class SimStorage:
             self.up = True
             self.history.counters[f"storage: started with the engine {self.engine.kind}"] += 1
             for replica in self.replicas:
-                replica.started()
+                replica.check_after_start()
                 self.history.note(self.name, f"started, {replica.partition}: {replica.state()}")
-        except (DiskFailed, PowerLost) as failure:
-            self._fail(failure)
+        except (DiskFailed, PowerLost) as error:
+            self._end_after_disk_error(error)
         finally:
             self._starting = False
 
-    def _end(self, power: bool) -> None:
+    def _end(self, *, power_loss: bool) -> None:
         self.up = False
         self._incarnation += 1
         self._refused.clear()
         process = self._process
-        self._world.network.take_down(self.host)
+        self._shared.network.take_down(self.host)
         if process.engine is not None:
             process.engine.abandon()
         disk = process.disk
-        process.disk = disk.crashed(self._random) if power else disk.restarted()
+        process.disk = disk.crashed(self._random) if power_loss else disk.restarted()
         process.node = None
 
-    def _fail(self, failure: BaseException) -> None:
-        if isinstance(failure, PowerLost):
+    def _end_after_disk_error(self, error: DiskFailed | PowerLost) -> None:
+        """End the process as the loss of power or a failed flush does, and start it again later."""
+        if isinstance(error, PowerLost):
             self.history.fault(self.name, "power lost in the middle of a change")
-            self._end(power=True)
+            self._end(power_loss=True)
         else:
             self.history.fault(self.name, "flush failed")
-            self._end(power=self._random.random() < 0.5)
+            self._end(power_loss=self._random.random() < 0.5)
         self.start_later()
 
     def assign_missing(self, directory: StorageDirectory) -> None:
@@ -270,17 +284,18 @@ class SimStorage:
     def take_snapshot(self) -> None:
         """Take a snapshot of the disk; only while down."""
         assert not self.up
-        self._snapshot = (self.disk.restarted(), [replica.bound for replica in self.replicas])
+        ids = [replica.highest_possible_id for replica in self.replicas]
+        self._snapshot = (self.disk.restarted(), ids)
 
     def restore_snapshot(self) -> None:
         """Restore the snapshot of the disk; only while down."""
         assert not self.up
         assert self._snapshot is not None
         self.history.fault(self.name, "old snapshot restored")
-        disk, bounds = self._snapshot
+        disk, highest_possible_ids = self._snapshot
         self._process.disk = disk.restarted()
-        for replica, bound in zip(self.replicas, bounds, strict=True):
-            replica.reset(bound)
+        for replica, last_id in zip(self.replicas, highest_possible_ids, strict=True):
+            replica.reset(last_id)
 
     def fail_a_flush(self) -> None:
         """Make one of the next flushes fail."""
@@ -288,23 +303,23 @@ class SimStorage:
 
     def lose_power_soon(self) -> None:
         """Lose power after one of the next changes of the disk, in the middle of an operation."""
-        disk, left = self.disk, self._random.randint(1, 12)
+        disk, remaining_changes = self.disk, self._random.randint(1, 12)
 
-        def changed() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+        def count_change() -> None:
+            nonlocal remaining_changes
+            remaining_changes -= 1
+            if remaining_changes == 0:
                 disk.observer = None
                 raise PowerLost
 
-        disk.observer = changed
+        disk.observer = count_change
 
     def fill(self, seconds: float) -> None:
         """Leave almost no space on the disk for a while."""
         self.history.fault(self.name, "disk full", f" for {seconds:.3f} s")
         disk = self.disk
         disk.space = UNLIMITED - disk.left() + self._random.choice((0, 0, 300))
-        self.clock.after(seconds, lambda: setattr(disk, "space", UNLIMITED))
+        self._clock.after(seconds, lambda: setattr(disk, "space", UNLIMITED))
 
     def rot(self) -> None:
         """Flip a bit of a file, unnoticed by the program."""
@@ -315,40 +330,40 @@ class SimStorage:
         path = f"{folder}/{self._random.choice(names)}"
         self.rot_at(path, self._random.randrange(len(self.disk.content(path))))
 
-    def rot_at(self, path: str, place: int) -> None:
-        """Flip a bit of the byte at ``place``, unnoticed by the program."""
-        flipped = self.disk.content(path)[place] ^ 1 << self._random.randrange(8)
-        self.history.fault(self.name, "bit flipped", f" in {path} at {place}")
-        self.disk.damage(path, place, bytes((flipped,)))
+    def rot_at(self, path: str, position: int) -> None:
+        """Flip a bit of the byte at ``position``, unnoticed by the program."""
+        flipped = self.disk.content(path)[position] ^ 1 << self._random.randrange(8)
+        self.history.fault(self.name, "bit flipped", f" in {path} at {position}")
+        self.disk.damage(path, position, bytes((flipped,)))
 
     # ---- requests (`Machine`)
 
-    def flushes_marks(self) -> bool:
-        """Whether the flushed marks are made durable after this round."""
-        return self._random.random() < _MARKS_FLUSHED
+    def draw_flush_of_marks(self) -> bool:
+        """See Machine."""
+        return self._random.random() < _FLUSH_MARKS_RATE
 
     def later(self, seconds: float, work: Callable[[], None]) -> None:
-        """Do ``work`` after about ``seconds``, unless the process has ended by then."""
+        """See Machine. The time is only about ``seconds``."""
         seconds *= 0.5 + self._random.random()
-        self.clock.after(seconds, self._guarded, self._incarnation, work)
+        self._clock.after(seconds, self._run_in_incarnation, self._incarnation, work)
 
-    def arrived(self, request: Any) -> None:
-        """Note a request that has arrived."""
+    def record_request(self, request: Any) -> None:
+        """See Machine."""
         self.history.detail(self.name, "gets {}", request)
         if 0 <= request.partition < len(self.replicas):
             self.replicas[request.partition].record_request(request)
 
-    def answers(self, connection: object, request: Any, answer: Any) -> None:
-        """Check an answer that is about to be sent on ``connection``."""
+    def check_answer(self, connection: object, request: Any, answer: Any) -> None:
+        """See Machine. Record what a successful answer shows about the replica."""
         self.history.detail(self.name, "answers {}", answer)
         if isinstance(answer, st.FailureResponse):
             self._check_refusal(connection, request, answer.failure.message or "")
         elif isinstance(request, st.AppendRequest):
-            self.replicas[request.partition].appended(request)
+            self.replicas[request.partition].record_appended(request)
         elif isinstance(request, st.TruncateRequest | st.TruncateBelowMarkRequest):
-            self.replicas[request.partition].cut(answer.transaction_id)
+            self.replicas[request.partition].record_truncation(answer.transaction_id)
         elif isinstance(request, st.SetLowWaterMarkRequest):
-            self.replicas[request.partition].marked(request.low_water_mark)
+            self.replicas[request.partition].record_mark(request.low_water_mark)
 
     def _check_refusal(self, connection: object, request: Any, why: str) -> None:
         """Check a refusal: a server must not send requests that are refused for these reasons."""
@@ -361,20 +376,23 @@ class SimStorage:
                 first_id = request.records.first_id()
                 raise Violation(Guarantee.SAME, f"{self.name} is to append {first_id}: {why}")
             self._refused.add(connection)
-        old = self.version < st.TRUNCATE_BELOW_MARK_SINCE
-        cut = isinstance(request, st.TruncateRequest) and "are committed" in why
-        if self._healed and old and cut:
+        is_old = self.version < st.TRUNCATE_BELOW_MARK_SINCE
+        is_cut_below_mark = isinstance(request, st.TruncateRequest) and "are committed" in why
+        if self._healed and is_old and is_cut_below_mark:
             # With an old version the server cannot name the mark, so the storage refuses to empty
             # a log that has one (docs/compatibility.md). Without an upgrade it refuses for ever.
-            self.clock.after(0, self._guarded, self._incarnation, self._upgrade)
+            self._clock.after(0, self._run_in_incarnation, self._incarnation, self._upgrade)
 
-    def _guarded(self, incarnation: int, work: Callable[[], None]) -> None:
-        """Run ``work`` in this incarnation; a failed flush or a loss of power ends the process."""
+    def _run_in_incarnation(self, incarnation: int, work: Callable[[], None]) -> None:
+        """Run ``work``, unless ``incarnation`` is over.
+
+        A failed flush or a loss of power ends the process, any other error the run.
+        """
         if incarnation != self._incarnation:
             return
         try:
             work()
-        except (DiskFailed, PowerLost) as failure:
-            self._fail(failure)
+        except (DiskFailed, PowerLost) as error:
+            self._end_after_disk_error(error)
         except Exception as error:
-            self._alarm.ring(error)
+            self._failure.stop_run(error)

@@ -6,21 +6,31 @@ from dataclasses import dataclass
 
 from waltz.protocol.batches import BatchedOutcome
 
-Lock = int
+LockHash = int
 
 
-class Op:
-    """One append that a client tried; the data of each differ."""
+class Operation:
+    """One append that a client tried, and what the client knows of its outcome.
 
-    def __init__(self, data: bytes, write: tuple[Lock, ...], read: tuple[Lock, ...]) -> None:
+    The data of each operation differ, so that it is recognized in the log. It takes write and
+    append locks, and is refused if one of its write or read locks was taken after ``mark``.
+    """
+
+    def __init__(
+        self, data: bytes, write_locks: tuple[LockHash, ...], read_locks: tuple[LockHash, ...]
+    ) -> None:
         self.data = data
-        self.write = write
-        self.read = read
-        self.append: tuple[Lock, ...] = ()
+        self.write_locks = write_locks
+        self.read_locks = read_locks
+        self.append_locks: tuple[LockHash, ...] = ()
         self.mark: int | None = None
+        """The mark with which it is sent."""
         self.batch: Batch | None = None
+        """The batch that it belongs to, None for a single append."""
         self.committed_as: int | None = None
-        self.denied = False
+        """The transaction id, after the answer that it is committed."""
+        self.absent = False
+        """Whether its client was answered that it is not in the log and never will be."""
         self.refused_by: int | None = None
         """The transaction that took one of its locks, by the server's answer."""
 
@@ -29,21 +39,18 @@ class Op:
         """The part of the data that identifies the append."""
         return self.data.rstrip(b"\0").decode()
 
-    @property
-    def ended(self) -> bool:
-        """Whether its client has received its outcome."""
-        return self.denied or self.committed_as is not None
-
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Appends that a client sent as one batch; ``outcomes`` are the server's answer."""
+    """Appends that a client sent as one batch."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[Operation, ...]
     generation: int = -1
+    """The generation of the partition when it was sent."""
     sessions_before: int = -1
     """The number of store sessions that had opened when it was sent."""
     outcomes: tuple[BatchedOutcome, ...] = ()
+    """The outcomes in the server's answer; empty without an answer."""
 
     @property
     def name(self) -> str:

@@ -20,29 +20,29 @@ from waltz.protocol.client_server import (
 from waltz_server.core.peer import Peer
 
 SLACK_SECONDS = 0.3
-"""How much longer than requested a read may wait, including the interval of ticks."""
+"""How much longer than requested a read may wait: it is answered at one of the server's ticks."""
 
 RangeRequest = RecordsRequest | HeadersRequest
 RangeResponse = RecordsResponse | HeadersResponse
 
 
-class Log(Protocol):
-    """The observed log of a partition."""
+class LogChecks(Protocol):
+    """The checks of single transactions: the part of `Checker` that `RangeChecks` uses."""
 
     mark: int
 
-    def fed(self, who: str, records: list[FeedRecord]) -> None:
+    def check_fed(self, who: str, records: list[FeedRecord]) -> None:
         """Check transactions that ``who`` received."""
 
-    def data_read(self, who: str, transaction_id: int, data: bytes) -> None:
+    def check_data(self, who: str, transaction_id: int, data: bytes) -> None:
         """Check a transaction's data that ``who`` read."""
 
 
 class RangeChecks:
-    """Compares the answers that a client receives with the log."""
+    """Checks the ranges that clients of a partition receive."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log_checks: LogChecks) -> None:
+        self._log_checks = log_checks
 
     def check_answer(
         self, who: str, request: RangeRequest, position: int, response: RangeResponse
@@ -57,10 +57,11 @@ class RangeChecks:
             raise Violation(
                 Guarantee.RANGE, f"{who} requests {first_id} and receives {_brief(ids)}"
             )
-        if (ids and ids[-1] > mark) or mark > self._log.mark:
+        committed = self._log_checks.mark
+        if (ids and ids[-1] > mark) or mark > committed:
             raise Violation(
                 Guarantee.RANGE,
-                f"{who} gets {_brief(ids)} and the mark {mark}; {self._log.mark} is committed",
+                f"{who} gets {_brief(ids)} and the mark {mark}; {committed} is committed",
             )
         if not ids and first_id <= mark:
             raise Violation(
@@ -72,31 +73,36 @@ class RangeChecks:
                 f"{who} has read {position} and receives the answer that the log ends at {mark}",
             )
         _check_bounds(who, request, response)
-        self._log.fed(who, [_as_fed(item) for item in items])
+        self._log_checks.check_fed(who, [_as_fed(item) for item in items])
         for item in items:
             if isinstance(item, Record):
-                self._log.data_read(who, item.transaction_id, item.data)
+                self._log_checks.check_data(who, item.transaction_id, item.data)
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenRead:
+    """An unanswered read of a range."""
+
     request: RangeRequest
-    awaited: bool
-    """Whether it requested transactions beyond the log's end."""
+    waits: bool
+    """Whether it may wait, because it requested transactions beyond the log's end."""
 
 
 class OpenReads:
-    """The unanswered reads of ranges of one server."""
+    """The unanswered reads of ranges of one partition on one server.
+
+    ``mark`` returns the server's mark, None while it has none.
+    """
 
     def __init__(
         self, name: str, clock: LoopClock, counters: Counter[str], mark: Callable[[], int | None]
     ) -> None:
-        """``mark`` returns the server's mark, None while it has none."""
         self._name = name
         self._mark = mark
         self._clock = clock
         self._counters = counters
-        self._open: dict[tuple[Peer, int], _Open] = {}
+        self._open: dict[tuple[Peer, int], _OpenRead] = {}
+        """The reads by connection and sequence number."""
 
     @property
     def due(self) -> bool:
@@ -109,24 +115,28 @@ class OpenReads:
         mark = self._mark()
         key = (peer, request.req_id.seq)
         wait_ms = request.wait_ms if isinstance(request, RecordsRequest) else 0
-        awaited = mark is not None and request.first_id > mark and wait_ms > 0
-        self._open[key] = opened = _Open(request, awaited)
-        if awaited:
-            self._clock.after(wait_ms / 1000 + SLACK_SECONDS, self._check_time, key, opened)
+        waits = mark is not None and request.first_id > mark and wait_ms > 0
+        self._open[key] = read = _OpenRead(request, waits)
+        if waits:
+            self._clock.after(wait_ms / 1000 + SLACK_SECONDS, self._check_time, key, read)
 
-    def answered(self, peer: Peer, response: RangeResponse, *, confirmed: bool) -> None:
-        """Check an answer; ``confirmed``: a session has opened in the server's generation."""
-        opened = self._open.pop((peer, response.req_id.seq), None)
-        if opened is None:
+    def check_answer(self, peer: Peer, response: RangeResponse, *, session_opened: bool) -> None:
+        """Check an answer that is about to be sent.
+
+        ``session_opened`` tells whether a store session has opened in the server's generation:
+        before that, the server does not know where the log ends.
+        """
+        read = self._open.pop((peer, response.req_id.seq), None)
+        if read is None:
             raise Violation(Guarantee.RANGE, f"{self._name} answers a request that is not open")
         empty = not _items(response)
-        if empty and response.error is None and not confirmed:
+        if empty and response.error is None and not session_opened:
             raise Violation(
                 Guarantee.RANGE,
                 f"{self._name} says that the log ends at {response.high_water_mark}, and has no "
                 "session of this generation",
             )
-        if opened.awaited:
+        if read.waits:
             end = "was refused" if response.error else "timed out" if empty else "was answered"
             self._counters[f"server: a read waited and {end}"] += 1
 
@@ -134,8 +144,8 @@ class OpenReads:
         """Drop the reads of a lost connection."""
         self._open = {key: each for key, each in self._open.items() if key[0] is not peer}
 
-    def ended(self) -> None:
-        """Check that all reads are answered when the partition leaves this server."""
+    def check_all_answered(self) -> None:
+        """Check that no read is open, because this server has released the partition."""
         if self._open:
             raise Violation(
                 Guarantee.RANGE,
@@ -146,9 +156,9 @@ class OpenReads:
         """Drop all reads: the process has ended."""
         self._open.clear()
 
-    def _check_time(self, key: tuple[Peer, int], opened: _Open) -> None:
-        first_id, mark = opened.request.first_id, self._mark()
-        if self._open.get(key) is opened and mark is not None and first_id > mark:
+    def _check_time(self, key: tuple[Peer, int], read: _OpenRead) -> None:
+        first_id, mark = read.request.first_id, self._mark()
+        if self._open.get(key) is read and mark is not None and first_id > mark:
             raise Violation(
                 Guarantee.RANGE, f"{self._name} lets a read of {first_id} wait for too long"
             )
@@ -161,14 +171,17 @@ def _items(response: RangeResponse) -> list[Record] | list[RecordHeader]:
 
 
 def _check_bounds(who: str, request: RangeRequest, response: RangeResponse) -> None:
+    """Check that an answer has the type of its request, and keeps the bounds in the request."""
     if isinstance(request, RecordsRequest) and isinstance(response, RecordsResponse):
         count, size = response.records.count, len(response.records.wire)
-        kept = count <= 1 or (count <= request.max_records and size <= request.max_bytes)
+        # The first record is sent whatever its size.
+        in_bounds = count <= 1 or (count <= request.max_records and size <= request.max_bytes)
     elif isinstance(request, HeadersRequest) and isinstance(response, HeadersResponse):
-        count, kept = len(response.headers), len(response.headers) <= request.max_headers
+        count = len(response.headers)
+        in_bounds = count <= request.max_headers
     else:
         raise Violation(Guarantee.RANGE, f"{who} is answered by a {type(response).__name__}")
-    if not kept:
+    if not in_bounds:
         raise Violation(Guarantee.RANGE, f"{who} receives {count} of {request}")
 
 

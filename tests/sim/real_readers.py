@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster that read: by a stream, one by one, and in ranges."""
+"""Clients of a simulated cluster that read: by a stream, by single reads, and in ranges."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from random import Random
 
 from tests.sim.checker import Checker
 from tests.sim.guarantees import Guarantee, Violation
-from tests.sim.real_clients import RANGES_SINCE, UNSUPPORTED_SECONDS, ClientWorld, SimClient
+from tests.sim.real_clients import UNSUPPORTED_SECONDS, ClientEnvironment, SimClient
 from waltz.client import ClientAhead, ServerTooOld
+from waltz.protocol.client_numbers import RANGES_SINCE
 
-NEXT_SECONDS = 0.03
-ELSEWHERE_SECONDS = 0.05
-QUESTION_SECONDS = 0.1
-_AT_END = 0.2
-"""Share of the additional reads of ranges that begin behind what the reader has read."""
+_RANGE_PAUSE_SECONDS = 0.03
+"""The mean pause after a range, before the reader follows the log further."""
+_OTHER_PAUSE_SECONDS = 0.05
+"""The mean pause between two additional reads of ranges."""
+_DATA_INTERVAL_SECONDS = 0.1
+"""The time between two reads of the data of one transaction."""
+_AT_END_RATE = 0.2
+"""How often an additional read begins after the last transaction that was read, not before."""
 
 
 class Reader(SimClient):
@@ -24,10 +28,12 @@ class Reader(SimClient):
         self,
         client_id: int,
         partition: int,
-        environment: tuple[ClientWorld, Checker, Random],
+        environment: ClientEnvironment,
+        checker: Checker,
+        random: Random,
     ) -> None:
-        random = environment[2]
-        super().__init__(f"reader-{client_id}", partition, random.choice((4, 5)), environment)
+        version = random.choice((4, 5))
+        super().__init__(f"reader-{client_id}", partition, version, environment, checker, random)
         self._position = -1
         self._with_data = random.random() < 0.3
 
@@ -38,33 +44,32 @@ class Reader(SimClient):
 
     async def work(self) -> None:
         """See SimClient."""
-        self._spawn(self._read_always())
+        self._spawn(self._read_data_until_stopped())
         stream = self._client.stream(self._partition, data=self._with_data)
         async for transaction in stream:
             req_id = transaction.req_id
-            place = transaction.id
-            fed = (
+            record = (
                 req_id.client_id,
                 req_id.generation,
                 req_id.partition,
                 req_id.seq,
-                place,
+                transaction.id,
                 transaction.header,
             )
-            self._checker.streamed(self.name, self._position, [fed])
-            self._checker.fed(self.name, [fed])
+            self._checker.check_next(self.name, self._position, transaction.id)
+            self._checker.check_fed(self.name, [record])
             if transaction.data is not None:
-                self._checker.data_read(self.name, place, transaction.data)
-            self._position = place
+                self._checker.check_data(self.name, transaction.id, transaction.data)
+            self._position = transaction.id
 
-    async def _read_always(self) -> None:
+    async def _read_data_until_stopped(self) -> None:
         while not self.stopped:
-            await asyncio.sleep(QUESTION_SECONDS)
+            await asyncio.sleep(_DATA_INTERVAL_SECONDS)
             if self._position >= 0:
                 wanted = self._random.randint(0, self._position)
                 data = await self._client.read(self._partition, wanted)
                 self._counters["client: data read"] += 1
-                self._checker.data_read(self.name, wanted, data)
+                self._checker.check_data(self.name, wanted, data)
 
 
 class RangeReader(SimClient):
@@ -74,9 +79,12 @@ class RangeReader(SimClient):
         self,
         client_id: int,
         partition: int,
-        environment: tuple[ClientWorld, Checker, Random],
+        environment: ClientEnvironment,
+        checker: Checker,
+        random: Random,
     ) -> None:
-        super().__init__(f"ranges-{client_id}", partition, RANGES_SINCE, environment)
+        name = f"ranges-{client_id}"
+        super().__init__(name, partition, RANGES_SINCE, environment, checker, random)
         self._position = -1
 
     @property
@@ -86,11 +94,11 @@ class RangeReader(SimClient):
 
     async def work(self) -> None:
         """See SimClient."""
-        self._spawn(self._look_elsewhere())
+        self._spawn(self._read_other_ranges())
         while True:
-            await self._follow()
+            await self._read_next_range()
 
-    async def _follow(self) -> None:
+    async def _read_next_range(self) -> None:
         wait_seconds = self._random.choice((0, 0.03, 0.3, 2))
         max_bytes = self._random.choice((1, 500, 5_000, 1 << 20))
         max_records = self._random.choice((1, 10, 1000))
@@ -111,14 +119,15 @@ class RangeReader(SimClient):
         count = found.records.count
         self._counters["client: records read" if count else "client: no records"] += 1
         self._position += count
-        await self._pause(NEXT_SECONDS)
+        await self._pause(_RANGE_PAUSE_SECONDS)
 
-    async def _look_elsewhere(self) -> None:
+    async def _read_other_ranges(self) -> None:
+        """Read ranges at random places until stopped; `client_wire` checks the answers."""
         while not self.stopped:
-            await self._pause(ELSEWHERE_SECONDS)
+            await self._pause(_OTHER_PAUSE_SECONDS)
             if self._position < 0:
                 continue
-            at_end = self._random.random() < _AT_END
+            at_end = self._random.random() < _AT_END_RATE
             first_id = self._position + 1 if at_end else self._random.randint(0, self._position)
             most = self._random.choice((1, 10, 100))
             bulk = self._client.bulk

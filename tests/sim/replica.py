@@ -1,4 +1,4 @@
-"""Simulate one partition on one storage node, and record the facts known of its log."""
+"""Record what is known of the log of one replica, to check it after restarts and truncations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 
 class Replica:
-    """A storage node's replica of ``partition``; ``directory`` returns the open directory.
+    """The replica of ``partition`` on a storage.
 
-    The disk has no faults within ``without_faults``.
+    ``directory`` returns the storage's open directory, None while the storage is down. The disk has
+    no faults within ``without_faults``.
     """
 
     def __init__(
@@ -30,13 +31,16 @@ class Replica:
         self.partition = partition
         self.verified = -1
         """The id up to which the checker has compared the log with other replicas."""
-        self.bound = -1
+        self.highest_possible_id = -1
         """The highest id that the log can have after its truncations and appends."""
         self.trusted: dict[int, ReqId] = {}
-        """The last transactions of the log below the marks on its disk."""
+        """The request id of each transaction to which a mark was written: servers trust the log
+        up to a mark, so the final log must have the same transaction."""
         self._acknowledged = -1
-        self._forgotten = -1
-        """The acknowledged id when its disk was lost, until it takes part again."""
+        """The last transaction whose append was acknowledged."""
+        self._acknowledged_before_loss = -1
+        """What ``_acknowledged`` was when the disk was lost; -1 once an append has arrived since.
+        """
         self._directory = directory
         self._without_faults = without_faults
 
@@ -56,16 +60,16 @@ class Replica:
         """Record a request that has arrived."""
         if isinstance(request, st.AppendRequest) and request.records.count:
             last_id = request.records.first_id() + request.records.count - 1
-            self.bound = max(self.bound, last_id)
-            self._forgotten = -1
+            self.highest_possible_id = max(self.highest_possible_id, last_id)
+            self._acknowledged_before_loss = -1
 
-    def appended(self, request: st.AppendRequest) -> None:
+    def record_appended(self, request: st.AppendRequest) -> None:
         """Record an append that is about to be acknowledged."""
         if request.records.count:
             self._acknowledged = request.records.first_id() + request.records.count - 1
 
-    def marked(self, mark: int) -> None:
-        """Record a mark on its disk: its log is trusted up to there from now on."""
+    def record_mark(self, mark: int) -> None:
+        """Record a mark on its disk: servers trust its log up to there from now on."""
         log = self.log
         if log is not None and (last := min(mark, log.max_id)) >= 0:
             (record,) = self.read(log, last, 1, 1 << 30)
@@ -85,34 +89,38 @@ class Replica:
     def may_have_held(self, transaction_id: int) -> bool:
         """Whether it can have acknowledged a transaction; it may be down or emptied now."""
         log = self.log
-        return log is None or max(log.max_id, self._forgotten) >= transaction_id
+        return log is None or max(log.max_id, self._acknowledged_before_loss) >= transaction_id
 
-    def cut(self, last_id: int) -> None:
+    def record_truncation(self, last_id: int) -> None:
         """Record a truncation to ``last_id``."""
-        self.bound = last_id
+        self.highest_possible_id = last_id
         self.verified = min(self.verified, last_id)
         self._acknowledged = min(self._acknowledged, last_id)
 
-    def reset(self, bound: int) -> None:
-        """Record that the disk was replaced, or restored from a snapshot."""
-        self._forgotten = max(self._forgotten, self._acknowledged)
+    def reset(self, highest_possible_id: int) -> None:
+        """Record that the disk was replaced, or restored from a snapshot.
+
+        The new disk has transactions up to ``highest_possible_id`` at most.
+        """
+        self._acknowledged_before_loss = max(self._acknowledged_before_loss, self._acknowledged)
         self._acknowledged = -1
         self.trusted.clear()
         self.verified = -1
-        self.bound = bound
+        self.highest_possible_id = highest_possible_id
 
-    def started(self) -> None:
+    def check_after_start(self) -> None:
         """Check the log after a start; raises Violation if truncated records are back."""
-        end = self.log.max_id if self.log is not None else -1
-        if end > self.bound:
+        last_id = self.log.max_id if self.log is not None else -1
+        if last_id > self.highest_possible_id:
             raise Violation(
                 Guarantee.DURABLE,
-                f"{self.name} finds {end}, although all after {self.bound} was truncated",
+                f"{self.name} finds {last_id}, although all after {self.highest_possible_id} was "
+                "truncated",
             )
-        self.verified = min(self.verified, end)
+        self.verified = min(self.verified, last_id)
 
     def state(self) -> str:
-        """Describe its state, for the reader of a failure."""
+        """Describe the state of the replica, for the report of a violation."""
         log = self.log
         return f"session {self.session_id}, log to {log.max_id}" if log else "serves nothing"
 

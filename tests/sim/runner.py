@@ -91,8 +91,12 @@ COUNTERS_THAT_MUST_OCCUR = (
 """Counters that the default seeds must raise at least once: every fault, every branch."""
 
 _ROT_COUNTERS = ("rot: ", "fault: bit flipped", "storage: ")
+"""The beginnings of the counters that are printed of the runs with rot."""
+
 _DETAIL_SECONDS = 0.25
-_ROTTEN = 20
+"""The length of the end of a run of which the history is printed with details."""
+
+_ROT_SEEDS = 20
 _NEW_OBJECTS = 100_000
 """How many objects are added before the garbage among them is collected; the default is 700."""
 
@@ -111,13 +115,13 @@ class Outcome:
         """Add the result of one run."""
         self.runs += 1
         self.counters.update(result.counters)
-        if result.broken is not None:
-            self.violations.append(result.broken)
+        if result.violation is not None:
+            self.violations.append(result.violation)
             return
         self.fewest_committed = min(self.fewest_committed, result.committed)
         self.fewest_faults = min(self.fewest_faults, result.faults)
 
-    def silent(self) -> list[str]:
+    def missing_counters(self) -> list[str]:
         """Return the counters that must occur, and did not."""
         return [name for name in COUNTERS_THAT_MUST_OCCUR if not self.counters[name]]
 
@@ -147,13 +151,13 @@ def replay(seed: int, *, rot: bool, history: bool) -> str:
         end = f"all guarantees held: {result.committed} committed, {result.faults} faults"
     except Violation as violation:
         end = f"VIOLATED: {violation.guarantee.value}\n{violation}\n{run.state()}"
-    shape = f"seed {seed}: {len(run.storages)} storages"
+    text = f"seed {seed}: {len(run.storages)} storages"
     for partition in run.partitions:
-        shape += f"\npartition {partition.partition}: {len(partition.servers)} servers, "
-        shape += str(partition.shape)
+        text += f"\npartition {partition.partition}: {len(partition.servers)} servers, "
+        text += str(partition.settings)
     if history:
-        shape += f"\n{run.history.render(run.clock.now, _DETAIL_SECONDS)}\n"
-    return f"{shape}\n{end}"
+        text += f"\n{run.history.render(run.clock.now, _DETAIL_SECONDS)}\n"
+    return f"{text}\n{end}"
 
 
 def main() -> None:
@@ -165,7 +169,7 @@ def main() -> None:
         "--rot",
         type=int,
         default=None,
-        help=f"how many of them to run again with bits that flip on disks, {_ROTTEN} if not "
+        help=f"how many of them to run again with bits that flip on disks, {_ROT_SEEDS} if not "
         "given: the results are counted, and are not failures",
     )
     parser.add_argument("--seed", type=int, help="run only this one, with rot if --rot is given")
@@ -178,7 +182,7 @@ def main() -> None:
         return
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     outcome = _with_progress("runs", seeds, rot=False)
-    rotten_seeds = seeds[: _ROTTEN if arguments.rot is None else arguments.rot]
+    rotten_seeds = seeds[: _ROT_SEEDS if arguments.rot is None else arguments.rot]
     rotten = _with_progress("runs with rot", rotten_seeds, rot=True)
     for name, count in sorted(outcome.counters.items()):
         print(f"{count:10} {name}")
@@ -191,11 +195,11 @@ def main() -> None:
         print(f"\n{violation}")
     if outcome.violations:
         print("\nto print the events: python -m tests.sim.runner --history --seed …")
-    silent = outcome.silent()
-    if silent:
-        print(f"\nnever occurred: {silent}")
+    missing = outcome.missing_counters()
+    if missing:
+        print(f"\nnever occurred: {missing}")
     print(f"\n{outcome.runs - len(outcome.violations)} passed, {len(outcome.violations)} failed")
-    sys.exit(1 if outcome.violations or silent else 0)
+    sys.exit(1 if outcome.violations or missing else 0)
 
 
 def _collect_garbage_rarely() -> None:

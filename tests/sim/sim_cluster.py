@@ -15,7 +15,6 @@ from functools import partial
 from operator import attrgetter
 from random import Random
 
-from tests.sim.alarm import Alarm
 from tests.sim.checker import Checker
 from tests.sim.client_wire import ClientWire
 from tests.sim.cluster_view import ClusterView
@@ -24,10 +23,12 @@ from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
 from tests.sim.loop_clock import LoopClock
 from tests.sim.nodes_partition import NodesPartition
-from tests.sim.observed_server import Sight, SimServer, Surveillance, short_log_settings
+from tests.sim.observed_server import CheckedPartition, ServerChecks, SimServer, short_log_settings
 from tests.sim.observed_storage import SimEngine, SimStorage
-from tests.sim.real_clients import ClientWorld
-from tests.sim.unreliable_store import Trouble, UnreliableStore
+from tests.sim.real_clients import ClientEnvironment
+from tests.sim.run_environment import RunEnvironment
+from tests.sim.run_failure import RunFailure
+from tests.sim.unreliable_store import AnswerLoss, UnreliableStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything
 from waltz.metadata.lifecycle import create_cluster
@@ -39,10 +40,11 @@ from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.core.replication.replica_roles import RecoveryCase
 
 STUCK_EVENT_SECONDS = 120
-"""Of real time; a run takes about a second. Beyond it, one event never ends."""
+"""The limit of a run in seconds of real time. A run takes about a second, so one that reaches the
+limit does not get on: an event never ends."""
 
-_LOOK_SECONDS = 0.05
-NOTED = (
+_POLL_SECONDS = 0.05
+COUNTED_PHRASES = (
     {
         "ended: checkpoint": "server: checkpoint",
         "ended: the replica assignment changed": "server: replica assignment changed",
@@ -60,22 +62,30 @@ NOTED = (
 
 @dataclass(slots=True)
 class Result:
-    """The result of a run. ``guarantee`` is the violated one, and ``broken`` says how."""
+    """The result of a run: the numbers of committed appends and of faults, the virtual seconds.
+
+    ``violated`` is the first guarantee that was violated, and ``violation`` says how; both are None
+    if all guarantees held.
+    """
 
     seed: int
     committed: int
     faults: int
     seconds: float
     counters: Counter[str] = field(default_factory=Counter)
-    guarantee: Guarantee | None = None
-    broken: str | None = None
+    violated: Guarantee | None = None
+    violation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """The size of a cluster. ``groups`` are the replica groups of the storages."""
+class ClusterShape:
+    """The size of a cluster, each partition of which begins with ``replicas`` replicas.
 
-    copies: int
+    ``groups`` has the replica group of each storage. Groups matter only to an administrator, who
+    keeps the replicas of a partition in different groups.
+    """
+
+    replicas: int
     partitions: int
     servers: int
     groups: tuple[int, ...]
@@ -83,13 +93,18 @@ class Shape:
 
 
 class SimCluster:
-    """Servers, storages, one or two partitions with their clients, and their observers."""
+    """Servers, storages, one or two partitions with their clients, and the checks of a run.
+
+    A subclass is a kind of run: it implements `choose_shape` and `main`. With ``reads_replicas``,
+    each commit is checked by reading the disks of its quorum. With ``detailed``, the history has
+    each message.
+    """
 
     def __init__(self, seed: int, *, reads_replicas: bool = True, detailed: bool = False) -> None:
-        """With ``reads_replicas``, each commit is checked by reading the disks of its quorum."""
         self.seed = seed
         self.random = Random(seed)
         self.history: History
+        self.environment: RunEnvironment
         self.partitions: list[NodesPartition] = []
         self.storages: dict[str, SimStorage] = {}
         self.servers: dict[str, SimServer] = {}
@@ -98,31 +113,31 @@ class SimCluster:
 
     @property
     def committed(self) -> int:
-        """How many appends their clients have received as committed."""
-        return sum(partition.checker.committed for partition in self.partitions)
+        """The number of appends whose clients were answered: committed."""
+        return sum(partition.checker.num_committed for partition in self.partitions)
 
     def run(self) -> Result:
         """Run to the end; raises Violation."""
         with _quiet_logs(self._detailed), asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             self._prepare(runner.get_loop())
             try:
-                with self._bounded():
+                with self._limit_real_time():
                     runner.run(self.main())
             except BaseException as error:
-                found = self.alarm.error or error
-                if isinstance(found, Violation):
-                    where = f"seed {self.seed}, at {self.clock.now:.4f} s: {found}"
-                    raise Violation(found.guarantee, where) from found
-                if not isinstance(found, Exception):
+                # `RunFailure` stops the event loop, which raises another error here.
+                first = self.failure.error or error
+                when = f"seed {self.seed}, at {self.clock.now:.4f} s"
+                if isinstance(first, Violation):
+                    raise Violation(first.guarantee, f"{when}: {first}") from first
+                if not isinstance(first, Exception):
                     raise
                 # The cores assert what they expect: any exception is a bug.
-                last = traceback.extract_tb(found.__traceback__)[-1]
+                last = traceback.extract_tb(first.__traceback__)[-1]
                 raise Violation(
                     Guarantee.SOUND,
-                    f"seed {self.seed}, at {self.clock.now:.4f} s: {type(found).__name__} {found} "
-                    f"in {last.name}: {last.line}",
-                ) from found
-        self._count_branches()
+                    f"{when}: {type(first).__name__} {first} in {last.name}: {last.line}",
+                ) from first
+        self._count_phrases()
         counters = self.history.counters
         return Result(self.seed, self.committed, self.history.faults, self.clock.now, counters)
 
@@ -143,14 +158,14 @@ class SimCluster:
             )
 
     def state(self) -> str:
-        """Describe the state of the cluster, for the reader of a failure."""
+        """Describe the state of the cluster, for the report of a violation."""
         down = [name for name, storage in self.storages.items() if not storage.up]
         parts = [f"down: {', '.join(down)}"] if down else []
         return "\n".join(parts + [partition.state() for partition in self.partitions])
 
-    # ---- for the kinds of runs
+    # ---- what a kind of run implements
 
-    def choose_shape(self) -> Shape:
+    def choose_shape(self) -> ClusterShape:
         """Return the size of the cluster."""
         raise NotImplementedError
 
@@ -158,11 +173,14 @@ class SimCluster:
         """Create the cluster, do the work of the run, check the end."""
         raise NotImplementedError
 
+    # ---- what a kind of run uses
+
     async def create(self, *, follow_assignment: bool = False) -> Cluster:
         """Create the cluster and start its nodes; return an administrator's access to it.
 
-        Each partition is on as many storages as it has copies. With ``follow_assignment``, writes
-        to ZooKeeper decide which replicas the checks expect; otherwise the faults decide.
+        Each partition is assigned to `ClusterShape.replicas` of the storages. With
+        ``follow_assignment``, writes to ZooKeeper decide which replicas the checks expect;
+        otherwise the faults decide.
         """
         cluster = Cluster(await self.open_store(), ROOT)
         groups = dict(zip(self.storages, self._shape.groups, strict=True))
@@ -172,11 +190,11 @@ class SimCluster:
         await create_cluster(cluster.store, ROOT, "sim", count, key=key, storages=maps)
         changes = []
         for partition in self.partitions:
-            wanted = tuple(self.storages)[partition.partition :][: self._shape.copies]
+            wanted = tuple(self.storages)[partition.partition :][: self._shape.replicas]
             changes.append(
                 ReplicaChange(partition.partition, frozenset(self.storages), frozenset(wanted))
             )
-            partition.metadata.replicas = wanted
+            partition.view.assigned = wanted
         await cluster.change_replicas(changes)
         self.view.follows_assignment = follow_assignment
         for storage in self.storages.values():
@@ -191,80 +209,90 @@ class SimCluster:
         The first ``first_appends`` transactions of each log are appended in large batches.
         """
         for partition in self.partitions:
-            partition.add_clients(self.clients, self.stream(), appenders, first_appends)
+            partition.add_clients(self.clients, self.new_random(), appenders, first_appends)
         hosts = [storage.host for storage in self.storages.values()]
-        self.network.connect(list(self.servers), [*hosts, *self.clients.sights])
+        self.network.set_nodes(list(self.servers), [*hosts, *self.clients.checked])
 
     async def open_store(self) -> UnreliableStore:
         """Open the session of a client or of an administrator: no answer is lost."""
-        store = await self.world.open_store(SESSION_MS)
-        environment = (self.clock, self._store_random, self.view, self.history)
-        return UnreliableStore(store, self.world.zookeeper, environment, Trouble())
+        return UnreliableStore(
+            await self.shared.open_store(SESSION_MS),
+            self.shared.zookeeper,
+            self.clock,
+            self.history,
+            self._store_random,
+            self.view,
+            AnswerLoss(),
+        )
 
-    async def until(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
-        """Wait until ``condition()``. Raises Violation after ``seconds``."""
+    async def wait_until(
+        self, condition: Callable[[], bool], seconds: float, violation: str
+    ) -> None:
+        """Wait until ``condition()``. After ``seconds``, raise Violation with ``violation``."""
         deadline = self.clock.now + seconds
         while not condition():
             if self.clock.now > deadline:
-                raise Violation(Guarantee.ALIVE, f"{otherwise}: {self.state()}")
-            await asyncio.sleep(_LOOK_SECONDS)
+                raise Violation(Guarantee.ALIVE, f"{violation}: {self.state()}")
+            await asyncio.sleep(_POLL_SECONDS)
 
     def is_quiet(self) -> bool:
         """Whether no work is left."""
-        if any(wire.has_open_batch for wire in self.network.wires):
+        if any(wire.has_open_batch for wire in self.network.client_wires):
             return False
         return all(partition.is_quiet() for partition in self.partitions)
 
-    def stream(self) -> Random:
-        """Return a separate source for each part, so that a change in one does not alter others."""
+    def new_random(self) -> Random:
+        """Return a random source for one part, so that a change in one does not alter others."""
         return Random(self.random.getrandbits(64))
 
     # ---- construction
 
     def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Build all parts on ``loop``, because some of them need the running event loop."""
+
         async def prepare() -> None:
             self.clock = LoopClock()
-            self.alarm = Alarm()
+            self.failure = RunFailure()
             self.history = History(self.clock, self._detailed)
+            self.environment = RunEnvironment(self.clock, self.history, self.failure)
             self._build()
 
         loop.run_until_complete(prepare())
 
     def _build(self) -> None:
+        # The order of the calls of `new_random` decides what each seed does.
         self._shape = shape = self.choose_shape()
         self.memory = MemoryNetwork(self.random.getrandbits(32))
-        self.network = FaultyNetwork(self.memory, self.clock, self.stream(), self.history)
-        self.world = SharedEnvironment(self.memory, MemoryZooKeeper(), self.stream())
-        self.trouble = Trouble()
+        self.network = FaultyNetwork(self.memory, self.clock, self.new_random(), self.history)
+        self.shared = SharedEnvironment(self.memory, MemoryZooKeeper(), self.new_random())
+        self.answer_loss = AnswerLoss()
         for number in range(len(shape.groups)):
-            environment = (self.clock, self.stream(), self.history, self.alarm)
             storage = SimStorage(
                 number,
-                self.world,
-                environment,
+                self.shared,
+                self.environment,
+                self.new_random(),
                 shape.segment_bytes,
                 SimEngine.of_seed(self.seed),
                 shape.partitions,
             )
             self.storages[storage.name] = storage
-        self.view = ClusterView(ROOT, shape.partitions, self.history, self.alarm)
-        surveillance = Surveillance(self.clock, self.history, self.alarm, self._build_partitions())
+        self.view = ClusterView(ROOT, shape.partitions, self.environment)
+        checks = ServerChecks(self.environment, self._build_partitions())
         for number in range(shape.servers):
             server = SimServer(
-                number, self.world, surveillance, self.stream(), self.view, self.trouble
+                number, self.shared, checks, self.new_random(), self.view, self.answer_loss
             )
             self.servers[server.name] = server
-        self.clients = ClientWorld(
-            self.clock, self.memory, self.history, self.alarm, self.open_store
-        )
-        self._store_random = self.stream()
+        self.clients = ClientEnvironment(self.environment, self.memory, self.open_store)
+        self._store_random = self.new_random()
         for name in self.servers:
             self.memory.intercept(name, SERVER_PORT, self._intercept)
 
-    def _build_partitions(self) -> list[Sight]:
-        sights = []
+    def _build_partitions(self) -> list[CheckedPartition]:
+        checked = []
         for view in self.view.partitions:
-            settings = short_log_settings(self.stream())
+            settings = short_log_settings(self.new_random())
             checker = Checker(
                 {name: s.replicas[view.partition] for name, s in self.storages.items()},
                 self.history.counters,
@@ -272,33 +300,33 @@ class SimCluster:
                 settings.lock_table_size,
                 reads_replicas=self._reads_replicas,
             )
-            sights.append(Sight(view, settings, checker))
+            checked.append(CheckedPartition(view, settings, checker))
             self.partitions.append(
                 NodesPartition(view, checker, settings, self.servers, self.storages)
             )
-        return sights
+        return checked
 
     def _intercept(self, connection: DialedConnection) -> Interceptor:
-        sight = self.clients.sights.get(connection.dialer)
-        if sight is None:
+        client = self.clients.checked.get(connection.dialer)
+        if client is None:
             return Unchanged()  # An administrator's connection.
-        wire = ClientWire(sight, connection, self.alarm)
-        self.network.wires.append(wire)
+        wire = ClientWire(client, connection, self.failure)
+        self.network.client_wires.append(wire)
         return wire
 
-    def _count_branches(self) -> None:
-        """Count log lines of servers, and the branches that their recoveries took."""
+    def _count_phrases(self) -> None:
+        """Count `COUNTED_PHRASES` in the log lines of servers."""
         for note in self.history.notes(list(self.servers)):
-            for phrase, name in NOTED.items():
+            for phrase, name in COUNTED_PHRASES.items():
                 self.history.counters[name] += note.count(phrase)
 
     @contextmanager
-    def _bounded(self) -> Iterator[None]:
+    def _limit_real_time(self) -> Iterator[None]:
         """End a run whose virtual time no longer advances. Only for a process's main thread."""
 
         def end(*_: object) -> None:
             stuck = Violation(Guarantee.ALIVE, f"still at one event after {STUCK_EVENT_SECONDS} s")
-            self.alarm.ring(stuck)
+            self.failure.stop_run(stuck)
             raise stuck
 
         previous = signal.signal(signal.SIGALRM, end)

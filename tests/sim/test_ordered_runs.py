@@ -50,8 +50,8 @@ def test_orders_are_executed_while_nodes_are_killed(kind: str, lost: bool) -> No
     counters: Counter[str] = Counter()
     with ProcessPoolExecutor(processes()) as pool:
         runs = list(pool.map(partial(run_seed, kind=kind, lost=lost), range(SEEDS), chunksize=4))
-    broken = [f"{kind}, {run.broken}" for run in runs if run.broken is not None]
-    assert not broken, "\n\n".join(broken[:3])
+    violations = [f"{kind}, {run.violation}" for run in runs if run.violation is not None]
+    assert not violations, "\n\n".join(violations[:3])
     for run in runs:
         counters += run.counters
     prefix = "administrator: "

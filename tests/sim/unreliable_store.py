@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from tests.sim.cluster_view import ClusterView
 from tests.sim.history import History
@@ -31,11 +31,11 @@ _WATCH_SECONDS = (0.002, 0.02, 0.3)
 _RECONNECT_SECONDS = 0.03
 
 
-class Trouble:
-    """What happens to the sessions of all servers: ``failing`` is the share of lost answers."""
+class AnswerLoss:
+    """How many operations of all servers get no answer: ``share`` of them, from 0 to 1."""
 
     def __init__(self) -> None:
-        self.failing = 0.0
+        self.share = 0.0
 
 
 class UnreliableStore:
@@ -45,14 +45,21 @@ class UnreliableStore:
         self,
         inner: MemoryStore,
         zookeeper: MemoryZooKeeper,
-        environment: tuple[LoopClock, Random, ClusterView, History],
-        trouble: Trouble,
+        clock: LoopClock,
+        history: History,
+        random: Random,
+        view: ClusterView,
+        answer_loss: AnswerLoss,
     ) -> None:
         self.inner = inner
         self._zookeeper = zookeeper
-        self._clock, self._random, self._view, self._history = environment
-        self._trouble = trouble
-        self._late: dict[OnChange, OnChange] = {}
+        self._clock = clock
+        self._history = history
+        self._random = random
+        self._view = view
+        self._answer_loss = answer_loss
+        self._late_watches: dict[OnChange, OnChange] = {}
+        """For each watch of the process, the one that is registered in its place."""
 
     @property
     def health(self) -> SessionHealth:
@@ -61,11 +68,11 @@ class UnreliableStore:
 
     async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
         """See MetadataStore."""
-        return await self._ask(lambda: self.inner.get(path, self._later(on_change)))
+        return await self._delayed(lambda: self.inner.get(path, self._late_watch(on_change)))
 
     async def children(self, path: str, on_change: OnChange | None = None) -> Children:
         """See MetadataStore."""
-        return await self._ask(lambda: self.inner.children(path, self._later(on_change)))
+        return await self._delayed(lambda: self.inner.children(path, self._late_watch(on_change)))
 
     async def create(
         self,
@@ -77,7 +84,7 @@ class UnreliableStore:
         anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
-        return await self._ask(
+        return await self._delayed(
             lambda: self.inner.create(
                 path,
                 data,
@@ -91,35 +98,39 @@ class UnreliableStore:
 
     async def set(self, path: str, data: bytes, version: int) -> int:
         """See MetadataStore."""
-        return await self._ask(lambda: self.inner.set(path, data, version), path, data)
+        return await self._delayed(lambda: self.inner.set(path, data, version), path, data)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """See MetadataStore."""
-        await self._ask(lambda: self.inner.delete(path, version))
+        await self._delayed(lambda: self.inner.delete(path, version))
 
     async def close(self) -> None:
         """See MetadataStore."""
         await self.inner.close()
 
-    async def _ask(
+    async def _delayed(
         self, operation: Callable[[], Awaitable[T]], path: str = "", written: bytes | None = None
     ) -> T:
-        """Do ``operation``, which writes ``written`` to ``path``, and answer a little later."""
+        """Do ``operation`` and return its answer, each a little later, or lose the answer.
+
+        ``operation`` writes ``written`` to ``path``. Without a path, it is a read or a deletion.
+        """
         await asyncio.sleep(self._delay())
-        lost = self._random.random() < self._trouble.failing
+        lost = self._random.random() < self._answer_loss.share
         if lost and self._random.random() < 0.5:
-            self._lose(f"no answer about {path or 'a read'}")
+            self._lose_connection(f"no answer about {path or 'a read'}")
         answer = await operation()
         if path:
             self._view.note_write(path, written)
         if lost:
             if self._view.is_metadata(path):
                 self._history.fault("zookeeper", "metadata written, answer lost")
-            self._lose(f"no answer about {path or 'a read'}, although it was done")
+            self._lose_connection(f"no answer about {path or 'a read'}, although it was done")
         await asyncio.sleep(self._delay())
         return answer
 
-    def _lose(self, why: str) -> None:
+    def _lose_connection(self, why: str) -> NoReturn:
+        """Suspend the session for a while, and raise StoreConnectionLost."""
         if self.inner.health.state is SessionState.CONNECTED:
             self._zookeeper.suspend(self.inner)
             pause = self._random.expovariate(1 / _RECONNECT_SECONDS)
@@ -130,17 +141,20 @@ class UnreliableStore:
         if self.inner.health.state is SessionState.SUSPENDED:
             self._zookeeper.resume(self.inner)
 
-    def _later(self, on_change: OnChange | None) -> OnChange | None:
-        """Return a watch that calls ``on_change`` late; equal watches stay one watch."""
+    def _late_watch(self, on_change: OnChange | None) -> OnChange | None:
+        """Return a watch that calls ``on_change`` late.
+
+        The same ``on_change`` gives the same watch, because a store keeps equal watches only once.
+        """
         if on_change is None:
             return None
-        late = self._late.get(on_change)
+        late = self._late_watches.get(on_change)
         if late is None:
 
             def late() -> None:
                 self._clock.after(self._watch_delay(), on_change)
 
-            self._late[on_change] = late
+            self._late_watches[on_change] = late
         return late
 
     def _delay(self) -> float:

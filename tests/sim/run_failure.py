@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-class Alarm:
-    """Keeps the first error of a run, and stops the event loop."""
+class RunFailure:
+    """The first error of a run, which stops the event loop. It must be created on that loop."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -16,8 +16,8 @@ class Alarm:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop.set_exception_handler(self._handle)
 
-    def ring(self, error: BaseException) -> None:
-        """Stop the run because of ``error``."""
+    def stop_run(self, error: BaseException) -> None:
+        """Stop the run because of ``error``. A later error has no effect."""
         if self.error is None:
             self.error = error
             self._loop.stop()
@@ -33,10 +33,13 @@ class Alarm:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.ring(error)
+            self.stop_run(error)
 
     def _handle(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take an exception that would end the process of a node; see `waltz.runtime.process`."""
+        """Stop the run because of an exception that would end the process of a node.
+
+        `waltz.runtime.process` has the same rule for a real process.
+        """
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):
-            self.ring(error)
+            self.stop_run(error)
