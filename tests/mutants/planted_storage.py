@@ -201,7 +201,7 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark overwritten in place",
         Package.STORAGE,
-        "if not durable and no_flush_since:\n",
+        "if found.durable_after[number] > self._newest_begun_flush:\n",
         "if True:\n",
         "A torn write leaves a partition without a mark.",
         nodes(

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -292,11 +293,11 @@ def test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power() -> None:
         disk = MemoryDisk()
         marks = open_marks(disk, 2)
         marks.load(P, ENTRY)
-        marks.store(P, FlushedEnd(0, 0))
+        marks.raise_to(P, FlushedEnd(0, 0))
         marks.flush()
         durable = 0
         for last_id in range(1, 12):
-            marks.store(P, FlushedEnd(last_id, last_id * 3))
+            marks.raise_to(P, FlushedEnd(last_id, last_id * 3))
             _check_crashes(disk, durable, last_id)
             if random.random() < 0.3:
                 disk.observer = partial(_check_crashes, disk, durable, last_id)
@@ -309,13 +310,47 @@ def test_mark_written_during_a_flush_destroys_no_durable_mark() -> None:
     disk = MemoryDisk()
     marks = open_marks(disk, 2)
     marks.load(P, ENTRY)
-    marks.store(P, FlushedEnd(0, 0))
+    marks.raise_to(P, FlushedEnd(0, 0))
     marks.flush()
     for last_id in range(1, 30, 2):
-        marks.store(P, FlushedEnd(last_id, last_id * 3))
+        marks.raise_to(P, FlushedEnd(last_id, last_id * 3))
         end = FlushedEnd(last_id + 1, last_id * 3 + 3)
-        _flush_while(marks, disk, partial(marks.store, P, end))
+        _flush_while(marks, disk, partial(marks.raise_to, P, end))
         _check_crashes(disk, last_id, last_id + 1)
+
+
+class _WaitingDisk(MemoryDisk):
+    """A disk whose next flush of a file begins with a call of ``before_flush``."""
+
+    before_flush: Callable[[], None] | None = None
+
+    def flush(self, inode: Any) -> None:
+        wait, self.before_flush = self.before_flush, None
+        if wait is not None:
+            wait()
+        super().flush(inode)
+
+
+def test_mark_written_during_two_flushes_destroys_no_durable_mark() -> None:
+    disk = _WaitingDisk()
+    marks = open_marks(disk, 2)
+    marks.load(P, ENTRY)
+    marks.raise_to(P, FlushedEnd(0, 0))
+    marks.flush()
+
+    def begin_second_flush() -> None:
+        marks.raise_to(P, FlushedEnd(2, 6))
+        disk.before_flush = write_third_mark
+        marks.flush()
+
+    def write_third_mark() -> None:
+        marks.raise_to(P, FlushedEnd(3, 9))
+        _check_crashes(disk, 0, 3, seeds=400)
+
+    marks.raise_to(P, FlushedEnd(1, 3))
+    disk.before_flush = begin_second_flush
+    marks.flush()
+    _check_crashes(disk, 2, 3)
 
 
 def _flush_while(marks: FlushedMarks, disk: MemoryDisk, meanwhile: Callable[[], None]) -> None:
@@ -330,8 +365,8 @@ def _flush_while(marks: FlushedMarks, disk: MemoryDisk, meanwhile: Callable[[], 
     assert disk.observer is None
 
 
-def _check_crashes(disk: MemoryDisk, durable: int, now: int) -> None:
-    for seed in range(12):
+def _check_crashes(disk: MemoryDisk, durable: int, now: int, seeds: int = 12) -> None:
+    for seed in range(seeds):
         raw = disk.crashed(Random(seed)).content(FLUSHED_FILE)
         end = current_end(raw, P, ENTRY)
         assert end is not None
@@ -342,7 +377,7 @@ def _check_crashes(disk: MemoryDisk, durable: int, now: int) -> None:
 def _mark_on(disk: MemoryDisk) -> int:
     disk = disk.restarted()
     control = open_control(disk, KEY, 2, 5)
-    end = control.marks.load(P, control.checksum(P))
+    end = control.flushed_marks.load(P, control.checksum(P))
     assert end is not None
     return end.last_id
 

@@ -57,15 +57,16 @@ class ControlFile:
         key: uuid.UUID,
         entries: list[ControlEntry | None],
         damage: dict[int, str],
-        marks: FlushedMarks,
+        flushed_marks: FlushedMarks,
         pair: Pair | None = None,
     ) -> None:
         """Take the open file, its content, and the locked pair files if there are any.
 
-        ``header`` is on the disk, ``key`` is the key of the cluster. ``entries`` has None for each
-        partition whose entry is damaged, and ``damage`` has the reason for each of these.
+        ``header`` is on the disk; its key is inverted while the segment files need the write-ahead
+        log. ``key`` is the key of the cluster. ``entries`` has None for each partition whose entry
+        is damaged, and ``damage`` has the reason for each of these.
         """
-        self.marks = marks
+        self.flushed_marks = flushed_marks
         self._file = file
         self._header = header
         self._key = key
@@ -133,10 +134,12 @@ class ControlFile:
             "a local mark is not above the mark"
         )
         entry = before.updated(info)
-        self.marks.prepare(partition, entry.checksum)
+        # A flushed mark counts only together with the struct whose checksum it has. So the mark is
+        # written for the new struct first: a crash in between must leave a mark that counts.
+        self.flushed_marks.before_update(partition, entry.checksum)
         self._write(partition, entry)
         self._entries[partition] = entry
-        self.marks.adopt(partition, entry.checksum)
+        self.flushed_marks.after_update(partition, entry.checksum)
 
     def reset(self, partition: int) -> None:
         """Reset a partition's session, marks and flags durably; this also repairs its entry.
@@ -150,14 +153,14 @@ class ControlFile:
             self._write(partition, step)
         self._entries[partition] = steps[-1]
         self._damage.pop(partition, None)
-        self.marks.clear(partition)
+        self.flushed_marks.clear(partition)
 
     def close(self) -> None:
         """Close the file, make the flushed marks durable, release the locks of the directories.
 
         Raises DiskFailed.
         """
-        self.marks.close()
+        self.flushed_marks.close()
         self._file.close()
         if self._pair is not None:
             self._pair.close()
@@ -177,7 +180,7 @@ def _damaged(partition: int, why: str) -> PartitionDamaged:
 
 
 def open_control(
-    disk: Disk,
+    data: Disk,
     key: uuid.UUID,
     num_partitions: int,
     now_ms: int,
@@ -187,18 +190,20 @@ def open_control(
 ) -> ControlFile:
     """Open the control file of this cluster; create one if there are no partitions.
 
-    ``disk`` is the directory of the partitions. ``meta`` is the directory of the control file, None
+    ``data`` is the directory of the partitions. ``meta`` is the directory of the control file, None
     if both are the same. ``can_replay`` says whether the caller can replay a write-ahead log.
 
-    Raises DirectoryRefused if a directory is in use, cannot be read, or belongs to another cluster
-    or another number of partitions, or if the directories are not a pair (see `directory_pair`).
-    Raises DirectoryRefused if the directory needs its write-ahead log, and ``can_replay`` is false.
-    Raises DirectoryRefused also if the control file is cut off or missing although there are
-    partitions: a new file would say, as with Waltz 0.13.2, that no partition is assigned. Raises
-    NoSpace, DiskFailed.
+    Raises NoSpace, DiskFailed, and DirectoryRefused in these cases:
+
+    * A directory is in use, cannot be read, or belongs to another cluster or another number of
+      partitions.
+    * The directories are not a pair (see `directory_pair`).
+    * The directory needs its write-ahead log, and ``can_replay`` is false.
+    * The control file is cut off or missing although there are partitions. A new file would say, as
+      with Waltz 0.13.2, that no partition is assigned.
     """
     try:
-        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions), can_replay)
+        return _open(data, meta, ControlHeader(now_ms, key, num_partitions), can_replay)
     except OSError as error:
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; this storage does "
@@ -213,7 +218,13 @@ def partition_directories(disk: Disk) -> list[int]:
 
 
 def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bool) -> ControlFile:
+    """Do what `open_control` does; raises OSError, too.
+
+    The directories are locked and checked before anything is written: a storage that refuses to
+    start must not change a directory that belongs to another storage.
+    """
     with ExitStack() as held:
+        # The control file and the flushed marks are in the directory `home`.
         if meta is None:
             check_alone(data)
             home, pair = data, None
@@ -229,10 +240,12 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bo
         _make_durable(file)
         entries, damage = _read_entries(file, expected.num_partitions)
         if pair is not None:
+            # Only a start that is not refused raises the generation.
             pair.advance()
-        marks = open_marks(home, expected.num_partitions)
+        flushed_marks = open_marks(home, expected.num_partitions)
+        # From now on, the control file closes what it holds.
         held.pop_all()
-        return ControlFile(file, header, expected.key, entries, damage, marks, pair)
+        return ControlFile(file, header, expected.key, entries, damage, flushed_marks, pair)
 
 
 def _make_durable(file: DiskFile) -> None:
@@ -249,10 +262,10 @@ def _make_durable(file: DiskFile) -> None:
 
 
 def _lock_pair(data: Disk, meta: Disk) -> Pair:
-    """Lock the two directories; change nothing if the control file is lost."""
+    """Lock the two directories. Raise DirectoryRefused before a change if they are not a pair."""
     check_pair(data, meta)
     if not meta.exists(CONTROL_FILE):
-        _check_empty(data, "is missing in storage.metaDirectory")
+        _check_no_partitions(data, "is missing in storage.metaDirectory")
     return lock_pair(data, meta)
 
 
@@ -285,19 +298,22 @@ def _open_file(data: Disk, home: Disk) -> DiskFile | None:
     Remove a file that ends inside its header; raise DirectoryRefused if there are partitions.
     """
     if not home.exists(CONTROL_FILE):
-        _check_empty(data, "is missing")
+        _check_no_partitions(data, "is missing")
         return None
     file = home.open(CONTROL_FILE)
     if file.size() >= HEADER_BYTES:
         return file
     file.close()
-    _check_empty(data, "is cut off")
+    _check_no_partitions(data, "is cut off")
     home.remove(CONTROL_FILE)
     return None
 
 
-def _check_empty(data: Disk, problem: str) -> None:
-    """Raise DirectoryRefused if there are partitions whose control file is lost."""
+def _check_no_partitions(data: Disk, problem: str) -> None:
+    """Raise DirectoryRefused if there are partitions whose control file is lost.
+
+    ``problem`` completes the sentence that begins with the name of the control file.
+    """
     partitions = partition_directories(data)
     if partitions:
         raise DirectoryRefused(

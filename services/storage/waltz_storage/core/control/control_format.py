@@ -81,7 +81,7 @@ def inverted(key: uuid.UUID) -> uuid.UUID:
 
 
 def is_partly_inverted(found: uuid.UUID, key: uuid.UUID) -> bool:
-    """Return whether each byte of ``found`` is the byte of ``key``, inverted or not.
+    """Return whether ``found`` is ``key`` with all, some or none of its bytes inverted.
 
     A crash may tear the write of an inverted key, so that only some of its bytes are inverted.
     """
@@ -167,7 +167,9 @@ class ControlEntry:
 
     def updated(self, info: PartitionInfo) -> ControlEntry:
         """Return the entry after the next update, which goes to the other struct."""
-        assert self.sequence < _LAST_SEQUENCE, "the number would wrap: the old struct would win"
+        assert self.sequence < _LAST_SEQUENCE, (
+            "the number would wrap, and the old struct would have the higher one"
+        )
         return ControlEntry(info, self.sequence + 1, 1 - self.slot)
 
     def encode(self) -> bytes:

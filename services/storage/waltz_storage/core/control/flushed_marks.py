@@ -24,6 +24,7 @@ from waltz_storage.core.control.flushed_marks_format import (
     PARTITION_BYTES,
     SLOTS,
     MarkSlot,
+    current_slot,
     decode_slots,
     slot_offset,
 )
@@ -31,26 +32,26 @@ from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import NoSpace
 from waltz_storage.core.log.flushed_end import FlushedEnd
 
-_EMPTY = -1
-"""The sequence number of a slot that does not count."""
-_AT_OPENING = -1
-"""Stands for the time before the first flush: slots written then were flushed at the opening."""
+_AT_OPENING = 0
+"""Stands for the flush at the opening of the file, which precedes flush number 1."""
 
 
 @dataclass(slots=True)
 class _PartitionSlots:
-    """The slots of one partition."""
+    """The slots of one partition, and its mark."""
 
+    slots: list[MarkSlot | None]
+    """The slots as they are in the file now, None for each that is empty or damaged."""
+    durable_after: list[int]
+    """For each slot, the number of the flush that makes it durable.
+
+    This is the first flush that begins after the slot was written."""
     last_sequence: int
     """The highest sequence number so far."""
-    sequences: list[int]
-    """The sequence number of each slot."""
-    flushes_before: list[int]
-    """For each slot, how many flushes of the file had begun when the slot was written."""
-    end: FlushedEnd | None = None
-    """The partition's mark, None if it is not known."""
     entry_checksum: int = 0
     """The checksum of the partition's current struct in the control file."""
+    end: FlushedEnd | None = None
+    """The partition's mark, None if it is not known."""
 
 
 class FlushedMarks:
@@ -58,6 +59,12 @@ class FlushedMarks:
 
     Any thread may call its methods, but only one thread at a time for the same partition.
     ``created`` says whether the file was missing.
+
+    * The opening of a partition calls `load`. Then its log raises and lowers the mark, through the
+      object that `mark_of` returns.
+    * The control file calls `before_update` and `after_update` around each change of an entry, and
+      `clear` when it resets an entry.
+    * The shell calls `flush` from time to time, on a thread of its own.
     """
 
     def __init__(self, file: DiskFile, num_partitions: int, *, created: bool) -> None:
@@ -72,14 +79,14 @@ class FlushedMarks:
         if len(raw) < size:
             file.write(len(raw), bytes(size - len(raw)))
         file.flush()
-        self._in_file = [decode_slots(raw, partition) for partition in range(num_partitions)]
-        """The slots of each partition as they are in the file now."""
-        self._partitions = [_partition_slots(slots) for slots in self._in_file]
-        # A slot is durable if a flush began after the slot was written, and has ended. These two
-        # counters show that without a lock: a race only makes a slot count as not durable yet.
-        self._flushes_begun = 0
-        self._newest_ended_flush = 0
-        """The number of the newest flush that has ended; the first flush has number 1."""
+        self._partitions = [
+            _partition_slots(decode_slots(raw, partition)) for partition in range(num_partitions)
+        ]
+        # Flushes have numbers, from 1 on. A slot is durable if a flush has ended that began after
+        # the slot was written. These two counters show that without a lock: a race only makes a
+        # slot count as not durable yet.
+        self._newest_begun_flush = _AT_OPENING
+        self._newest_ended_flush = _AT_OPENING
         self._dirty = False
         """Whether a slot was written since the last flush began."""
 
@@ -91,66 +98,59 @@ class FlushedMarks:
         too: a partition that was refused at the start, switched off and assigned again must be
         refused again.
         """
-        slots = self._partitions[partition]
-        counting = [
-            slot if slot and slot.entry_checksum == entry_checksum else None
-            for slot in self._in_file[partition]
-        ]
-        newest = max(filter(None, counting), key=lambda slot: slot.sequence, default=None)
-        slots.entry_checksum = entry_checksum
-        slots.end = newest.end if newest else None
-        slots.sequences = [slot.sequence if slot else _EMPTY for slot in counting]
-        return slots.end
+        found = self._partitions[partition]
+        slot = current_slot(found.slots, entry_checksum)
+        found.entry_checksum = entry_checksum
+        found.end = slot.end if slot else None
+        return found.end
 
     def mark_of(self, partition: int) -> PartitionMark:
         """Return the mark of one partition, for its log."""
         return PartitionMark(self, partition)
 
-    def store(self, partition: int, end: FlushedEnd) -> None:
+    def raise_to(self, partition: int, end: FlushedEnd) -> None:
         """Write a mark; it is durable after a `flush`.
 
         If the disk is full, the mark stays behind the log, which is safe. Raises DiskFailed.
         """
-        slots = self._partitions[partition]
-        if slots.end == end:
+        found = self._partitions[partition]
+        if found.end == end:
             return
         try:
-            self._write(partition, end, slots.entry_checksum, self._next_slot(slots))
+            self._write(partition, end, found.entry_checksum, self._slot_to_write(found))
         except NoSpace:
             return
-        slots.end = end
+        found.end = end
 
-    def lower(self, partition: int, end: FlushedEnd) -> None:
+    def lower_to(self, partition: int, end: FlushedEnd) -> None:
         """Write a mark durably if it is lower; raises NoSpace, DiskFailed."""
-        slots = self._partitions[partition]
-        if slots.end is not None and end.last_id < slots.end.last_id:
-            self._write(partition, end, slots.entry_checksum, self._next_slot(slots))
-            slots.end = end
+        found = self._partitions[partition]
+        if found.end is not None and end.last_id < found.end.last_id:
+            self._write(partition, end, found.entry_checksum, self._slot_to_write(found))
+            found.end = end
             self._flush()
 
-    def prepare(self, partition: int, entry_checksum: int) -> None:
+    def before_update(self, partition: int, entry_checksum: int) -> None:
         """Write the mark durably again, for a control struct that will be written next.
 
         ``entry_checksum`` is that of the next struct. The slot of the present control struct stays:
         after a crash, the struct that is current on the disk decides which slot counts. Raises
         NoSpace, DiskFailed.
         """
-        slots = self._partitions[partition]
-        if slots.end is not None:
-            newest = slots.sequences.index(max(slots.sequences))
-            self._write(partition, slots.end, entry_checksum, self._slot_beside(slots, newest))
+        found = self._partitions[partition]
+        if found.end is not None:
+            self._write(partition, found.end, entry_checksum, self._unneeded_slot(found))
             self._flush()
 
-    def adopt(self, partition: int, entry_checksum: int) -> None:
-        """Note that the control struct that `prepare` was called for is written."""
+    def after_update(self, partition: int, entry_checksum: int) -> None:
+        """Note that the control struct that `before_update` was called for is durable."""
         self._partitions[partition].entry_checksum = entry_checksum
 
     def clear(self, partition: int) -> None:
         """Remove the marks of a partition durably; raises NoSpace, DiskFailed."""
         self._file.write(slot_offset(partition, 0), bytes(PARTITION_BYTES))
         self._dirty = True
-        self._in_file[partition] = [None] * SLOTS
-        self._partitions[partition] = _partition_slots(self._in_file[partition])
+        self._partitions[partition] = _partition_slots([None] * SLOTS)
         self._flush()
 
     def flush(self) -> None:
@@ -169,40 +169,49 @@ class FlushedMarks:
     def _flush(self) -> None:
         """Make all written marks durable before the call returns."""
         self._dirty = False
-        number = self._flushes_begun + 1
-        self._flushes_begun = number
+        number = self._newest_begun_flush + 1
+        self._newest_begun_flush = number
         # Write nothing, and flush: `write_durably` is the only method that serializes the flushes
         # of a file, so that no flush hides the error of another one (see `DiskFile`).
         self._file.write_durably(0, b"")
         self._newest_ended_flush = max(self._newest_ended_flush, number)
 
     def _write(self, partition: int, end: FlushedEnd, entry_checksum: int, slot: int) -> None:
-        slots = self._partitions[partition]
-        slots.last_sequence += 1
-        written = MarkSlot(slots.last_sequence, end, entry_checksum)
+        found = self._partitions[partition]
+        found.last_sequence += 1
+        written = MarkSlot(found.last_sequence, end, entry_checksum)
         self._file.write(slot_offset(partition, slot), written.encode(partition))
-        self._in_file[partition][slot] = written
-        slots.sequences[slot] = slots.last_sequence
+        found.slots[slot] = written
         # Read the counter after the write: a flush that began meanwhile may not include all of it.
-        slots.flushes_before[slot] = self._flushes_begun
+        found.durable_after[slot] = self._newest_begun_flush + 1
         self._dirty = True
 
-    def _next_slot(self, slots: _PartitionSlots) -> int:
-        """Return the slot to write: never the newest durable one, nor one that is being flushed."""
-        newest = slots.sequences.index(max(slots.sequences))
-        durable = slots.flushes_before[newest] < self._newest_ended_flush
-        no_flush_since = slots.flushes_before[newest] == self._flushes_begun
-        if not durable and no_flush_since:
-            return newest
-        return self._slot_beside(slots, newest)
+    def _slot_to_write(self, found: _PartitionSlots) -> int:
+        """Return the number of the slot for the next mark of the present control struct."""
+        newest = current_slot(found.slots, found.entry_checksum)
+        if newest is not None:
+            number = found.slots.index(newest)
+            if found.durable_after[number] > self._newest_begun_flush:
+                # The slot is not durable, and no flush is writing it: nothing is lost if this write
+                # is torn.
+                return number
+        return self._unneeded_slot(found)
 
-    def _slot_beside(self, slots: _PartitionSlots, newest: int) -> int:
-        """Return the oldest slot that is neither ``newest`` nor the newest durable one."""
-        ended = self._newest_ended_flush
-        durable = [slot for slot in range(SLOTS) if slots.flushes_before[slot] < ended]
-        kept = max(durable, key=lambda slot: slots.sequences[slot], default=newest)
-        free = [slot for slot in range(SLOTS) if slot not in (newest, kept)]
-        return min(free, key=lambda slot: slots.sequences[slot])
+    def _unneeded_slot(self, found: _PartitionSlots) -> int:
+        """Return the number of the oldest slot that is not needed after a crash.
+
+        The newest slot of the present control struct is needed, and the newest durable one.
+        """
+        durable = [
+            slot if number <= self._newest_ended_flush else None
+            for slot, number in zip(found.slots, found.durable_after, strict=True)
+        ]
+        needed = (
+            current_slot(found.slots, found.entry_checksum),
+            current_slot(durable, found.entry_checksum),
+        )
+        unneeded = [n for n, slot in enumerate(found.slots) if slot is None or slot not in needed]
+        return min(unneeded, key=lambda number: _sequence(found.slots[number]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +223,11 @@ class PartitionMark:
 
     def raise_to(self, end: FlushedEnd) -> None:
         """See `FlushedMark`."""
-        self.marks.store(self.partition, end)
+        self.marks.raise_to(self.partition, end)
 
     def lower_to(self, end: FlushedEnd) -> None:
         """See `FlushedMark`."""
-        self.marks.lower(self.partition, end)
+        self.marks.lower_to(self.partition, end)
 
 
 def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
@@ -237,6 +246,11 @@ def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
     return marks
 
 
-def _partition_slots(found: list[MarkSlot | None]) -> _PartitionSlots:
-    sequences = [slot.sequence if slot else _EMPTY for slot in found]
-    return _PartitionSlots(max(sequences), sequences, [_AT_OPENING] * SLOTS)
+def _partition_slots(slots: list[MarkSlot | None]) -> _PartitionSlots:
+    """Return the state of a partition whose ``slots`` are durable."""
+    return _PartitionSlots(slots, [_AT_OPENING] * SLOTS, max(map(_sequence, slots)))
+
+
+def _sequence(slot: MarkSlot | None) -> int:
+    """Return the sequence number of a slot, -1 of one that is empty or damaged."""
+    return -1 if slot is None else slot.sequence

@@ -11,6 +11,7 @@ is the partition's mark.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from waltz.protocol.checksums import crc32
@@ -62,16 +63,24 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
     return found
 
 
-def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
-    """Return the mark of a partition whose current control struct has this checksum.
+def current_slot(slots: Iterable[MarkSlot | None], entry_checksum: int) -> MarkSlot | None:
+    """Return the slot that has the mark of a partition, None if no slot counts.
 
-    None if no slot counts.
+    ``entry_checksum`` is the checksum of the partition's current control struct.
     """
-    slots = decode_slots(raw, partition)
     counting = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
-    return max(counting, key=lambda slot: slot.sequence).end if counting else None
+    return max(counting, key=lambda slot: slot.sequence, default=None)
+
+
+def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
+    """Return the mark of a partition, None if no slot counts.
+
+    ``raw`` is the whole file. ``entry_checksum`` is that of `current_slot`.
+    """
+    slot = current_slot(decode_slots(raw, partition), entry_checksum)
+    return slot.end if slot else None
 
 
 def _checksum(body: bytes, partition: int) -> int:
-    # The file begins with zeros: an empty slot must not pass as a valid one.
+    # The start value makes the slots of one partition invalid at the place of another one.
     return crc32(body, partition + 1)

@@ -124,7 +124,7 @@ class StorageDirectory:
                     self._refused[partition] = damaged
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:
-                if not self._control.marks.load(partition, self._control.checksum(partition)):
+                if not self._control.flushed_marks.load(partition, self._control.checksum(partition)):
                     self._unmarked.append(partition)
                 try:
                     self._open_partition(partition)
@@ -286,7 +286,7 @@ class StorageDirectory:
 
     def flush_marks(self) -> None:
         """Make the flushed marks durable. Thread-safe. Raises DiskFailed."""
-        self._control.marks.flush()
+        self._control.flushed_marks.flush()
 
     def close(self) -> None:
         """Close all files cleanly: trimmed and durable; raises DiskFailed."""
@@ -307,8 +307,8 @@ class StorageDirectory:
     def _open_partition(self, partition: int) -> None:
         control = self._control
         info = control.info(partition)
-        flushed = control.marks.load(partition, control.checksum(partition))
-        mark = control.marks.mark_of(partition)
+        flushed = control.flushed_marks.load(partition, control.checksum(partition))
+        mark = control.flushed_marks.mark_of(partition)
         log = open_log(
             self._disk, self._identity(partition), self._options, known_log(info, flushed), mark
         )
