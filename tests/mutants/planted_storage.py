@@ -16,7 +16,7 @@ STORAGE_BUGS = (
         "roll-over without flushing the full segment",
         Package.STORAGE,
         "sealed = tail.seal()\n",
-        "sealed = tail.sealed()\n",
+        "sealed = tail.bounds()\n",
         "Records that were written just before a roll-over are never flushed.",
     ),
     Planted(
@@ -201,7 +201,7 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark overwritten in place",
         Package.STORAGE,
-        "if found.durable_after[number] > self._newest_begun_flush:\n",
+        "if found.durable_after[newest] > self._newest_begun_flush:\n",
         "if True:\n",
         "A torn write leaves a partition without a mark.",
         nodes(

@@ -331,26 +331,34 @@ class _WaitingDisk(MemoryDisk):
         super().flush(inode)
 
 
-def test_mark_written_during_two_flushes_destroys_no_durable_mark() -> None:
+@pytest.mark.parametrize("durable", range(3))
+def test_mark_written_during_two_flushes_destroys_no_durable_mark(durable: int) -> None:
     disk = _WaitingDisk()
     marks = open_marks(disk, 2)
     marks.load(P, ENTRY)
-    marks.raise_to(P, FlushedEnd(0, 0))
-    marks.flush()
+    # After each of these marks, another slot has the durable one.
+    for last_id in range(durable + 1):
+        marks.raise_to(P, _mark(last_id))
+        marks.flush()
 
     def begin_second_flush() -> None:
-        marks.raise_to(P, FlushedEnd(2, 6))
+        marks.raise_to(P, _mark(durable + 2))
         disk.before_flush = write_third_mark
         marks.flush()
 
     def write_third_mark() -> None:
-        marks.raise_to(P, FlushedEnd(3, 9))
-        _check_crashes(disk, 0, 3, seeds=400)
+        marks.raise_to(P, _mark(durable + 3))
+        _check_crashes(disk, durable, durable + 3, seeds=400)
 
-    marks.raise_to(P, FlushedEnd(1, 3))
+    marks.raise_to(P, _mark(durable + 1))
     disk.before_flush = begin_second_flush
     marks.flush()
-    _check_crashes(disk, 2, 3)
+    _check_crashes(disk, durable + 2, durable + 3)
+
+
+def _mark(last_id: int) -> FlushedEnd:
+    """Return a mark that `_check_crashes` recognizes."""
+    return FlushedEnd(last_id, last_id * 3)
 
 
 def _flush_while(marks: FlushedMarks, disk: MemoryDisk, meanwhile: Callable[[], None]) -> None:

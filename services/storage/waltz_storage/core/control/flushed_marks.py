@@ -17,6 +17,7 @@ that is durable, the one that a flush may be writing, and the one to write next
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from waltz_storage.core.control.flushed_marks_format import (
@@ -41,7 +42,7 @@ class _PartitionSlots:
     """The slots of one partition, and its mark."""
 
     slots: list[MarkSlot | None]
-    """The slots as they are in the file now, None for each that is empty or damaged."""
+    """The slots in the file that are needed: None for each that is empty, damaged or outdated."""
     durable_after: list[int]
     """For each slot, the number of the flush that makes it durable.
 
@@ -52,6 +53,15 @@ class _PartitionSlots:
     """The checksum of the partition's current struct in the control file."""
     end: FlushedEnd | None = None
     """The partition's mark, None if it is not known."""
+
+    def newest_of(self, numbers: Iterable[int]) -> int:
+        """Return the number of the newest slot among the slots with these numbers."""
+        return max(numbers, key=self.sequence)
+
+    def sequence(self, number: int) -> int:
+        """Return the sequence number of a slot, -1 if there is none."""
+        slot = self.slots[number]
+        return -1 if slot is None else slot.sequence
 
 
 class FlushedMarks:
@@ -100,6 +110,9 @@ class FlushedMarks:
         """
         found = self._partitions[partition]
         slot = current_slot(found.slots, entry_checksum)
+        found.slots = [
+            each if each and each.entry_checksum == entry_checksum else None for each in found.slots
+        ]
         found.entry_checksum = entry_checksum
         found.end = slot.end if slot else None
         return found.end
@@ -188,30 +201,18 @@ class FlushedMarks:
 
     def _slot_to_write(self, found: _PartitionSlots) -> int:
         """Return the number of the slot for the next mark of the present control struct."""
-        newest = current_slot(found.slots, found.entry_checksum)
-        if newest is not None:
-            number = found.slots.index(newest)
-            if found.durable_after[number] > self._newest_begun_flush:
-                # The slot is not durable, and no flush is writing it: nothing is lost if this write
-                # is torn.
-                return number
+        newest = found.newest_of(range(SLOTS))
+        if found.durable_after[newest] > self._newest_begun_flush:
+            # The slot is not durable, and no flush is writing it: a torn write destroys nothing.
+            return newest
         return self._unneeded_slot(found)
 
     def _unneeded_slot(self, found: _PartitionSlots) -> int:
-        """Return the number of the oldest slot that is not needed after a crash.
-
-        The newest slot of the present control struct is needed, and the newest durable one.
-        """
-        durable = [
-            slot if number <= self._newest_ended_flush else None
-            for slot, number in zip(found.slots, found.durable_after, strict=True)
-        ]
-        needed = (
-            current_slot(found.slots, found.entry_checksum),
-            current_slot(durable, found.entry_checksum),
-        )
-        unneeded = [n for n, slot in enumerate(found.slots) if slot is None or slot not in needed]
-        return min(unneeded, key=lambda number: _sequence(found.slots[number]))
+        """Return the number of the oldest slot, but not of the newest one or newest durable one."""
+        newest = found.newest_of(range(SLOTS))
+        durable = [n for n in range(SLOTS) if found.durable_after[n] <= self._newest_ended_flush]
+        needed = (newest, found.newest_of(durable) if durable else newest)
+        return min((n for n in range(SLOTS) if n not in needed), key=found.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +249,5 @@ def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
 
 def _partition_slots(slots: list[MarkSlot | None]) -> _PartitionSlots:
     """Return the state of a partition whose ``slots`` are durable."""
-    return _PartitionSlots(slots, [_AT_OPENING] * SLOTS, max(map(_sequence, slots)))
-
-
-def _sequence(slot: MarkSlot | None) -> int:
-    """Return the sequence number of a slot, -1 of one that is empty or damaged."""
-    return -1 if slot is None else slot.sequence
+    last_sequence = max((slot.sequence for slot in slots if slot), default=-1)
+    return _PartitionSlots(slots, [_AT_OPENING] * SLOTS, last_sequence)

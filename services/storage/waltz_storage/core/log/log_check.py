@@ -17,7 +17,7 @@ from waltz.protocol.checksums import crc32
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.opening_errors import NOT_DAMAGE
-from waltz_storage.core.log.segment_files import SealedSegment
+from waltz_storage.core.log.segment_files import SegmentBounds
 from waltz_storage.core.log.segment_format import (
     CHECKSUM,
     HEADER_BYTES,
@@ -79,7 +79,7 @@ def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:
 
 def _check_windows(
     data: ByteSource,
-    segment: SealedSegment,
+    segment: SegmentBounds,
     first_id: int,
     offsets: array[int],
     max_bytes: int,
@@ -92,27 +92,31 @@ def _check_windows(
     damaged: list[int] = []
     checked_bytes, next_id = 0, first_id
     for start, stop in _windows(offsets, segment.end, max_bytes):
-        window_id, window_bytes = first_id + start, max(0, offsets[stop] - offsets[start])
-        if not _possible(offsets, start, segment.end):
-            window_bytes = 0
+        window_id, window_bytes = first_id + start, offsets[stop] - offsets[start]
+        if not _is_possible(offsets, start, segment.end):
+            # The record cannot be found. Nothing is read.
             damaged.append(window_id)
+            window_bytes = 0
         elif checked_bytes and checked_bytes + window_bytes > max_bytes:
             break
-        elif window_bytes > max_bytes:
-            if not _has_length(data, window_id, offsets[start], window_bytes):
-                window_bytes = 0
-                damaged.append(window_id)
-            elif not _long_record_is_sound(data, offsets[start], window_bytes):
-                damaged.append(window_id)
-        else:
+        elif window_bytes <= max_bytes:
             damaged += _damaged_in(data, window_id, offsets[start : stop + 1])
+        elif not _has_length(data, window_id, offsets[start], window_bytes):
+            # The length of a long record in the index is wrong. Nothing is read.
+            damaged.append(window_id)
+            window_bytes = 0
+        elif not _long_record_is_sound(data, offsets[start], window_bytes):
+            damaged.append(window_id)
         checked_bytes += window_bytes
         next_id = first_id + stop
     return CheckedRecords(first_id, next_id, end_id, checked_bytes, tuple(damaged))
 
 
-def _possible(offsets: array[int], number: int, end: int) -> bool:
-    """Return whether the index gives a record a possible position and length."""
+def _is_possible(offsets: array[int], number: int, end: int) -> bool:
+    """Return whether the index gives a record a possible position and length.
+
+    ``number`` is the place of the record in ``offsets``, from 0. ``end`` is the end of the segment.
+    """
     start, stop = offsets[number], offsets[number + 1]
     return start >= HEADER_BYTES and start + RECORD_OVERHEAD_BYTES <= stop <= end
 
@@ -127,10 +131,10 @@ def _windows(offsets: array[int], end: int, max_bytes: int) -> Iterator[tuple[in
     count, start = len(offsets) - 1, 0
     while start < count:
         stop = start + 1
-        if _possible(offsets, start, end):
+        if _is_possible(offsets, start, end):
             while (
                 stop < count
-                and _possible(offsets, stop, end)
+                and _is_possible(offsets, stop, end)
                 and offsets[stop + 1] - offsets[start] <= max_bytes
             ):
                 stop += 1

@@ -23,7 +23,7 @@ from waltz_storage.core.log.partition_log import PartitionLog
 from waltz_storage.core.log.segment_files import (
     NEW_SUFFIX,
     LogIdentity,
-    SealedSegment,
+    SegmentBounds,
     SegmentFiles,
     create_files,
     open_files,
@@ -53,24 +53,25 @@ def open_log(
         if not disk.exists(identity.directory):
             disk.make_directory(identity.directory)
             disk.flush_directory("")
-        firsts = _remove_remains(disk, identity)
-        if not firsts:
+        first_ids = _remove_remains(disk, identity)
+        if not first_ids:
             create_files(disk, identity, 0, options.now_ms()).close()
-            firsts = [0]
+            first_ids = [0]
+        # Check all segments before any of them is changed.
         plans = [
-            _plan(disk, identity, first_id, known, last=first_id == firsts[-1])
-            for first_id in firsts
+            _plan(disk, identity, first_id, known, last=first_id == first_ids[-1])
+            for first_id in first_ids
         ]
-        _check_whole(identity, plans)
+        _check_no_gap(identity, plans)
         sealed = []
         for plan in plans[:-1]:
-            files, segment = _apply(disk, identity, plan, last=False)
+            files, bounds = _apply(disk, identity, plan, last=False)
             files.close()
-            sealed.append(segment)
-        files, segment = _apply(disk, identity, plans[-1], last=True)
-        tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+            sealed.append(bounds)
+        files, bounds = _apply(disk, identity, plans[-1], last=True)
+        tail = TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
         log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark)
-    _check_end(log, known)
+    _check_flushed_record(log, known)
     return log
 
 
@@ -134,8 +135,10 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     )
 
 
-def _check_end(log: PartitionLog, known: KnownLog) -> None:
-    """Check that the log is not an older copy; raises PartitionDamaged, and closes the log then.
+def _check_flushed_record(log: PartitionLog, known: KnownLog) -> None:
+    """Check that the log has the record at the flushed mark; raises PartitionDamaged.
+
+    If the log is refused, it is closed.
 
     A copy from before a truncation may be longer than the log that it replaces. It then has another
     record at the flushed mark (`test_older_volume_with_other_records_is_damage`).
@@ -171,14 +174,14 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
     records (`test_index_with_entries_but_no_data_file_is_damage`).
     """
     names = set(disk.names(identity.directory))
-    firsts = []
+    first_ids = []
     for name in sorted(names):
         path = f"{identity.directory}/{name}"
         stem = name.partition(".")[0]
         if name.endswith(NEW_SUFFIX):
             disk.remove(path)
         elif name == stem + DATA_SUFFIX and stem.isdecimal():
-            firsts.append(int(stem))
+            first_ids.append(int(stem))
         elif name == stem + INDEX_SUFFIX and stem + DATA_SUFFIX not in names:
             index = disk.open(path)
             size = index.size()
@@ -191,7 +194,7 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
                     "the index has entries but there is no data file",
                 )
             disk.remove(path)
-    return firsts
+    return first_ids
 
 
 def _plan(
@@ -208,6 +211,7 @@ def _plan(
         data.close()
         raise
     files = SegmentFiles(data, index)
+    # The suffix of the file that an error below is about.
     suffix = INDEX_SUFFIX
     try:
         check_header(files.index, identity.key, identity.partition, first_id)
@@ -250,18 +254,18 @@ def _open_to_check(disk: Disk, identity: LogIdentity, path: str) -> DiskFile:
 
 def _apply(
     disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, last: bool
-) -> tuple[SegmentFiles, SealedSegment]:
-    """Change the files of one segment as ``plan`` says; return them, open."""
+) -> tuple[SegmentFiles, SegmentBounds]:
+    """Change the files of one segment as ``plan`` says; return them, open, and its bounds."""
     files = open_files(disk, identity, plan.first_id)
     try:
-        return files, apply_plan(files, plan, last)
+        return files, apply_plan(files, plan, last=last)
     except BaseException:
         files.close()
         raise
 
 
-def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
-    """Check that no segment is missing; raises PartitionDamaged.
+def _check_no_gap(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
+    """Check that no record is missing between the segments; raises PartitionDamaged.
 
     Waltz 0.13.2 opens a log with a hole. A replica with a hole could vote for records that it does
     not have (`test_torn_sealed_segment_is_damage`).

@@ -24,8 +24,8 @@ from waltz_storage.core.log.segment_reads import (
     LEAST_HEADERS,
     HeaderBudget,
     VerifiedRecords,
+    bounded_range,
     read_headers,
-    stored_range,
 )
 
 STEP_BYTES = 1 << 20
@@ -124,8 +124,9 @@ def header_steps(
         assert found, "a step with a budget reads at least one header"
         headers += found
         next_id += len(found)
-        list_budget.reads -= _STEP_HEADER_READS - step_budget.reads
-        list_budget.size -= STEP_BYTES - step_budget.size
+        # What this step has spent counts against the whole list, too.
+        list_budget.reads_left -= _STEP_HEADER_READS - step_budget.reads_left
+        list_budget.bytes_left -= STEP_BYTES - step_budget.bytes_left
     return tuple(headers)
 
 
@@ -144,7 +145,7 @@ def stored_steps(
     segment = segments.segment_of(first_id)
     extent = segments.extent(segment, first_id, min(end, segment.next_id) - first_id)
     with segments.damage_in(segment, DATA_SUFFIX):
-        count, stop = stored_range(extent, max_bytes, 1)
+        count, stop = bounded_range(extent, max_bytes, at_least=1)
     parts: list[bytes] = []
     for position in range(extent.offsets[0], stop, STEP_BYTES):
         if parts:

@@ -88,6 +88,7 @@ def recover_segment(
     leave an index file of its former length with zeros in the middle
     (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
     """
+    # The last id that the index file has an entry for.
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
     last_clean = _known_clean(claimed_last, local_low_water_mark)
     if last_clean > first_id and (not last or _entries_increase(index, last_clean - first_id + 1)):
@@ -95,8 +96,8 @@ def recover_segment(
         plan = _scan(data, first_id, last_clean, decode_entries(raw)[0])
         if plan.next_id > last_clean:
             return plan
-    # An index entry may be wrong although all records are valid. A scan of all records then
-    # rebuilds the index.
+    # The record at the end of the known-clean part is invalid, or its index entry is wrong. A scan
+    # of all records shows which, and rebuilds the index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if last_clean == first_id:
         # Before the first checkpoint, only the mark shows whether the first record is known clean.
@@ -123,7 +124,9 @@ def find_hole(plans: Sequence[SegmentPlan]) -> tuple[SegmentPlan, SegmentPlan] |
 def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
     """Return the last id of the known-clean part (spec/disk.md section 8, step 3).
 
-    ``claimed_last`` is the last id that the index has an entry for.
+    ``claimed_last`` is the last id that the index file has an entry for. A crash may have torn the
+    entries of the newest checkpoint interval (see `TailSegment.write_checkpoint`), so beyond the
+    local low-water mark only the entries up to the checkpoint before count.
     """
     if claimed_last <= local_low_water_mark:
         return claimed_last
@@ -136,14 +139,15 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
 
     The check reads each entry once and reads no record.
     """
-    # The last entry of the window before. The first entry has none before it: this value is so low
-    # that the comparison below accepts the right first entry.
+    # The last entry of the window before. The first entry has none before it: with this value, the
+    # difference below is just large enough if the first entry is right.
     last = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
         size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES
         window = decode_entries(index.read(entry_position(number), size))
         if number == 0 and window[0] != HEADER_BYTES:
             return False
+        # Each entry minus the entry before it is the size of a record.
         smallest_record = min(map(sub, window, last + window))
         if smallest_record < RECORD_OVERHEAD_BYTES:
             return False
@@ -158,6 +162,7 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
     next_id, offset = from_id, from_offset
     window, window_start = b"", 0
     while HEADER_BYTES <= offset <= size - RECORD_OVERHEAD_BYTES:
+        # The position of the record in the window. The window must have at least its fixed parts.
         position = offset - window_start
         if position + RECORD_OVERHEAD_BYTES > len(window):
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
@@ -168,12 +173,15 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
             break
         end = position + RECORD_OVERHEAD_BYTES + length
         if end <= len(window):
-            body = memoryview(window)[position : end - 4]
-            valid = crc32(body) == CHECKSUM.unpack_from(window, end - 4)[0]
+            body_end = end - CHECKSUM.size
+            body = memoryview(window)[position:body_end]
+            valid = crc32(body) == CHECKSUM.unpack_from(window, body_end)[0]
         elif position > 0:
+            # The window ends within this record: try again with a window that begins with it.
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
             continue
         else:
+            # The record is longer than a window.
             valid = long_record_is_valid(data, offset, RECORD_OVERHEAD_BYTES + length)
         if not valid:
             break

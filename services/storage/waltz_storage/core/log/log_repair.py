@@ -21,7 +21,7 @@ from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_check import CheckedRecords, check_records
 from waltz_storage.core.log.log_recovery import check_header
 from waltz_storage.core.log.log_segments import LogSegments
-from waltz_storage.core.log.segment_files import SealedSegment, SegmentFiles
+from waltz_storage.core.log.segment_files import SegmentBounds, SegmentFiles
 from waltz_storage.core.log.segment_format import (
     CHECKSUM,
     DATA_SUFFIX,
@@ -54,7 +54,7 @@ class SegmentRepair:
     the index file, none if the index is right.
     """
 
-    segment: SealedSegment
+    segment: SegmentBounds
     first_id: int
     records: Sequence[bytes]
     offsets: array[int]
@@ -134,7 +134,7 @@ def plan_repair(
 
 
 def _plan_segment(
-    segments: LogSegments, segment: SealedSegment, first_id: int, records: Sequence[bytes]
+    segments: LogSegments, segment: SegmentBounds, first_id: int, records: Sequence[bytes]
 ) -> SegmentRepair:
     """Check the peer's records of one segment; raises RequestRefused, OSError."""
     files = segments.files(segment.first_id)
@@ -162,7 +162,7 @@ def _plan_segment(
     return SegmentRepair(segment, first_id, records, offsets, damaged, entry_at, entries)
 
 
-def _check_headers(segments: LogSegments, segment: SealedSegment, files: SegmentFiles) -> None:
+def _check_headers(segments: LogSegments, segment: SegmentBounds, files: SegmentFiles) -> None:
     """Check the headers of both files; raises PartitionDamaged, OSError.
 
     The next start refuses a partition with a damaged header, so a repair of its records would be of
@@ -176,7 +176,7 @@ def _check_headers(segments: LogSegments, segment: SealedSegment, files: Segment
 
 def _wrong_entries(
     segments: LogSegments,
-    segment: SealedSegment,
+    segment: SegmentBounds,
     files: SegmentFiles,
     first_id: int,
     offsets: array[int],
@@ -197,7 +197,7 @@ def _wrong_entries(
 
 
 def _start_of(
-    segments: LogSegments, segment: SealedSegment, data: ByteSource, first_id: int
+    segments: LogSegments, segment: SegmentBounds, data: ByteSource, first_id: int
 ) -> int:
     """Return where a record begins: at the end of the record before it, which must be undamaged.
 
@@ -219,7 +219,7 @@ def _start_of(
 
 
 def _refuse_undamaged(
-    segments: LogSegments, segment: SealedSegment, data: ByteSource, transaction: int, offset: int
+    segments: LogSegments, segment: SegmentBounds, data: ByteSource, transaction: int, offset: int
 ) -> None:
     """Raise RequestRefused if the log has an undamaged record with the id ``transaction``.
 
@@ -237,7 +237,7 @@ def _refuse_undamaged(
 
 
 def _indexed_position(
-    segments: LogSegments, segment: SealedSegment, transaction_id: int
+    segments: LogSegments, segment: SegmentBounds, transaction_id: int
 ) -> int | None:
     """Return where a record begins by the index, None if the index cannot be read.
 
@@ -374,4 +374,5 @@ def _read_exactly(data: ByteSource, offset: int, length: int) -> bytes | None:
 
 
 def _listed(first_id: int, count: int) -> str:
+    """Return a name of ``count`` records for a text."""
     return f"records {first_id} to {first_id + count - 1}"

@@ -18,7 +18,7 @@ from waltz_storage.core.disk import Disk, changing
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.segment_files import (
     LogIdentity,
-    SealedSegment,
+    SegmentBounds,
     SegmentFiles,
     create_files,
     open_files,
@@ -65,7 +65,7 @@ class LogSegments:
         disk: Disk,
         identity: LogIdentity,
         options: LogOptions,
-        sealed: list[SealedSegment],
+        sealed: list[SegmentBounds],
         tail: TailSegment,
     ) -> None:
         self.identity = identity
@@ -77,15 +77,16 @@ class LogSegments:
         `log_reads`)."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
+        """The open files of sealed segments, by first id; those that were used last are last."""
 
-    def segment_of(self, transaction_id: int) -> SealedSegment:
+    def segment_of(self, transaction_id: int) -> SegmentBounds:
         """Return the segment that holds a transaction; the tail for an id after the last one."""
         if transaction_id >= self.tail.first_id:
-            return self.tail.sealed()
+            return self.tail.bounds()
         number = bisect_right(self.sealed, transaction_id, key=lambda segment: segment.first_id)
         return self.sealed[number - 1]
 
-    def extent(self, segment: SealedSegment, first_id: int, count: int) -> Extent:
+    def extent(self, segment: SegmentBounds, first_id: int, count: int) -> Extent:
         """Return the positions of ``count`` records, from the index.
 
         Raises PartitionDamaged, OSError.
@@ -106,21 +107,21 @@ class LogSegments:
                     offsets.append(segment.end)
             return Extent(first_id, offsets, segment.end)
 
-    def entries_in_file(self, segment: SealedSegment) -> int:
+    def entries_in_file(self, segment: SegmentBounds) -> int:
         """Return how many entries the index file of a segment must have."""
         if segment.first_id == self.tail.first_id:
             return self.tail.indexed
         return segment.next_id - segment.first_id
 
     def read_step(
-        self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, at_least: int
+        self, segment: SegmentBounds, first_id: int, count: int, max_bytes: int, at_least: int
     ) -> VerifiedRecords:
-        """Read and verify up to ``step`` records of one segment.
+        """Read and verify up to ``count`` records of one segment.
 
         The read stops before it would exceed ``max_bytes``, but not before it has ``at_least``
         records. Raises PartitionDamaged, OSError.
         """
-        extent = self.extent(segment, first_id, step)
+        extent = self.extent(segment, first_id, count)
         with self.damage_in(segment, DATA_SUFFIX):
             data = self.files(segment.first_id).data
             return read_records(data, extent, max_bytes, at_least)
@@ -136,7 +137,7 @@ class LogSegments:
         return files
 
     @contextmanager
-    def damage_in(self, segment: SealedSegment, suffix: str) -> Iterator[None]:
+    def damage_in(self, segment: SegmentBounds, suffix: str) -> Iterator[None]:
         """Convert Damage to PartitionDamaged, which names the segment's file with ``suffix``."""
         try:
             yield
@@ -158,7 +159,7 @@ class LogSegments:
         self.sealed.append(sealed)
         self._keep_open(sealed.first_id, tail.files)
         self.tail = self._new_tail(
-            files, SealedSegment(sealed.next_id, sealed.next_id, HEADER_BYTES)
+            files, SegmentBounds(sealed.next_id, sealed.next_id, HEADER_BYTES)
         )
 
     def drop_tail(self) -> None:
@@ -166,11 +167,12 @@ class LogSegments:
         assert self.sealed, "the first segment of a log is never dropped"
         self.tail.files.close()
         remove_files(self._disk, self.identity, self.tail.first_id)
-        segment = self.sealed.pop()
-        with changing(f"opening of segment {self.identity.path(segment.first_id, '')}"):
-            files = self.files(segment.first_id)
-        self.tail = self._new_tail(files, segment)
-        del self._open[segment.first_id]
+        bounds = self.sealed.pop()
+        with changing(f"opening of segment {self.identity.path(bounds.first_id, '')}"):
+            files = self.files(bounds.first_id)
+        # The files of the tail are not among those that are closed when others are opened.
+        del self._open[bounds.first_id]
+        self.tail = self._new_tail(files, bounds)
 
     def release(self) -> None:
         """Close the files without changing them."""
@@ -183,12 +185,12 @@ class LogSegments:
     def remove(self) -> None:
         """Close and remove all files, newest first; the directory stays. Raises DiskFailed."""
         self.release()
-        for segment in (self.tail.sealed(), *reversed(self.sealed)):
+        for segment in (self.tail.bounds(), *reversed(self.sealed)):
             remove_files(self._disk, self.identity, segment.first_id)
 
-    def _new_tail(self, files: SegmentFiles, segment: SealedSegment) -> TailSegment:
+    def _new_tail(self, files: SegmentFiles, bounds: SegmentBounds) -> TailSegment:
         options = self.options
-        return TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+        return TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
 
     def _keep_open(self, first_id: int, files: SegmentFiles) -> None:
         self._open[first_id] = files

@@ -53,11 +53,10 @@ _CHECKSUM_STEP_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class StagedAppend:
-    """A group of batches that are being appended.
+    """A group of batches that are being appended, by the four steps of `PartitionLog`.
 
-    ``outcomes`` has the error of each refused batch, and None for each accepted batch. If a batch
-    is refused because of one record, the records before that one stay in the log (spec/disk.md
-    section 5).
+    If a batch is refused because of one record, the records before that one stay in the log
+    (spec/disk.md section 5).
     """
 
     chunks: list[SegmentEncoder]
@@ -65,8 +64,9 @@ class StagedAppend:
     ends: list[int]
     """For each batch, the id after its last accepted record."""
     outcomes: list[RequestRefused | None]
+    """For each batch, its error if it is refused, None if it is accepted."""
     written: SegmentEncoder | None = None
-    """The chunk that is written and not yet complete."""
+    """The chunk that is written and not part of the log yet."""
     size: int = 0
     """Size of all batches in wire form, in bytes."""
 
@@ -115,7 +115,7 @@ class PartitionLog:
         return self._end
 
     def end_at(self, last_id: int) -> FlushedEnd:
-        """Return the end that the log would have after a truncation to ``last_id``.
+        """Return the end that the log would have if ``last_id`` was its last record.
 
         The position of the record is taken from the index and is not verified. Raises
         PartitionDamaged, OSError.
@@ -124,10 +124,12 @@ class PartitionLog:
             return EMPTY_LOG
         segments = self._segments
         segment = segments.segment_of(last_id)
-        end = segment.end
+        record_end = segment.end
         if last_id + 1 < segment.next_id:
-            end = segments.extent(segment, last_id, 1).offsets[1]
-        raw = segments.files(segment.first_id).data.read(max(0, end - CHECKSUM.size), CHECKSUM.size)
+            record_end = segments.extent(segment, last_id, 1).offsets[1]
+        position = max(0, record_end - CHECKSUM.size)
+        raw = segments.files(segment.first_id).data.read(position, CHECKSUM.size)
+        # A position from a damaged index may be near the end of the file.
         return FlushedEnd(last_id, CHECKSUM.unpack(raw.rjust(CHECKSUM.size, b"\0"))[0])
 
     @property
@@ -173,13 +175,15 @@ class PartitionLog:
         self._tail.write_checkpoint()
         try:
             for chunk in staged.chunks:
-                self._settle(staged)
+                # The chunk before fills its segment. The tail must have its records before the tail
+                # is sealed; they are durable then.
+                self._add_written(staged)
                 if chunk.start != self._tail.end:
                     self._segments.roll_over()
                 self._tail.write(chunk)
                 staged.written = chunk
         except NoSpace as error:
-            # All chunks that were written are settled: the log ends after the last of them.
+            # The log has all chunks that were written, so it ends after the last of them.
             for number, end in enumerate(staged.ends):
                 if end > self._tail.next_id and staged.outcomes[number] is None:
                     staged.outcomes[number] = error
@@ -208,7 +212,7 @@ class PartitionLog:
         The flushed mark is raised before the appends are answered. Otherwise a start after the
         death of this process would not notice that the files lack these records. Raises DiskFailed.
         """
-        self._settle(staged)
+        self._add_written(staged)
         self._mark.raise_to(self._end)
         return staged.outcomes
 
@@ -299,16 +303,17 @@ class PartitionLog:
             return
         segments = self._segments
         with changing(f"truncation of the log of partition {self.identity.partition}"):
-            end = self._cut_offset(last_id)
+            cut_at = self._cut_offset(last_id)
             new_end = self.end_at(last_id)
         # The mark is lowered before the cut: a crash in between leaves a log that is longer than
         # its mark. In the opposite order, a crash would leave a shorter log, which is damage.
         self._mark.lower_to(new_end)
         segments.removals += 1
+        # Remove the segments that begin after ``last_id``, then cut the one that has it.
         while segments.sealed and last_id + 1 < segments.tail.first_id:
             segments.drop_tail()
         if self._tail.next_id > last_id + 1:
-            self._tail.cut(last_id + 1, end)
+            self._tail.cut(last_id + 1, cut_at)
         self._end = new_end
         assert self.max_id == last_id, "after a truncation, last_id is the last record"
 
@@ -318,7 +323,7 @@ class PartitionLog:
         Raises OSError.
         """
         value = 0
-        for segment in (*self._segments.sealed, self._tail.sealed()):
+        for segment in (*self._segments.sealed, self._tail.bounds()):
             data = self._segments.files(segment.first_id).data
             for position in range(HEADER_BYTES, segment.end, _CHECKSUM_STEP_BYTES):
                 step = min(_CHECKSUM_STEP_BYTES, segment.end - position)
@@ -346,8 +351,8 @@ class PartitionLog:
         """Close and remove all files, newest first; the directory stays. Raises DiskFailed."""
         self._segments.remove()
 
-    def _settle(self, staged: StagedAppend) -> None:
-        """Make the chunk that was written last part of the log."""
+    def _add_written(self, staged: StagedAppend) -> None:
+        """Make the chunk that was written last part of the log, unless it is already."""
         if staged.written is not None:
             written = staged.written
             self._tail.complete(written)

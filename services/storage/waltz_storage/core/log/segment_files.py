@@ -32,7 +32,7 @@ NEW_SUFFIX = f"{DATA_SUFFIX}.new"
 class LogIdentity:
     """The cluster key and the partition of a log, which every file header repeats.
 
-    ``directory`` contains the log's files.
+    ``directory`` contains the log's files; it is a path relative to the storage directory.
     """
 
     key: uuid.UUID
@@ -58,11 +58,11 @@ class SegmentFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedSegment:
-    """A segment that is only read or removed, or the tail at one moment (`TailSegment.sealed`).
+class SegmentBounds:
+    """Which records a segment has: the ids from ``first_id`` to ``next_id`` - 1.
 
-    Its records have the ids from ``first_id`` to ``next_id`` - 1, and end at byte ``end`` of the
-    data file.
+    They end at byte ``end`` of the data file. The bounds of the tail are those at one moment: an
+    append moves them.
     """
 
     first_id: int
@@ -88,7 +88,8 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
     header (planted bug "new segment whose name is not durable", `test_storage_crash`). Raises
     DiskFailed, or NoSpace after it has removed the files that it created.
     """
-    data_path, index_path = (identity.path(first_id, s) for s in (DATA_SUFFIX, INDEX_SUFFIX))
+    data_path = identity.path(first_id, DATA_SUFFIX)
+    index_path = identity.path(first_id, INDEX_SUFFIX)
     new_path = identity.path(first_id, NEW_SUFFIX)
     assert not disk.exists(data_path), f"{data_path} exists: its records would be overwritten"
     header = FileHeader(now_ms, identity.key, identity.partition, first_id).encode()

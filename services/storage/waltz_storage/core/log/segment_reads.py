@@ -55,20 +55,20 @@ class VerifiedRecords:
 
 @dataclass(slots=True)
 class HeaderBudget:
-    """How many ranges and bytes a list of headers may still read."""
+    """How many reads of the data file, and how many bytes, a list of headers may still take."""
 
-    reads: int = HEADER_READS
-    size: int = HEADER_READ_BYTES
+    reads_left: int = HEADER_READS
+    bytes_left: int = HEADER_READ_BYTES
 
     @property
     def spent(self) -> bool:
         """Whether no further read is allowed."""
-        return self.reads <= 0 or self.size <= 0
+        return self.reads_left <= 0 or self.bytes_left <= 0
 
     def take(self, size: int) -> None:
         """Count one read of ``size`` bytes."""
-        self.reads -= 1
-        self.size -= size
+        self.reads_left -= 1
+        self.bytes_left -= size
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,17 @@ def read_records(
     Raises Damage.
     """
     start = extent.offsets[0]
-    count, end = stored_range(extent, max_bytes, at_least)
+    count, end = bounded_range(extent, max_bytes, at_least)
     raw = data.read(start, end - start)
     wire = decode_records(raw, start, extent.first_id, count)
     return VerifiedRecords(count, raw, wire)
 
 
-def stored_range(extent: Extent, max_bytes: int, at_least: int) -> tuple[int, int]:
-    """Return how many records `read_records` would read, and the position where the last one ends.
+def bounded_range(extent: Extent, max_bytes: int, at_least: int) -> tuple[int, int]:
+    """Return how many records of ``extent`` to read, and the position where the last one ends.
 
-    The records begin at the first position of ``extent``. Raises Damage if a position from the
-    index is outside the segment.
+    These are the records that end within ``max_bytes`` of the first position, but ``at_least`` so
+    many. Raises Damage if a position from the index is outside the segment.
     """
     offsets = extent.offsets
     start = offsets[0]

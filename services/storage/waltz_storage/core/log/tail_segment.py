@@ -13,7 +13,7 @@ from array import array
 from waltz_storage.core.disk import DiskFile
 from waltz_storage.core.errors import NoSpace
 from waltz_storage.core.log.log_recovery import SegmentPlan
-from waltz_storage.core.log.segment_files import SealedSegment, SegmentFiles, read_entries
+from waltz_storage.core.log.segment_files import SegmentBounds, SegmentFiles, read_entries
 from waltz_storage.core.log.segment_format import (
     CHECKPOINT_INTERVAL,
     ENTRY_BYTES,
@@ -35,23 +35,24 @@ class TailSegment:
     """The last segment of a log, which is the one that is written.
 
     The readable part ends before the id ``next_id`` and the byte ``end``. Records written after
-    that become readable with `complete`.
+    that become readable with `complete`. The segment is meant to end at ``threshold`` bytes, and
+    its data file is allocated ahead by up to ``allocate_bytes``.
     """
 
     def __init__(
-        self, files: SegmentFiles, sealed: SealedSegment, threshold: int, allocate_bytes: int
+        self, files: SegmentFiles, bounds: SegmentBounds, threshold: int, allocate_bytes: int
     ) -> None:
-        assert sealed.first_id <= sealed.next_id, "a segment ends before it begins"
-        assert sealed.end >= HEADER_BYTES, "a segment ends inside its header"
+        assert bounds.first_id <= bounds.next_id, "a segment ends before it begins"
+        assert bounds.end >= HEADER_BYTES, "a segment ends inside its header"
         self.files = files
-        self.first_id = sealed.first_id
-        self.next_id = sealed.next_id
-        self.end = sealed.end
+        self.first_id = bounds.first_id
+        self.next_id = bounds.next_id
+        self.end = bounds.end
         self._allocated = files.data.size()
         self._allocate_bytes = allocate_bytes
         # A segment gets no further record once it is larger than its threshold.
         self._allocate_limit = threshold + 1
-        self._indexed = sealed.next_id - sealed.first_id
+        self._indexed = bounds.next_id - bounds.first_id
         """How many entries the index file has."""
         self._pending: array[int] = array("q")
         """The index entries that are not in the file yet."""
@@ -67,9 +68,9 @@ class TailSegment:
         """How many entries the index file has; the newer entries are in memory."""
         return self._indexed
 
-    def sealed(self) -> SealedSegment:
-        """Return the segment's first id, next id and end, as those of a sealed segment."""
-        return SealedSegment(self.first_id, self.next_id, self.end)
+    def bounds(self) -> SegmentBounds:
+        """Return which records the segment has now."""
+        return SegmentBounds(self.first_id, self.next_id, self.end)
 
     def write(self, encoder: SegmentEncoder) -> None:
         """Write the encoder's records at the end.
@@ -100,7 +101,7 @@ class TailSegment:
         self._pending.extend(encoder.offsets)
 
     def write_checkpoint(self) -> None:
-        """Write the index entries up to the last checkpoint that is due.
+        """Write the index entries up to the last checkpoint that is due, if it is not written yet.
 
         `flush_index` makes them durable. The entries between two checkpoints are an interval. Each
         interval is flushed before the next one is written. So a crash tears at most the newest
@@ -141,14 +142,14 @@ class TailSegment:
             raise
         self.flush_index()
 
-    def seal(self) -> SealedSegment:
+    def seal(self) -> SegmentBounds:
         """Remove the allocated zeros and make everything durable: the segment is complete.
 
         Raises NoSpace as `flush_all` does.
         """
         self._trim()
         self.flush_all()
-        return self.sealed()
+        return self.bounds()
 
     def cut(self, next_id: int, end: int) -> None:
         """Remove the records from ``next_id`` on, which begin at ``end``, durably.
@@ -219,10 +220,11 @@ class TailSegment:
         self._allocated = self.end
 
 
-def apply_plan(files: SegmentFiles, plan: SegmentPlan, last: bool) -> SealedSegment:
-    """Change a segment's files as ``plan`` says, durably.
+def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, last: bool) -> SegmentBounds:
+    """Change a segment's files as ``plan`` says, durably; return which records the segment has.
 
-    The scanned records of the ``last`` segment are written again. After a failed flush the
+    ``last`` says whether it is the last segment of the log. The scanned records of the last segment
+    are written again. After a failed flush the
     operating system may keep pages in memory, marked clean, that never reached the disk. A flush
     without a new write would report success for these pages (planted bug "pages of a failed flush
     are trusted").
@@ -238,7 +240,7 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, last: bool) -> SealedSegm
     raw = encode_entries(plan.offsets)
     if last or files.index.read(position, len(raw) + ENTRY_BYTES) != raw:
         _rewrite_entries(files.index, plan)
-    return SealedSegment(plan.first_id, plan.next_id, plan.end)
+    return SegmentBounds(plan.first_id, plan.next_id, plan.end)
 
 
 def _rewrite(file: DiskFile, start: int, end: int) -> None:

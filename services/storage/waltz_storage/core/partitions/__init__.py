@@ -5,4 +5,5 @@
 * `partition`: one open partition, and what each request does to it
 * `storage_directory`: all partitions of a storage: open, assign, unassign, switch
 * `range_checksum`: the checksum of a range of records, made in slices
+* `open_sessions`: which store sessions are used by connected servers
 """

@@ -39,7 +39,7 @@ _READS = (
 
 
 def raises_fence(request: storage.Request) -> bool:
-    """Whether the request raises the fence to its session id.
+    """Whether the request raises the fence to its session id, if that is higher.
 
     A read of committed records does not: its sender is not a server, and repeats the session id of
     a server.
@@ -55,13 +55,13 @@ def is_read(request: storage.Request) -> bool:
 def is_possible(session_id: int, info: PartitionInfo) -> bool:
     """Whether a server can have this session id; an impossible id must not raise the fence.
 
-    It would be above the ids of all servers: they would be refused until the storage restarts, and
-    for ever once the id is persisted.
+    An impossible id is above the ids of all servers. If it raised the fence, all servers would be
+    refused until the storage restarts, and for ever once the id is persisted.
 
-    A wrong id that is possible cannot be recognised. Its fence must not fall again when its
-    connection ends, because the id may be right: a new server may have read the end of this log,
-    and may not have noticed yet that its connection is lost. If the fence fell, the server that it
-    replaced could commit appends after the end that the new server has read.
+    A wrong id may also be possible: a storage cannot distinguish it from the id of a new server. So
+    the fence that it has raised does not fall when its connection ends. A new server may have read
+    the end of this log, and may not have noticed yet that its connection is lost. If the fence
+    fell, the server that it replaces could commit appends after that end.
     """
     return session_id - info.session_id <= MAX_SESSION_JUMP
 
@@ -140,7 +140,8 @@ def check_truncation(
 
     Versions 0 to 2 have one request for all cuts, so cuts below the mark are executed, with one
     exception: a cut that removes all records of an intact log is refused, because a server sends it
-    if the metadata in ZooKeeper are lost. A log is intact if it reaches its local mark.
+    if the metadata in ZooKeeper are lost. A log is intact if it has records, and reaches its local
+    low-water mark.
     """
     mark, last_id = info.low_water_mark, request.transaction_id
     if isinstance(request, storage.TruncateBelowMarkRequest):
@@ -150,7 +151,8 @@ def check_truncation(
                 f"{request.low_water_mark}"
             )
         return
-    empties = last_id < 0 and max_id >= max(0, info.local_low_water_mark)
+    is_intact = max_id >= max(0, info.local_low_water_mark)
+    empties = last_id < 0 and is_intact
     if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties):
         raise RequestRefused(
             f"cannot truncate to {last_id}: transactions up to the low-water mark {mark} are "

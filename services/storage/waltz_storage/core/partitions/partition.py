@@ -74,10 +74,10 @@ class StoragePartition:
         self.appended_records = 0
         self.append_latency = Timer()
         self._control = control
-        # The fence is the higher of two values. Each value is written by one thread at a time,
-        # so no update is lost, although there is no lock. The engine's thread writes the first
-        # value when a request arrives. The thread that uses the partition writes the second value
-        # when it admits a request (`test_fence_raised_during_admission_is_not_lowered`).
+        # The fence (see `fencing`) is the higher of two values. Each value is written by one thread
+        # at a time, so no update is lost, although there is no lock. The engine's thread writes the
+        # first value when a request arrives. The thread that uses the partition writes the second
+        # value when it admits a request (`test_fence_raised_during_admission_is_not_lowered`).
         self._highest_arrived = self.info.session_id
         self._highest_admitted = self.info.session_id
 
@@ -108,7 +108,7 @@ class StoragePartition:
         """Execute any request other than an append; raises RequestRefused, DiskFailed."""
         if is_read(request):
             return result_of(self.read_steps(request, version))
-        self._accept(request, version)
+        self._count_and_admit(request, version)
         context = (request.session_id, request.seq_num, request.partition)
         match request:
             case storage.LastSessionInfoRequest():
@@ -134,10 +134,10 @@ class StoragePartition:
 
         The first step checks that the request may be executed. Raises RequestRefused.
         """
-        self._accept(request, version)
+        self._count_and_admit(request, version)
         context = (request.session_id, request.seq_num, request.partition)
         log = self.log
-        with _reading():
+        with _refusing_read_errors():
             match request:
                 case storage.RecordHeaderRequest(transaction_id=wanted):
                     headers = yield from log.header_steps(wanted, 1)
@@ -168,14 +168,17 @@ class StoragePartition:
     def records(
         self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
     ) -> RecordBatch:
-        """Return consecutive records from ``first_id`` on; raises RequestRefused."""
+        """Return consecutive records from ``first_id`` on, whatever the session and the switches.
+
+        The admin port reads in this way. Raises RequestRefused.
+        """
         return result_of(self.record_steps(first_id, max_records, max_bytes))
 
     def record_steps(
         self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
     ) -> Steps[RecordBatch]:
         """Do what `records` does, in steps."""
-        with _reading():
+        with _refusing_read_errors():
             return (yield from self.log.batch_steps(first_id, max_records, max_bytes))
 
     def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
@@ -191,22 +194,23 @@ class StoragePartition:
                 f"partition {self.partition}: only records up to the local low-water mark {mark} "
                 "are repaired; the mark rises when a server begins the next store session"
             )
-        with _reading():
+        with _refusing_read_errors():
             return self.log.repair(records, checksum)
 
     def scan(
         self, first_id: int, max_records: int, max_bytes: int, checksum: int
     ) -> ScannedRecords:
         """Continue the CRC-32 ``checksum`` over consecutive records; raises RequestRefused."""
-        with _reading():
+        with _refusing_read_errors():
             return self.log.scan(first_id, max_records, max_bytes, checksum)
 
-    def _accept(self, request: storage.Request, version: int) -> None:
+    def _count_and_admit(self, request: storage.Request, version: int) -> None:
         """Count a request other than an append, and check that it may be executed."""
         self.requests[_COUNTERS.get(type(request), _WITHOUT_METRIC)] += 1
         self.admit(request, version)
 
     def _committed(self, request: storage.CommittedRecordListRequest) -> Steps[storage.Response]:
+        """Answer a request for committed records, in the form that it asks for."""
         context = (request.session_id, request.seq_num, request.partition)
         most = min(request.max_records, request.last_id + 1 - request.first_id)
         size = min(request.max_bytes, BULK_LIMIT_BYTES)
@@ -217,6 +221,7 @@ class StoragePartition:
         return storage.RecordListResponse(*context, batch)
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:
+        """Persist the session and its marks; raises RequestRefused, DiskFailed."""
         info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)
         # Records up to the local mark count as known clean: recovery takes an invalid record among
         # them for damage, not for a torn tail. So the records and their index entries must be
@@ -227,12 +232,15 @@ class StoragePartition:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _refusing_read_errors() -> Iterator[None]:
+    """Convert an OSError to RequestRefused.
+
+    A failed read changes nothing, so only the request fails. The same error during a change of
+    files ends the process.
+    """
     try:
         yield
     except OSError as error:
-        # A failed read changes nothing, so only the request fails. The same error during a change
-        # of files ends the process.
         raise RequestRefused(f"the storage disk cannot be read: {error.strerror}") from error
 
 

@@ -23,6 +23,7 @@ from waltz_storage.core.errors import (
     RequestRefused,
     UnknownPartition,
 )
+from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_opening import open_log, remove_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
@@ -108,10 +109,9 @@ class StorageDirectory:
         self._partitions: dict[int, StoragePartition] = {}
         self._refused: dict[int, RequestRefused] = {}
         self._unmarked: list[int] = []
-        now_ms = options.now_ms()
         self._wal = wal
         self._control: ControlFile = open_control(
-            disk, key, num_partitions, now_ms, meta, can_replay=wal is not None
+            disk, key, num_partitions, options.now_ms(), meta, can_replay=wal is not None
         )
         if wal is not None:
             with changing("opening of the write-ahead log"):
@@ -124,7 +124,7 @@ class StorageDirectory:
                     self._refused[partition] = damaged
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:
-                if not self._control.flushed_marks.load(partition, self._control.checksum(partition)):
+                if self._load_mark(partition) is None:
                     self._unmarked.append(partition)
                 try:
                     self._open_partition(partition)
@@ -207,6 +207,7 @@ class StorageDirectory:
         return tuple(self._state(p) for p in self._undamaged() if self._control.info(p).assigned)
 
     def _state(self, partition: int) -> PartitionState:
+        """Return the state of an assigned partition whose control entry is not damaged."""
         info = self._control.info(partition)
         opened = self._partitions.get(partition)
         return PartitionState(
@@ -227,6 +228,8 @@ class StorageDirectory:
         """
         self._check_exists(partition)
         info = self._control.info(partition)
+        # The files are made before the partition counts as assigned: an assigned partition that has
+        # lost its files is refused (see `known_log`).
         if partition not in self._partitions:
             self._open_partition(partition)
             self._refused.pop(partition, None)
@@ -294,6 +297,8 @@ class StorageDirectory:
             partition.log.close()
         self._partitions.clear()
         if self._wal is not None:
+            # The directory counts as plain only when no segment needs the log any more. Until then,
+            # no other storage may take the directory of the log.
             self._wal.close()
             self._control.mark_plain()
             self._wal.release()
@@ -307,7 +312,7 @@ class StorageDirectory:
     def _open_partition(self, partition: int) -> None:
         control = self._control
         info = control.info(partition)
-        flushed = control.flushed_marks.load(partition, control.checksum(partition))
+        flushed = self._load_mark(partition)
         mark = control.flushed_marks.mark_of(partition)
         log = open_log(
             self._disk, self._identity(partition), self._options, known_log(info, flushed), mark
@@ -315,6 +320,11 @@ class StorageDirectory:
         # The opening has flushed all records.
         mark.raise_to(log.end)
         self._partitions[partition] = StoragePartition(partition, log, control)
+
+    def _load_mark(self, partition: int) -> FlushedEnd | None:
+        """Return the flushed mark of a partition, None if it is not known."""
+        control = self._control
+        return control.flushed_marks.load(partition, control.checksum(partition))
 
     def _identity(self, partition: int) -> LogIdentity:
         return LogIdentity(self.key, partition, str(partition))
