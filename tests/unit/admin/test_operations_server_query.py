@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.support.failing_decoders import errors_of_event_loop, fails_for
 from waltz.admin import ServerQuery, ServerUnreachable
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import CLIENT_SERVER
@@ -108,16 +109,8 @@ async def test_denied_request_fails_with_the_reason() -> None:
 async def test_decoder_error_fails_the_request_and_closes_the_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail_for_answers(body: bytes, version: int) -> messages.Message:
-        message = decode(body, version)
-        if isinstance(message, messages.RequestDenied):
-            raise IndexError("beyond the end")
-        return message
-
-    decode = messages.decode
-    unexpected: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
-    monkeypatch.setattr(messages, "decode", fail_for_answers)
+    unexpected = errors_of_event_loop()
+    monkeypatch.setattr(messages, "decode", fails_for(messages.decode, messages.RequestDenied))
     await query_denying_server_fails("decoding a message failed: IndexError")
     assert unexpected == []
     assert "IndexError" in caplog.text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
+from tests.support.failing_decoders import errors_of_event_loop, fails_once
 from tests.support.virtual_time import on_virtual_time
 from waltz.client.core.codec import parse
 from waltz.testing import InProcessCluster
@@ -31,21 +31,11 @@ async def test_client_dials_soon_after_each_loss_of_a_connection_that_worked() -
 async def test_decoder_error_closes_only_the_connection(
     receiver: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failures = [IndexError("beyond the end")]
-
-    def fail_once(*chunk: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return parse(*chunk)
-
-    # The exception handler of an application may end its process.
-    unexpected: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
-    monkeypatch.setattr(f"waltz.client.{receiver}.parse", fail_once)
+    unexpected = errors_of_event_loop()
+    monkeypatch.setattr(f"waltz.client.{receiver}.parse", fails_once(parse))
     async with InProcessCluster() as cluster, cluster.connect() as client:
         assert await client.append(0, b"x") == 0
         assert await client.read(0, 0) == b"x"
         assert [each.id async for each in client.stream(0, until=0)] == [0]
-    assert failures == []
     assert unexpected == []
     assert "IndexError" in caplog.text

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.failing_decoders import errors_of_event_loop, fails_for
 from waltz.net import (
     PLAINTEXT,
     ConnectionLost,
@@ -146,12 +147,7 @@ async def test_rpc_decoder_error_closes_only_the_connection(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(*_: object) -> None:
-        raise IndexError("beyond the end")
-
-    # In a server, an exception that reaches the event loop ends the process.
-    unexpected: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    unexpected = errors_of_event_loop()
     async with node(spec, messages) as (storage_node, port):
         address = ("127.0.0.1", port)
         if spec is ADMIN:
@@ -165,7 +161,7 @@ async def test_rpc_decoder_error_closes_only_the_connection(
             )
             answer = storage.MaxTransactionIdResponse(1, 0, 0, 7)
         await eventually(lambda: storage_node.held)
-        monkeypatch.setattr(messages, "decode", fail)
+        monkeypatch.setattr(messages, "decode", fails_for(messages.decode, type(answer)))
         storage_node.send(answer)
         with pytest.raises(ConnectionLost, match="decoding a message failed: IndexError"):
             await call
@@ -180,8 +176,7 @@ async def test_rpc_error_of_a_callback_reaches_the_event_loop() -> None:
     def fail(_: object) -> None:
         raise IndexError("a bug of the server")
 
-    unexpected: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    unexpected = errors_of_event_loop()
     async with node() as (storage_node, port):
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
         rpc.send_request(storage.MaxTransactionIdRequest(1, rpc.next_seq(), 0), fail)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.failing_decoders import errors_of_event_loop, fails_for
 from tests.support.virtual_time import on_virtual_time
 from waltz.metadata.cluster import Cluster
 from waltz.net import PLAINTEXT
@@ -194,21 +195,12 @@ async def test_decoder_error_at_an_answer_closes_only_the_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If it ended the server, the same answer could end the next owner of the partition, too."""
-
-    def fail_for_answers(body: bytes, version: int) -> st.Message:
-        message = decode(body, version)
-        if isinstance(message, st.MaxTransactionIdResponse):
-            raise IndexError("beyond the end")
-        return message
-
-    decode = st.decode
-    unexpected: list[object] = []
     async with new_scene() as scene:
-        asyncio.get_running_loop().set_exception_handler(lambda _, error: unexpected.append(error))
+        unexpected = errors_of_event_loop()
         user = await scene.up()
         sent = request()
         with monkeypatch.context() as broken:
-            broken.setattr(st, "decode", fail_for_answers)
+            broken.setattr(st, "decode", fails_for(st.decode, st.MaxTransactionIdResponse))
             user.send(scene.name, sent)
             await eventually(lambda: user.events.count("up") == 2)
         assert user.events == ["up", (sent, None), "down", "up"]
