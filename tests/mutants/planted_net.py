@@ -30,7 +30,7 @@ NET_BUGS = (
         "True",
         "Answers to a peer that does not read fill the memory.",
         nodes(
-            "unit/net/test_net_connection.py::test_congested_dialer_reads_on_and_a_listener_does_not"
+            "unit/net/test_net_connection.py::test_congested_dialer_keeps_reading_and_congested_listener_stops"
         ),
     ),
     Planted(
@@ -40,7 +40,7 @@ NET_BUGS = (
         "not self.congested",
         "Two congested sides wait for each other forever.",
         nodes(
-            "unit/net/test_net_connection.py::test_congested_dialer_reads_on_and_a_listener_does_not"
+            "unit/net/test_net_connection.py::test_congested_dialer_keeps_reading_and_congested_listener_stops"
         ),
     ),
     Planted(

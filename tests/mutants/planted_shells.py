@@ -307,7 +307,7 @@ SHELL_BUGS = (
         "self._found[-1]",
         "An administrator sees success although a partition failed.",
         nodes(
-            "unit/storage/test_storage_admin_handler.py::test_drop_request_that_fails_for_one_partition_is_answered_with_the_failure"
+            "unit/storage/test_storage_admin_handler.py::test_unassign_request_that_fails_for_one_partition_is_answered_with_the_failure"
         ),
     ),
     Planted(
@@ -376,7 +376,9 @@ SHELL_BUGS = (
         "if mark is None or mark < transaction.id:\n",
         "if mark is None:\n",
         "The state misses a transaction.",
-        nodes("unit/state/test_state_store.py::test_gap_raises_mark_mismatch[sqlite-0]"),
+        nodes(
+            "unit/state/test_state_store.py::test_transaction_after_a_gap_raises_mark_mismatch[sqlite-0]"
+        ),
     ),
     Planted(
         "a rolled-back transaction moves the mark",

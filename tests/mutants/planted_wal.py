@@ -48,8 +48,8 @@ WAL_BUGS = (
     Planted(
         "stale block accepted",
         Package.STORAGE,
-        "if magic != MAGIC or value != transaction_id.value or length > ROOM_BYTES:\n",
-        "if magic != MAGIC or length > ROOM_BYTES:\n",
+        "belongs_to_transaction = magic == MAGIC and value == transaction_id.value\n",
+        "belongs_to_transaction = magic == MAGIC\n",
         "A replay applies transactions of an earlier round of the ring.",
         nodes(f"{_REPLAY}test_log_that_wraps_hundreds_of_times_keeps_all_files"),
     ),
@@ -175,7 +175,7 @@ WAL_BUGS = (
     Planted(
         "record queued without space in its file",
         Package.STORAGE,
-        "self._reserve(offset + len(data))\n",
+        "self._reserve_space(offset + len(data))\n",
         "pass\n",
         "A full disk ends the process at the next checkpoint, and at each start.",
         nodes(f"{_ENGINE}test_write_that_a_full_disk_refuses_leaves_the_file_unchanged"),

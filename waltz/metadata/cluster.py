@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from waltz.metadata.admin_lock import AdminLock
 from waltz.metadata.core import storage_maps
@@ -51,6 +51,15 @@ class VersionedValue(Generic[T]):
 
     value: T
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _MapWrite:
+    """A change of one storage map: its znode, the map as it was read, and the map to write."""
+
+    path: str
+    read: VersionedValue[Any]
+    after: _StorageMap
 
 
 class Cluster:
@@ -95,7 +104,7 @@ class Cluster:
         use are logged and left out: the caller keeps the assignments before them.
         """
         changed = asyncio.Event()
-        seen = -1
+        yielded_version = -1
         while True:
             changed.clear()
             try:
@@ -106,8 +115,9 @@ class Cluster:
                     problem,
                 )
             else:
-                if read.version != seen:
-                    seen = read.version
+                # ``on_change`` is also called after a lost connection, without any change.
+                if read.version != yielded_version:
+                    yielded_version = read.version
                     yield read.value
             await changed.wait()
 
@@ -262,16 +272,18 @@ class Cluster:
             new = change(
                 StorageMaps(groups.value, connections.value, assignments.value), num_partitions
             )
-            writes: list[tuple[str, int, _StorageMap, _StorageMap]] = [
-                (self.paths.group, groups.version, groups.value, new.groups),
-                (self.paths.assignment, assignments.version, assignments.value, new.assignments),
-                (self.paths.connection, connections.version, connections.value, new.connections),
-            ]
+            paths = self.paths
+            write_groups = _MapWrite(paths.group, groups, new.groups)
+            write_assignments = _MapWrite(paths.assignment, assignments, new.assignments)
+            write_connections = _MapWrite(paths.connection, connections, new.connections)
             if assignments_first:
-                writes.insert(0, writes.pop(1))
-            for path, version, before, after in writes:
-                if after != before:
-                    await compare_and_set(self.store, path, after.encode(), version)
+                writes = (write_assignments, write_groups, write_connections)
+            else:
+                writes = (write_groups, write_assignments, write_connections)
+            for write in writes:
+                if write.after != write.read.value:
+                    data = write.after.encode()
+                    await compare_and_set(self.store, write.path, data, write.read.version)
 
     async def _try_membership(self, on_change: OnChange | None) -> Membership | None:
         """Read the membership once.
@@ -281,6 +293,8 @@ class Cluster:
         parent = self.paths.server_descriptors
         assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
         children = await self.store.children(parent, on_change)
+        # The assignment is the data of the same znode. If its version has not changed, it was still
+        # the present assignment when the list of servers was read.
         if children.version != assignment.version:
             return None
         names = [name for name in children.names if name.startswith(SERVER_PREFIX)]
@@ -288,6 +302,7 @@ class Cluster:
         nodes = await asyncio.gather(*(self.store.get(path, on_change) for path in paths))
         members: list[Member] = []
         for name, path, node in zip(names, paths, nodes, strict=True):
+            # A server without a znode has left since the list was read.
             if node is None:
                 return None
             descriptor = _decode_znode(path, ServerDescriptor.decode, node.data or b"")

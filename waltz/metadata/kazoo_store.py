@@ -201,6 +201,7 @@ class KazooStore:
         await asyncio.to_thread(self._stop_client)
 
     def _stop_client(self) -> None:
+        """Stop kazoo. This blocks, and runs on a thread of its own."""
         try:
             self._client.stop()
             self._client.close()
@@ -212,6 +213,7 @@ class KazooStore:
         if self._closed():
             raise StoreClosed("the connection to ZooKeeper was closed")
         answer = self._loop.create_future()
+        # kazoo calls the function that `rawlink` gets on one of its threads, with the result.
         begin().rawlink(lambda result: self._from_thread(_settle, answer, result))
         try:
             async with asyncio.timeout(self._operation_timeout_s):
@@ -268,9 +270,11 @@ class KazooStore:
         """Pass a new state of kazoo, and the session id, to the event loop."""
         # kazoo's client id is a pair of session id and password, None before the first session.
         client_id = self._client.client_id
-        self._from_thread(self._enter_state, state, client_id and client_id[0])
+        session_id = None if client_id is None else client_id[0]
+        self._from_thread(self._enter_state, state, session_id)
 
     def _enter_state(self, state: Any, session_id: int | None) -> None:
+        """Record a new state of kazoo. Runs on the event loop."""
         if self._closed():
             return
         if state == KazooState.CONNECTED:

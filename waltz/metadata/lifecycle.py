@@ -61,6 +61,7 @@ async def create_cluster(
     # Each client takes an id here, also a client without ZooKeeper credentials.
     await store.create(paths.client_id, encode_id(last_client_id), anyone_may_write=True)
     await store.create(paths.server_id, encode_id(last_server_id))
+    # The node of the lock is below this one, which is created without data for that reason.
     lock = AdminLock(store, paths.admin_lock)
     await store.create(paths.store, None)
     await _set_first(store, lock, paths.store, StoreParams(key, num_partitions).encode())

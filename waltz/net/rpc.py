@@ -70,7 +70,10 @@ _ADMIN_PORT = _PortKind(
 
 
 class RpcConnection(FrameHandler):
-    """One connection to a storage node. Several requests may wait for answers at the same time."""
+    """One connection to a storage node. Several requests may wait for answers at the same time.
+
+    Open one with `open_storage` or `open_admin`.
+    """
 
     def __init__(self, port: _PortKind, on_lost: Callable[[str], None] | None = None) -> None:
         self._port = port
@@ -222,6 +225,7 @@ class RpcConnection(FrameHandler):
             self._on_lost(reason)
 
     def _send(self, request: Any, on_answer: OnAnswer) -> None:
+        """Send a request on a connection that has not ended."""
         assert self._connection is not None
         # Encode before the request becomes pending: if the peer's version lacks the request,
         # encoding raises, and a pending request would never be answered.
@@ -233,6 +237,8 @@ class RpcConnection(FrameHandler):
 
 
 def _resolver(future: asyncio.Future[Any]) -> OnAnswer:
+    """Return the callback that completes ``future`` by an answer or a loss of the connection."""
+
     def resolve(answer: Any) -> None:
         if future.done():
             return

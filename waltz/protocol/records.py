@@ -24,6 +24,8 @@ WIRE_HEAD = struct.Struct(">qiiiiii")
 """The fields before a record's data: transaction id, request id (four ints), header, data length.
 """
 
+_ID_BYTES = 8
+"""The length of a transaction id, with which a record begins."""
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
@@ -160,9 +162,11 @@ class RecordBatch:
         wire, position = self.wire, 0
         for _ in range(self.count):
             (length,) = _LENGTH.unpack_from(wire, position + _LENGTH_OFFSET)
+            req_id_at = position + _ID_BYTES
+            rest_at = req_id_at + _REQ_ID.size
             end = position + WIRE_OVERHEAD_BYTES + length
-            transaction_id = int.from_bytes(wire[position : position + 8], "big", signed=True)
-            yield transaction_id, wire[position + 8 : position + 24], wire[position + 24 : end]
+            transaction_id = int.from_bytes(wire[position:req_id_at], "big", signed=True)
+            yield transaction_id, wire[req_id_at:rest_at], wire[rest_at:end]
             position = end
 
     def mismatch(self, first_id: int) -> int | None:
@@ -199,7 +203,7 @@ class RecordBatch:
     def first_id(self) -> int:
         """Return the id of the first record; the batch must not be empty."""
         assert self.count > 0
-        return int.from_bytes(self.wire[:8], "big", signed=True)
+        return int.from_bytes(self.wire[:_ID_BYTES], "big", signed=True)
 
     def __add__(self, other: RecordBatch) -> RecordBatch:
         return RecordBatch(self.count + other.count, self.wire + other.wire)

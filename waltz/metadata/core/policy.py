@@ -45,6 +45,8 @@ def assign(
     if not members:
         return PartitionAssignment(cversion, num_partitions, {})
     distribution = _Distribution(_pool(old, num_partitions), num_partitions, len(members))
+    # The servers choose in the same order at each step: preferred partitions first, then those that
+    # a server had before, so that few partitions move, then any that are free.
     order = sorted(members)
     owned: dict[int, list[OwnedPartition]] = {server: [] for server in order}
     for server in order:
@@ -91,10 +93,10 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
 class _Distribution:
     """Distributes the free partitions of ``pool``, a map from partition to its last generation.
 
-    Every server gets at least the minimum, unless other servers prefer so many partitions that too
-    few are left. ``_extra`` is the number of partitions that may still be given to servers that
-    have the minimum. Preferred partitions can make it negative. ``taken`` is the list of the
-    partitions that one server has got so far.
+    The *share* of a server is the minimum, or one more for some servers if the partitions do not
+    divide evenly. ``_extra`` is how many more servers may get one more. Preferred partitions beyond
+    the shares can make it negative, and then too few partitions may be left for other servers.
+    ``taken`` is the list of the partitions that one server has got so far.
     """
 
     def __init__(self, pool: dict[int, int], num_partitions: int, servers: int) -> None:
@@ -112,7 +114,7 @@ class _Distribution:
             if partition not in self.pool:
                 continue
             self._give(taken, partition, moved=partition not in kept)
-            # A preferred partition beyond the minimum uses one of the extra places.
+            # A preferred partition beyond the minimum counts as the one more of a server.
             if len(taken) > self._minimum:
                 self._extra -= 1
 
@@ -120,19 +122,19 @@ class _Distribution:
         """Let a server keep the partitions that it owned before, up to its share."""
         for partition, _ in before:
             if partition in self.pool:
-                if not self._claim_place(taken):
+                if not self._claim_one_more(taken):
                     return
                 self._give(taken, partition, moved=False)
 
     def fill(self, taken: list[OwnedPartition]) -> None:
         """Give a server the lowest free partitions, up to its share."""
         for partition in sorted(self.pool):
-            if not self._claim_place(taken):
+            if not self._claim_one_more(taken):
                 return
             self._give(taken, partition, moved=True)
 
-    def _claim_place(self, taken: list[OwnedPartition]) -> bool:
-        """Return whether a server that has ``taken`` may get one more, and reserve its place."""
+    def _claim_one_more(self, taken: list[OwnedPartition]) -> bool:
+        """Return whether the share of a server that has ``taken`` allows one more; count it."""
         if len(taken) < self._minimum:
             return True
         if len(taken) == self._minimum and self._extra > 0:

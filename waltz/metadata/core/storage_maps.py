@@ -228,6 +228,7 @@ def _check_address(storage: str, admin_port: int) -> None:
 
 
 def _wanted(partitions: Iterable[int]) -> list[int]:
+    """Return the partitions of a change, sorted, each once; raises ChangeRefused if none."""
     wanted = sorted(set(partitions))
     if not wanted:
         raise ChangeRefused("No partition was given; give at least one.")
@@ -235,6 +236,7 @@ def _wanted(partitions: Iterable[int]) -> list[int]:
 
 
 def _held(maps: StorageMaps, storage: str) -> tuple[int, ...]:
+    """Return the partitions of a storage; raises ChangeRefused if it is unknown."""
     held = maps.assignments.partitions.get(storage)
     if held is None:
         raise _unknown(maps, storage)
@@ -242,6 +244,7 @@ def _held(maps: StorageMaps, storage: str) -> tuple[int, ...]:
 
 
 def _half_known(storage: str) -> ChangeRefused:
+    """Return the error for a storage that is in some of the maps and not in all."""
     return ChangeRefused(
         f"Storage {storage} is only in some of the maps, because adding or removing it was "
         "interrupted; remove it, then add it again."
@@ -249,6 +252,7 @@ def _half_known(storage: str) -> ChangeRefused:
 
 
 def _unknown(maps: StorageMaps, storage: str) -> ChangeRefused:
+    """Return the error for a storage that is not in the map that was needed."""
     if storage in maps.groups.groups:
         return _half_known(storage)
     known = ", ".join(maps.groups.groups) or "none"

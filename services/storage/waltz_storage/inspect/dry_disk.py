@@ -200,6 +200,7 @@ class _Content:
     def truncate(self, size: int) -> None:
         if size > self.size or self._changed is not None:
             self.replace(self.read(0, size).ljust(size, b"\0"))
+        # The file on the disk stays as it is: reads of it end at this size.
         self.size = size
 
     def replace(self, content: bytes) -> None:

@@ -85,9 +85,8 @@ def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
         path = segment_path(place.root, partition, first_id)
         if first_id != expected:
             yield Gap(f"transactions from {expected} on are missing before {path.name}")
-        read_segment_header(
-            place.root, partition, first_id
-        )  # Raises CannotInspect if it is damaged.
+        # Raise CannotInspect if the header is damaged: the file may be of another log.
+        read_segment_header(place.root, partition, first_id)
         with ExitStack() as stack:
             data = ReadAheadSource(stack.enter_context(ReadOnlyFile(path)))
             index_path = path.with_suffix(INDEX_SUFFIX)

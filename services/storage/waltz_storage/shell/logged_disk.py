@@ -44,6 +44,7 @@ class LoggedDisk:
         self.commits = commits
         self._disk = disk
         self._states: dict[str, LoggedFileState] = {}
+        """The state of each segment file, by its path, also of one that is being created."""
         for region, row in commits.logged.files.catalogue.rows.items():
             path = path_of(row.file)
             if row.state is RowState.PRESENT and disk.exists(path):
@@ -77,7 +78,7 @@ class LoggedDisk:
                 # The lengths are read here and not in `__init__`: a file that cannot be opened must
                 # refuse only its own partition.
                 file = self._disk.open(path)
-                state.size = state.real_size = file.size()
+                state.size = state.size_on_disk = file.size()
                 state.loaded = True
                 file.close()
             return LoggedFile(self.commits, state, self._disk)
@@ -144,7 +145,11 @@ class LoggedDisk:
             self._disk.remove(path)
 
     def flush_directory(self, path: str) -> None:
-        """See `Disk`."""
+        """See `Disk`.
+
+        The names in the directories of partitions are durable with the transactions that create,
+        rename or remove the files. The directories themselves are not in the log.
+        """
         self.commits.commit_all()
         if not path:
             self._disk.flush_directory(path)
@@ -179,7 +184,7 @@ class LoggedDisk:
         content = bytes(state.content)
         operations = [write_row(region, present(file)), WriteData(Address(region, 0), content)]
         state.region, state.file = region, file
-        state.exists_after = commits.next_number
+        state.creation = commits.next_number
         state.content.clear()
         state.changes.append(QueuedChange(commits.next_number, 0, content))
         commits.queue(operations, state, on_applied)
@@ -230,13 +235,13 @@ class LoggedFile:
         assert not self._closed, "a closed file is not used"
         state, commits = self._state, self._commits
         step = min(_WRITE_BYTES, commits.logged.writer.most_bytes - _WRITE_HEAD_BYTES)
-        self._prepare(offset + len(data))
+        self._commit_before_growth(offset + len(data))
         with commits.locked():
             if state.region is None:
                 state.content[offset : offset + len(data)] = data
                 state.size = len(state.content)
                 return
-            self._reserve(offset + len(data))
+            self._reserve_space(offset + len(data))
             for begin in range(0, len(data), step):
                 part = bytes(data[begin : begin + step])
                 state.queue(QueuedChange(commits.next_number, offset + begin, part))
@@ -254,10 +259,10 @@ class LoggedFile:
         record, which no reader counts.
         """
         state = self._state
-        self._prepare(end)
+        self._commit_before_growth(end)
         with self._commits.locked():
             assert state.region is not None, "space is allocated for a file with its final name"
-            self._reserve(end)
+            self._reserve_space(end)
             state.size = max(state.size, end)
 
     def truncate(self, size: int) -> None:
@@ -267,7 +272,7 @@ class LoggedFile:
             if state.region is None:
                 del state.content[size:]
                 state.size = len(state.content)
-            elif size < state.size or state.real_size > state.size:
+            elif size < state.size or state.size_on_disk > state.size:
                 # In the second case an earlier cut is queued: the file on the disk is still longer.
                 assert size <= state.size, "a truncation makes no file longer"
                 state.queue(QueuedChange(commits.next_number, size, None))
@@ -312,29 +317,30 @@ class LoggedFile:
     def _read_file(self, region: int, offset: int, length: int) -> bytes:
         return self._commits.logged.files.read(Address(region, offset), length)
 
-    def _prepare(self, end: int) -> None:
+    def _commit_before_growth(self, end: int) -> None:
         """Commit a queued creation or cut of the file, if it must become longer to reach ``end``.
 
-        `_reserve` can make a file longer only if it exists and no queued change will cut it.
+        `_reserve_space` can make a file longer only if it exists and no queued change will cut it.
+        The caller does not hold the lock, because a commit may wait.
         """
         state = self._state
-        if state.region is not None and end > state.real_size and not state.may_be_extended:
+        if state.region is not None and end > state.size_on_disk and not state.may_be_extended:
             self._commits.commit(state.last_change)
 
-    def _reserve(self, end: int) -> None:
+    def _reserve_space(self, end: int) -> None:
         """Make the file on the disk long enough; raises NoSpace before anything is queued.
 
         A durable transaction whose file has no space could never leave the log.
         """
         state = self._state
-        if end <= state.real_size:
+        if end <= state.size_on_disk:
             return
         assert state.region is not None, "space is reserved in a file with its final name"
         assert state.may_be_extended, "only one thread at a time changes a file"
         files = self._commits.logged.files
         try:
-            files.extend(state.region, state.real_size, end)
+            files.extend(state.region, state.size_on_disk, end)
         except NoSpace:
-            files.shorten(state.region, state.real_size)
+            files.shorten(state.region, state.size_on_disk)
             raise
-        state.real_size = end
+        state.size_on_disk = end

@@ -64,7 +64,7 @@ def _now_ms() -> int:
 
 
 class EngineRunner(Protocol):
-    """The interface of an object that runs an engine; `EngineThread` does so in a process."""
+    """Runs an engine: `EngineThread` in a process, other implementations in simulations."""
 
     engine: Engine
 
@@ -278,6 +278,7 @@ async def learn_cluster(
 def _open_directory(
     config: StorageConfig, cluster: ClusterIdentity, environment: StorageEnvironment
 ) -> StorageDirectory:
+    """Open the storage directory of ``config``; raises DirectoryRefused, NoSpace, DiskFailed."""
     options = LogOptions(
         now_ms=environment.now_ms,
         segment_threshold=config.segment_threshold,
@@ -287,12 +288,12 @@ def _open_directory(
     open_disk = environment.open_disk
     disk, meta = open_disk(config.directory), None
     if config.meta_directory is not None:
-        meta = _other_disk(config.meta_directory, "storage.metaDirectory", config, open_disk)
+        meta = _separate_disk(config.meta_directory, "storage.metaDirectory", config, open_disk)
     wal = None
     if config.engine == EngineKind.WAL:
         home = None
         if config.wal_directory is not None:
-            home = _other_disk(config.wal_directory, "storage.wal.directory", config, open_disk)
+            home = _separate_disk(config.wal_directory, "storage.wal.directory", config, open_disk)
         wal = WalEngine(
             WalOptions(
                 config.wal_bytes,
@@ -305,7 +306,7 @@ def _open_directory(
     return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta, wal)
 
 
-def _other_disk(
+def _separate_disk(
     path: Path, setting: str, config: StorageConfig, open_disk: Callable[[Path], Disk]
 ) -> Disk:
     """Open the directory of ``setting``; raises DirectoryRefused if it is the storage directory."""

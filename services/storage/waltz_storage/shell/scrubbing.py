@@ -22,7 +22,12 @@ from waltz_storage.core.scrub.scrubber import Scrubber, ScrubCheck, ScrubPause
 
 log = logging.getLogger(__name__)
 
+REMEDY = (
+    "repair them with waltz storage recover HOST:PORT PARTITION, with HOST:PORT of this storage"
+)
+
 _LOGGED_RANGES = 10
+"""How many damaged ranges a log line lists."""
 
 _Outcome = CheckedRecords | RequestRefused | OSError
 
@@ -57,6 +62,7 @@ class Scrubbing:
                     self._note(action, await self._perform(action))
 
     async def _perform(self, check: ScrubCheck) -> _Outcome:
+        """Submit a check to the lane of its partition, and wait for its outcome."""
         done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
 
         def reply(outcome: _Outcome) -> None:
@@ -69,6 +75,10 @@ class Scrubbing:
         return await done
 
     def _note(self, check: ScrubCheck, outcome: _Outcome) -> None:
+        """Report the outcome of a check to the scrubber, and log new damage.
+
+        A RequestRefused is not logged: the partition was closed during the pass.
+        """
         now, partition = self._clock(), check.partition
         if isinstance(outcome, CheckedRecords):
             found = self.scrubber.note(check, outcome, now)
@@ -103,11 +113,6 @@ class Scrubbing:
         # Copied in one step, because other threads open and close partitions.
         opened = dict(self._directory.partitions)
         return {partition: core.log.size_bytes for partition, core in opened.items()}
-
-
-REMEDY = (
-    "repair them with waltz storage recover HOST:PORT PARTITION, with HOST:PORT of this storage"
-)
 
 
 def _check_steps(

@@ -40,9 +40,9 @@ OnApplied = Callable[[], None]
 class _Unit:
     """Operations that are committed by the same transaction, and the file that they change.
 
-    Units have ascending numbers and are committed in this order.
-    After a crash, either all operations of a unit were applied or none. ``on_applied`` is called
-    when the unit is durable and applied, before the lock is released.
+    Units have ascending numbers and are committed in this order. After a crash, either all
+    operations of a unit were applied or none. ``on_applied`` is called when the unit is durable and
+    applied, before the lock is released.
     """
 
     number: int
@@ -85,9 +85,11 @@ class WalCommits:
         self._checkpointing = False
         """Whether a thread is making a checkpoint."""
         self._failed: BaseException | None = None
+        """The first failure. The content of the disk is unknown since then."""
         self._wake = threading.Event()
         """Wakes the thread of `start` for a checkpoint or for its end."""
         self._closed = False
+        """Whether the thread of `start` must end."""
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -216,7 +218,7 @@ class WalCommits:
         """
         self._writing = True
         try:
-            units = self._take()
+            units = self._take_units()
             operations = [operation for unit in units for operation in unit.operations]
             while not self.logged.can_write(operations):
                 self._checkpoint()
@@ -242,7 +244,7 @@ class WalCommits:
             self._writing = False
             self._changed.notify_all()
 
-    def _take(self) -> list[_Unit]:
+    def _take_units(self) -> list[_Unit]:
         """Remove the first units from the queue, as many as one transaction has space for."""
         units: list[_Unit] = []
         room = self.logged.writer.most_bytes

@@ -81,6 +81,10 @@ class WalEngine:
             raise
 
     def _open(self, disk: Disk, home: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
+        """Prepare a plain directory, replay the log, and return the disk for the segment files.
+
+        ``home`` is the directory of the log.
+        """
         options = self._options
         if not control.is_logged:
             prepare_log(disk, home, key, options.wal_bytes)

@@ -63,9 +63,10 @@ class _RegionChanges:
     last: TransactionId
     """The last transaction that changes the region."""
     end: int = 0
-    """No operation after the last write of the region's row changes a byte from this one on."""
+    """The end of the last byte that an operation changes, after the last write of the region's row.
+    """
     row: TransactionId | None = None
-    """The last transaction that writes the region's row."""
+    """The last transaction that writes the region's row, None if the log has none."""
 
 
 class LoggedChanges:
@@ -88,6 +89,7 @@ class LoggedChanges:
             found.last = transaction
             if operation.address.region == CATALOGUE_REGION:
                 # While the log has this write of the row, it counts as a change of the whole file.
+                # Earlier operations need not be known: they leave the log before it does.
                 found.row, found.end = transaction, 0
             else:
                 found.end = max(found.end, changed.end)

@@ -42,7 +42,8 @@ def is_new_segment(path: str) -> bool:
 class QueuedChange:
     """A queued write of ``data`` at ``offset``, or, if ``data`` is None, a cut at ``offset``.
 
-    ``number`` is that of the unit in the queue that has the change (`WalCommits.queue`).
+    ``number`` is that of the unit in the queue that has the change (`WalCommits.queue`). Units have
+    ascending numbers, from 1 on.
     """
 
     number: int
@@ -62,21 +63,23 @@ class LoggedFileState:
     file: FileName | None = None
     size: int = 0
     """The length that readers see, with all queued changes; not known until ``loaded``."""
-    real_size: int = 0
+    size_on_disk: int = 0
     """The length of the file on the disk; not known until ``loaded``."""
     loaded: bool = True
     """Whether the lengths are known."""
     inherited: bool = False
     """Whether the file may have bytes that an earlier process wrote directly and did not flush."""
-    exists_after: int = 0
-    """The number of the queued change that creates the file, 0 if it exists."""
+    creation: int = 0
+    """The number of the queued change that creates the file, 0 if the file exists on the disk."""
     changes: list[QueuedChange] = field(default_factory=list)
+    """The queued changes, in their order."""
     content: bytearray = field(default_factory=bytearray)
+    """All bytes of a file without a final name; empty once the file has its name."""
 
     @property
     def last_change(self) -> int:
         """The number of the last queued change, 0 if there is none."""
-        return max(self.exists_after, self.changes[-1].number if self.changes else 0)
+        return max(self.creation, self.changes[-1].number if self.changes else 0)
 
     def queue(self, change: QueuedChange) -> None:
         """Add a change, after the ones before it."""
@@ -92,22 +95,22 @@ class LoggedFileState:
         """Remove the changes up to ``number``: they were applied to the file."""
         done = [change for change in self.changes if change.number <= number]
         del self.changes[: len(done)]
-        if self.exists_after <= number:
-            self.exists_after = 0
+        if self.creation <= number:
+            self.creation = 0
         for change in done:
             if change.data is None:
-                self.real_size = change.offset
+                self.size_on_disk = change.offset
             else:
-                self.real_size = max(self.real_size, change.offset + len(change.data))
+                self.size_on_disk = max(self.size_on_disk, change.offset + len(change.data))
 
     @property
     def may_be_extended(self) -> bool:
         """Whether the file exists and no queued change will cut it."""
-        return self.exists_after == 0 and all(change.data is not None for change in self.changes)
+        return self.creation == 0 and all(change.data is not None for change in self.changes)
 
     def is_changed(self, offset: int, length: int) -> bool:
         """Return whether a queued change affects these bytes, or the file does not exist yet."""
-        return self.exists_after != 0 or any(
+        return self.creation != 0 or any(
             change.offset < offset + length
             and (change.data is None or offset < change.offset + len(change.data))
             for change in self.changes
@@ -124,7 +127,7 @@ class LoggedFileState:
             return b""
         if self.region is None:
             return bytes(self.content[offset : offset + length])
-        on_disk = b"" if self.exists_after else read_disk(offset, length)
+        on_disk = b"" if self.creation else read_disk(offset, length)
         result = bytearray(on_disk.ljust(length, b"\0"))
         for change in self.changes:
             # Where the change begins in the result; negative if it begins before it.

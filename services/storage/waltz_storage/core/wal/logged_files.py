@@ -53,14 +53,16 @@ class LoggedFiles:
 
         These regions may be used again when the log before the position is reclaimed.
         """
+        # All removals so far are durable, and no operation in the log names a removed file.
         files.catalogue.allow_reuse(files.catalogue.take_removed())
 
     def can_write(self, operations: Sequence[Operation]) -> bool:
         """Return whether the log has space for a transaction, and no replay would apply it wrongly.
 
-        If not, the caller waits until a checkpoint has ended and its header is durable. At the
-        latest when the log is empty, every transaction can be written that has at most
-        `WalWriter.most_bytes`. Each Move counts as the WriteData that may replace it.
+        If not, the caller waits until a checkpoint has ended and its header is durable, and asks
+        again. It does not wait for ever: an empty log has space for every transaction of at most
+        `WalWriter.most_bytes`, and no replay of it applies anything. Each Move counts as the
+        WriteData that may replace it.
         """
         largest = [_largest_form(operation) for operation in operations]
         return self.writer.fits(largest) and self._changes.may_write(operations)

@@ -97,11 +97,11 @@ def read_transaction(
     for number in range(most_blocks):
         block = read_block(number)
         magic, length, flags, value = _HEAD.unpack_from(block)
-        if magic != MAGIC or value != transaction_id.value or length > ROOM_BYTES:
-            first_block_is_right = magic == MAGIC and value == transaction_id.value
-            if number > 0 or first_block_is_right:
-                return Unreadable.INVALID
+        belongs_to_transaction = magic == MAGIC and value == transaction_id.value
+        if number == 0 and not belongs_to_transaction:
             return Unreadable.STALE if magic == MAGIC else Unreadable.NEVER_WRITTEN
+        if not belongs_to_transaction or length > ROOM_BYTES:
+            return Unreadable.INVALID
         content = block[HEAD_BYTES : HEAD_BYTES + length]
         if not flags & HAS_TAIL:
             entries.append(content)
