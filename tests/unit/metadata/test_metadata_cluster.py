@@ -169,7 +169,7 @@ async def test_write_whose_answer_was_lost_succeeds(zookeeper: MemoryZooKeeper) 
     assert await cluster.partition_metadata(0) == VersionedValue(new, version + 1)
 
 
-async def test_write_that_never_left_is_repeated(zookeeper: MemoryZooKeeper) -> None:
+async def test_write_that_zookeeper_never_received_is_repeated(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     cluster = await new_cluster(store)
     version = (await cluster.partition_metadata(0)).version

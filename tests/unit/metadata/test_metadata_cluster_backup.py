@@ -54,7 +54,7 @@ def test_access_rules_are_part_of_a_backup(rules: AccessRules) -> None:
     assert decode_backup(encode_backup(backup)) == backup
 
 
-def test_backup_names_what_an_administrator_looks_for() -> None:
+def test_backup_shows_key_storages_and_replicas() -> None:
     content = json.loads(encode_backup(_BACKUP))
     assert content["key"] == str(_BACKUP.key)
     assert content["storages"][1] == {

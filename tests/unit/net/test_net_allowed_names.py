@@ -54,5 +54,5 @@ def test_peer_without_certificate_is_refused(certificate: dict[str, Any] | None)
     assert refusal.startswith("its certificate has no name; ")
 
 
-def test_everyone_is_accepted_without_a_look_at_the_certificate() -> None:
+def test_certificate_is_not_read_if_everyone_is_allowed() -> None:
     assert EVERYONE.refusal(None) is None

@@ -35,11 +35,11 @@ from waltz.protocol import (
     client_server,
 )
 from waltz.protocol.client_server import FeedRequest
-from waltz.protocol.frames import encode_frame
+from waltz.protocol.frames import HEAD_BYTES, encode_frame
 
 NEWEST = max(CLIENT_SERVER.versions)
 FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
-BODY = FRAME[7:]
+BODY = FRAME[HEAD_BYTES:]
 
 
 class Recorder:
@@ -539,7 +539,7 @@ class ReadTransport(FakeTransport):
 
 
 @pytest.mark.parametrize("dialer", [True, False])
-async def test_congested_dialer_reads_on_and_a_listener_does_not(dialer: bool) -> None:
+async def test_congested_dialer_keeps_reading_and_congested_listener_stops(dialer: bool) -> None:
     """If both sides stopped to read, each could wait for the other forever."""
     transport = ReadTransport()
     connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=dialer)

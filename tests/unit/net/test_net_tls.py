@@ -25,7 +25,7 @@ from waltz.net import (
     dial,
 )
 from waltz.protocol import CLIENT_SERVER
-from waltz.protocol.frames import encode_frame
+from waltz.protocol.frames import HEAD_BYTES, encode_frame
 
 SELF_SIGNED = TlsConfig()
 MISSING = Path("/no/such/file.pem")
@@ -93,7 +93,7 @@ def authority(tmp_path: Path) -> Authority:
 
 async def test_self_signed_listener_accepts_unverified_clients() -> None:
     async with listening(SELF_SIGNED) as listener:
-        assert (await ask(listener, SELF_SIGNED)).bodies == [FRAME[7:]]
+        assert (await ask(listener, SELF_SIGNED)).bodies == [FRAME[HEAD_BYTES:]]
 
 
 async def test_listener_accepts_tls_1_2() -> None:
@@ -113,7 +113,7 @@ async def test_listener_accepts_tls_1_2() -> None:
 async def test_mutual_tls_accepts_clients_of_the_authority(authority: Authority) -> None:
     async with listening(authority.issue("server")) as listener:
         client = authority.issue("client", server_name="server")
-        assert (await ask(listener, client)).bodies == [FRAME[7:]]
+        assert (await ask(listener, client)).bodies == [FRAME[HEAD_BYTES:]]
 
 
 @pytest.mark.parametrize(("name", "missed"), [("other", "other"), (None, "127.0.0.1")])
@@ -135,7 +135,7 @@ async def test_unverified_names_are_accepted_and_logged_once(
     async with listening(authority.issue("server")) as listener:
         lenient = replace(authority.issue("client"), verify_server_name=False)
         for _ in range(2):
-            assert (await ask(listener, lenient)).bodies == [FRAME[7:]]
+            assert (await ask(listener, lenient)).bodies == [FRAME[HEAD_BYTES:]]
     levels = [r.levelname for r in caplog.records if "tls.verifyServerName is off" in r.message]
     assert levels == ["WARNING"]
 

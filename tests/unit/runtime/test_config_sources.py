@@ -71,7 +71,7 @@ def test_server_config_without_file_is_read_from_the_environment() -> None:
     assert not config.tls.enabled
 
 
-def test_environment_counts_more_than_the_file(tmp_path: Path) -> None:
+def test_value_of_the_environment_replaces_that_of_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, {"server": {"port": 1, "minFetchSize": 7}})
     config = read_settings(ServerConfig, file, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": "2"})
     assert config.port == 2
@@ -180,7 +180,7 @@ def test_kubernetes_service_address_is_not_read_as_a_port(
     assert "enableServiceLinks: false" in caplog.text
 
 
-def test_look_up_returns_the_origin_of_each_value(tmp_path: Path) -> None:
+def test_settings_report_has_the_origin_of_each_value(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.minFetchSize": 7, "server.region": "x"})
     resolved = settings_report(ServerConfig, file, REQUIRED_VARIABLES)
     origins = {setting.key.name: setting.origin for setting in resolved.settings}
@@ -208,7 +208,7 @@ _SOME = st.dictionaries(st.sampled_from(_NAMES), st.text("xyz", min_size=1, max_
 
 
 @given(_SOME, _SOME)
-def test_environment_counts_before_file_before_default(
+def test_value_is_taken_from_environment_then_file_then_default(
     in_file: dict[str, str], in_environment: dict[str, str]
 ) -> None:
     environment = {environment_variable(name): value for name, value in in_environment.items()}
@@ -226,7 +226,7 @@ def test_environment_counts_before_file_before_default(
 
 
 @given(st.dictionaries(st.text("abWALTZ_.", max_size=9), st.text(max_size=5), max_size=5))
-def test_look_up_accepts_any_environment(environment: dict[str, str]) -> None:
+def test_settings_report_accepts_any_environment(environment: dict[str, str]) -> None:
     for model in MODELS:
         settings_report(model, None, environment)
 

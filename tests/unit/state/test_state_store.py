@@ -99,7 +99,7 @@ def test_applied_transaction_is_not_applied_again(store: Lines) -> None:
 
 
 @pytest.mark.parametrize("partition", [0, 5])
-def test_gap_raises_mark_mismatch(store: Lines, partition: int) -> None:
+def test_transaction_after_a_gap_raises_mark_mismatch(store: Lines, partition: int) -> None:
     """Also where there is no row at all."""
     with pytest.raises(MarkMismatch, match="the mark in the database is -1") as caught:
         store.apply_transaction(transaction(3, partition=partition))
@@ -158,7 +158,7 @@ def test_session_refuses_commit_rollback_and_close(
     assert store.lines() == ["0/0"]
 
 
-def test_caught_refusal_still_commits_nothing(store: Lines) -> None:
+def test_apply_that_catches_the_refusal_commits_nothing(store: Lines) -> None:
     def end(session: Session) -> None:
         with contextlib.suppress(NotYourTransaction):
             session.connection().commit()

@@ -19,6 +19,7 @@ from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.partitions import range_checksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -119,7 +120,7 @@ def checksum(engine: InlineEngine, first: int, last: int, partition: int = 0) ->
 
 def on_disk(disk: MemoryDisk) -> bytes:
     names = sorted(name for name in disk.names("0") if name.endswith(".seg"))
-    return b"".join(disk.content(f"0/{name}")[128:].rstrip(b"\0") for name in names)
+    return b"".join(disk.content(f"0/{name}")[HEADER_BYTES:].rstrip(b"\0") for name in names)
 
 
 @settings(max_examples=60)
@@ -175,7 +176,7 @@ def test_append_during_range_checksum_is_done_between_slices(
 
 @pytest.mark.usefixtures("small_slices")
 def test_range_checksum_over_damaged_record_fails(engine: InlineEngine, disk: MemoryDisk) -> None:
-    disk.damage("0/0000000000000000006.seg", 128 + 50, b"rot")
+    disk.damage("0/0000000000000000006.seg", HEADER_BYTES + 50, b"rot")
     text = checksum(engine, 0, 29).failure.message
     assert "partition 0 is damaged: record 6 fails its checksum" in text
     assert checksum(engine, 0, 5).last_id == 5
@@ -243,7 +244,7 @@ def test_range_checksum_from_negative_id_is_refused(engine: InlineEngine) -> Non
 
 
 @pytest.mark.parametrize("partitions", [(1, 3), (3, 1)])
-def test_drop_request_that_fails_for_one_partition_is_answered_with_the_failure(
+def test_unassign_request_that_fails_for_one_partition_is_answered_with_the_failure(
     engine: InlineEngine, partitions: tuple[int, int]
 ) -> None:
     """Partition 3 is not assigned; the answer does not depend on the order of the partitions."""

@@ -9,6 +9,7 @@ import pytest
 
 from waltz.net import AllowedNames, FrameConnection
 from waltz.protocol import MalformedMessage, admin, storage
+from waltz.protocol.frames import HEAD_BYTES
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.engine.engine import Arrival, RequestJob
 from waltz_storage.core.engine.rounds import AppendJob
@@ -67,7 +68,7 @@ class Scene:
         self.connection.ready(cast(FrameConnection, self.peer))
 
     def receive(self, *requests: Any) -> None:
-        bodies = [storage.encode(r, VERSION)[7:] for r in requests]
+        bodies = [storage.encode(r, VERSION)[HEAD_BYTES:] for r in requests]
         self.connection.received(bodies)
 
     def answer(self) -> None:
@@ -170,7 +171,7 @@ def test_requests_of_one_chunk_are_submitted_together_and_in_order() -> None:
     )
     connection.ready(cast(FrameConnection, Peer()))
     requests = [storage.MaxTransactionIdRequest(1, seq, seq % 3) for seq in range(5)]
-    connection.received([storage.encode(r, VERSION)[7:] for r in requests])
+    connection.received([storage.encode(r, VERSION)[HEAD_BYTES:] for r in requests])
     assert calls == [[0, 1, 2, 3, 4]]
 
 
@@ -195,7 +196,7 @@ def test_unexpected_error_in_decoding_makes_an_admin_request_malformed(
     connection.ready(cast(FrameConnection, Peer()))
     monkeypatch.setattr(admin, "decode", broken)
     with pytest.raises(MalformedMessage, match="a bug in decoding"):
-        connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[7:]])
+        connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[HEAD_BYTES:]])
 
 
 def test_administrator_may_send_large_messages_after_the_open_request() -> None:
@@ -206,7 +207,7 @@ def test_administrator_may_send_large_messages_after_the_open_request() -> None:
     assert not peer.large_allowed
     for opened, allowed in ((uuid.UUID(int=2), False), (key, True)):
         request = admin.AdminOpenRequest(-1, opened, 3)
-        connection.received([admin.encode(request, VERSION)[7:]])
+        connection.received([admin.encode(request, VERSION)[HEAD_BYTES:]])
         assert peer.large_allowed is allowed
 
 
@@ -269,7 +270,7 @@ async def test_peer_with_another_name_gets_no_request_done(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     connection, peer, submitted = server_connection(("server",))
-    connection.received([storage.encode(request, VERSION)[7:] for request in reads(2)])
+    connection.received([storage.encode(request, VERSION)[HEAD_BYTES:] for request in reads(2)])
     assert submitted == []
     assert peer.sent == [f"closed: {REFUSAL}".encode()]
     assert caplog.messages == [f"refused a storage connection of {Peer.peer}: {REFUSAL}"]
@@ -278,7 +279,7 @@ async def test_peer_with_another_name_gets_no_request_done(
 async def test_peer_with_another_name_gets_the_reason_for_its_open_request() -> None:
     connection, peer, submitted = server_connection(("server",))
     opening = storage.OpenRequest(-1, -1, -1, uuid.UUID(int=1), 3)
-    connection.received([storage.encode(opening, VERSION)[7:]])
+    connection.received([storage.encode(opening, VERSION)[HEAD_BYTES:]])
     answer, closed = b"".join(peer.sent[:-1]), peer.sent[-1]
     assert REFUSAL.encode() in answer
     assert closed == f"closed: {REFUSAL}".encode()
@@ -287,7 +288,7 @@ async def test_peer_with_another_name_gets_the_reason_for_its_open_request() -> 
 
 async def test_peer_with_an_allowed_name_is_served(caplog: pytest.LogCaptureFixture) -> None:
     connection, peer, submitted = server_connection(("server", "client"))
-    connection.received([storage.encode(request, VERSION)[7:] for request in reads(2)])
+    connection.received([storage.encode(request, VERSION)[HEAD_BYTES:] for request in reads(2)])
     assert len(submitted) == 2
     assert not peer.closed
     assert caplog.messages == []
@@ -300,5 +301,5 @@ async def test_administrator_with_another_name_gets_no_request_done() -> None:
     )
     peer = NamedPeer()
     connection.ready(cast(FrameConnection, peer))
-    connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[7:]])
+    connection.received([admin.encode(admin.MetricsRequest(1), VERSION)[HEAD_BYTES:]])
     assert peer.sent == [f"closed: {REFUSAL}".replace("storage.a", "storage.admin.a").encode()]

@@ -14,6 +14,8 @@ from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import ControlFile, open_control
 from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
+    ENTRY_BYTES,
+    HEADER_BYTES,
     ControlEntry,
     ControlHeader,
     EntryCorrupted,
@@ -162,7 +164,7 @@ def test_lost_control_file_beside_partitions_is_refused(size: int | None) -> Non
 def test_truncated_control_file_refuses_only_the_missing_partitions() -> None:
     disk = MemoryDisk()
     opened(disk).close()
-    disk.open(CONTROL_FILE).truncate(128 + 76 + 30)
+    disk.open(CONTROL_FILE).truncate(HEADER_BYTES + ENTRY_BYTES + 30)
     control = opened(disk)
     assert control.info(0) == PartitionInfo()
     assert set(control.damaged) == {1}

@@ -150,7 +150,7 @@ def name_an_old_directory_as_meta(disks: Disks) -> None:
     disks.data, disks.meta = MemoryDisk(), disks.data
 
 
-def empty_both_marks(disks: Disks) -> None:
+def empty_both_pair_files(disks: Disks) -> None:
     disks.data.open(DATA_PAIR_FILE).truncate(0)
     disks.meta.open(META_PAIR_FILE).truncate(0)
 
@@ -170,7 +170,7 @@ def empty_both_marks(disks: Disks) -> None:
         (set_the_setting_late, "this storage keeps everything in one directory. Remove the"),
         (move_an_old_control_file, "move it back to its partitions and remove the setting"),
         (name_an_old_directory_as_meta, "move it back to its partitions and remove the setting"),
-        (empty_both_marks, "differ. Mount both volumes of the same storage"),
+        (empty_both_pair_files, "differ. Mount both volumes of the same storage"),
     ],
 )
 def test_directories_that_are_not_a_pair_are_refused_unchanged(

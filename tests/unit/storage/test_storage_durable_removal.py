@@ -118,7 +118,7 @@ def test_directory_made_for_another_number_of_partitions_is_refused(count: int) 
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_lock_of_another_process_is_no_error(
+def test_lock_that_another_process_has_returns_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     file = PosixDisk(tmp_path).create("control")
@@ -127,7 +127,7 @@ def test_lock_of_another_process_is_no_error(
     file.close()
 
 
-def test_lock_that_the_file_system_cannot_take_is_an_error(
+def test_lock_that_the_file_system_cannot_take_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = PosixDisk(tmp_path).create("control")

@@ -25,12 +25,16 @@ from waltz_storage.core.control.flushed_marks_format import (
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID(int=31)
-P = 1
-DATA, INDEX = f"{P}/0000000000000000000.seg", f"{P}/0000000000000000000.idx"
-ENTRY = 77
+PARTITION = 1
+DATA, INDEX = f"{PARTITION}/0000000000000000000.seg", f"{PARTITION}/0000000000000000000.idx"
+ENTRY_CHECKSUM = 77
+"""The checksum of the control struct of the partition, in tests without a control file."""
+RECORD_BYTES = 44
+"""The size of a record of `batch` on disk."""
 
 
 def open_on(disk: MemoryDisk, threshold: int = 1 << 20) -> StorageDirectory:
@@ -39,46 +43,53 @@ def open_on(disk: MemoryDisk, threshold: int = 1 << 20) -> StorageDirectory:
 
 def batch(first_id: int, count: int, data: bytes = b"data") -> RecordBatch:
     return RecordBatch.of(
-        Record(n, ReqId(1, 2, P, n), 0, data, checksum(data))
+        Record(n, ReqId(1, 2, PARTITION, n), 0, data, checksum(data))
         for n in range(first_id, first_id + count)
     )
 
 
 def append(directory: StorageDirectory, count: int, data: bytes = b"data") -> None:
-    log = directory.partition(P).log
+    log = directory.partition(PARTITION).log
     log.append(batch(log.next_id, count, data))
 
 
 def begin_session(directory: StorageDirectory, session: int, mark: int) -> None:
-    directory.partition(P).handle(storage.SetLowWaterMarkRequest(session, 0, P, mark), 1)
+    directory.partition(PARTITION).handle(
+        storage.SetLowWaterMarkRequest(session, 0, PARTITION, mark), 1
+    )
 
 
 def used(threshold: int = 1 << 20) -> MemoryDisk:
     """Return the disk after the death of a process: session 5 at mark 2, records up to 5."""
     disk = MemoryDisk()
     directory = open_on(disk, threshold)
-    directory.assign(P)
+    directory.assign(PARTITION)
     append(directory, 3)
     begin_session(directory, 5, 2)
     append(directory, 3)
     return disk.restarted()
 
 
+def record_at(number: int) -> int:
+    """Return where a record begins in a segment that begins with record 0."""
+    return HEADER_BYTES + RECORD_BYTES * number
+
+
 def damage_of(directory: StorageDirectory) -> str:
-    refused = directory.refused[P]
+    refused = directory.refused[PARTITION]
     assert isinstance(refused, PartitionDamaged)
     with pytest.raises(PartitionDamaged):
-        directory.partition(P)
+        directory.partition(PARTITION)
     return str(refused)
 
 
 def remove_directory(disk: MemoryDisk) -> None:
-    disk.lose_directory(str(P))
+    disk.lose_directory(str(PARTITION))
 
 
 def remove_files(disk: MemoryDisk) -> None:
-    for name in disk.names(str(P)):
-        disk.remove(f"{P}/{name}")
+    for name in disk.names(str(PARTITION)):
+        disk.remove(f"{PARTITION}/{name}")
 
 
 @pytest.mark.parametrize(
@@ -97,82 +108,84 @@ def test_lost_partition_directory_is_damage(lose: Callable[[MemoryDisk], None], 
         directory = open_on(disk)
         assert what in damage_of(directory)
         with pytest.raises(PartitionDamaged):
-            directory.assign(P)
+            directory.assign(PARTITION)
         disk = disk.restarted()
     directory = open_on(disk)
-    directory.unassign(P, delete_files=True)
-    directory.assign(P)
-    assert directory.partition(P).log.max_id == -1
-    assert directory.info(P).session_id == -1
+    directory.unassign(PARTITION, delete_files=True)
+    directory.assign(PARTITION)
+    assert directory.partition(PARTITION).log.max_id == -1
+    assert directory.info(PARTITION).session_id == -1
 
 
 def test_damaged_partition_cannot_be_switched_on() -> None:
     disk = used()
     remove_directory(disk)
     directory = open_on(disk)
-    answer = InlineEngine(directory).administer(admin.PartitionAvailableRequest(1, (P,), True))
+    answer = InlineEngine(directory).administer(
+        admin.PartitionAvailableRequest(1, (PARTITION,), True)
+    )
     assert isinstance(answer, admin.AdminFailureResponse)
     assert "its directory is missing" in (answer.failure.message or "")
-    directory.set_available(P, False)
+    directory.set_available(PARTITION, False)
     with pytest.raises(PartitionDamaged):
-        directory.set_switch(P, Switch.READ, True)
+        directory.set_switch(PARTITION, Switch.READ, True)
 
 
 @pytest.mark.parametrize("record", range(6))
 def test_damaged_record_up_to_the_mark_is_damage(record: int) -> None:
     disk = used()
-    position = disk.content(DATA).index(b"data", 128 + 44 * record)
+    position = disk.content(DATA).index(b"data", record_at(record))
     disk.damage(DATA, position, b"X")
     directory = open_on(disk)
     if record < 2:
         # The scan begins at the local low-water mark: reads find older damage.
         with pytest.raises(PartitionDamaged, match=f"record {record} fails its checksum"):
-            directory.partition(P).records(record, 1)
+            directory.partition(PARTITION).records(record, 1)
     else:
         assert "invalid" in damage_of(directory)
 
 
 def test_damaged_partition_switched_off_and_assigned_again_is_refused() -> None:
     disk = used()
-    disk.damage(DATA, disk.content(DATA).index(b"data", 128 + 44 * 4), b"X")
+    disk.damage(DATA, disk.content(DATA).index(b"data", record_at(4)), b"X")
     directory = open_on(disk)
     damage_of(directory)
-    directory.set_available(P, False)
+    directory.set_available(PARTITION, False)
     with pytest.raises(PartitionDamaged):
-        directory.assign(P)
+        directory.assign(PARTITION)
     damage_of(directory)
     assert _mark_on(disk) == 5
 
 
 def test_log_shorter_than_the_mark_is_damage() -> None:
     disk = used()
-    disk.open(DATA).truncate(128 + 44 * 4)
+    disk.open(DATA).truncate(record_at(4))
     assert "flushed up to record 5, but record 4 is missing" in damage_of(open_on(disk))
 
 
 def test_newest_segment_that_is_lost_is_damage() -> None:
-    disk = used(threshold=128 + 44 * 2)
-    names = sorted(disk.names(str(P)))
+    disk = used(threshold=record_at(2))
+    names = sorted(disk.names(str(PARTITION)))
     assert len(names) == 4
     for name in names[2:]:
-        disk.remove(f"{P}/{name}")
-    assert "flushed up to record 5, but record" in damage_of(open_on(disk, 128 + 44 * 2))
+        disk.remove(f"{PARTITION}/{name}")
+    assert "flushed up to record 5, but record" in damage_of(open_on(disk, record_at(2)))
 
 
 def test_torn_record_above_the_mark_is_cut_off() -> None:
     disk = used()
-    log = open_on(disk).partition(P).log
+    log = open_on(disk).partition(PARTITION).log
     log.write(log.stage([batch(6, 2)]))
     disk = disk.restarted()
-    disk.damage(DATA, 128 + 44 * 7 + 40, b"X")
-    assert open_on(disk).partition(P).log.max_id == 6
+    disk.damage(DATA, record_at(7) + 40, b"X")
+    assert open_on(disk).partition(PARTITION).log.max_id == 6
 
 
 def test_mark_is_exact_after_the_death_of_the_process() -> None:
     directory = open_on(used())
     engine = InlineEngine(directory)
     for count in range(5):
-        engine.ask(storage.AppendRequest(5, count, P, batch(6 + count, 1)))
+        engine.ask(storage.AppendRequest(5, count, PARTITION, batch(6 + count, 1)))
         assert _stored_mark(directory) == 6 + count
 
 
@@ -183,30 +196,30 @@ def test_truncation_lowers_the_mark_before_it_cuts() -> None:
     disk.observer = lambda: crashes.extend(
         [disk.restarted(), *(disk.crashed(Random(seed)) for seed in range(5))]
     )
-    directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 3), 1)
+    directory.partition(PARTITION).handle(storage.TruncateRequest(6, 0, PARTITION, 3), 1)
     assert len(crashes) > 10
     for crashed in crashes:
-        assert open_on(crashed).partition(P).log.max_id in (3, 5)
+        assert open_on(crashed).partition(PARTITION).log.max_id in (3, 5)
     append(directory, 1, b"other")
-    assert open_on(disk.restarted()).partition(P).log.max_id == 4
+    assert open_on(disk.restarted()).partition(PARTITION).log.max_id == 4
 
 
 def test_log_cut_below_its_local_mark_is_opened() -> None:
     disk = used()
     directory = open_on(disk)
-    directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 0), 1)
-    assert open_on(disk.restarted()).partition(P).log.max_id == 0
+    directory.partition(PARTITION).handle(storage.TruncateRequest(6, 0, PARTITION, 0), 1)
+    assert open_on(disk.restarted()).partition(PARTITION).log.max_id == 0
 
 
 def test_older_volume_with_other_records_is_damage() -> None:
     data, meta = MemoryDisk(), MemoryDisk()
     options = LogOptions(lambda: 7, allocate_bytes=0)
     directory = StorageDirectory(data, KEY, 2, options, meta)
-    directory.assign(P)
+    directory.assign(PARTITION)
     begin_session(directory, 5, -1)
     append(directory, 9)
     older = data.restarted()
-    directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 3), 1)
+    directory.partition(PARTITION).handle(storage.TruncateRequest(6, 0, PARTITION, 3), 1)
     append(directory, 2, b"other")
     directory = StorageDirectory(older, KEY, 2, options, meta.restarted())
     assert "record 5 is not the one that was flushed" in damage_of(directory)
@@ -222,12 +235,12 @@ def test_damaged_or_missing_marks_are_written_again() -> None:
         disk = used()
         change(disk)
         directory = open_on(disk)
-        assert list(directory.unmarked) == [P]
-        assert directory.partition(P).log.max_id == 5
+        assert list(directory.unmarked) == [PARTITION]
+        assert directory.partition(PARTITION).log.max_id == 5
         disk = disk.restarted()
         assert not open_on(disk).unmarked
         disk = disk.restarted()
-        disk.open(DATA).truncate(128 + 44 * 5)
+        disk.open(DATA).truncate(record_at(5))
         assert "flushed up to record 5" in damage_of(open_on(disk))
 
 
@@ -245,14 +258,14 @@ def test_flushed_mark_older_than_a_use_by_0_13_2_is_replaced() -> None:
         disk = used()
         directory = open_on(disk)
         marks = disk.content(FLUSHED_FILE)
-        directory.partition(P).handle(storage.TruncateRequest(6, 0, P, 2), 1)
+        directory.partition(PARTITION).handle(storage.TruncateRequest(6, 0, PARTITION, 2), 1)
         begin_session(directory, 6, 2)
         append(directory, last_id - 2)
         directory.close()
         disk.open(FLUSHED_FILE).write(0, marks)
         directory = open_on(disk)
-        assert list(directory.unmarked) == [P]
-        assert directory.partition(P).log.max_id == last_id
+        assert list(directory.unmarked) == [PARTITION]
+        assert directory.partition(PARTITION).log.max_id == last_id
         assert _stored_mark(directory) == last_id
 
 
@@ -264,7 +277,7 @@ def test_flushed_mark_survives_a_crash_at_any_change_of_the_control_entry() -> N
         [disk.restarted(), *(disk.crashed(Random(seed)) for seed in range(5))]
     )
     for available in (False, True):
-        directory.set_available(P, available)
+        directory.set_available(PARTITION, available)
     begin_session(directory, 7, 5)
     assert len(crashes) > 30
     for crashed in crashes:
@@ -279,8 +292,8 @@ def test_partition_assigned_again_has_no_mark_of_the_former_one() -> None:
     disk.observer = lambda: crashes.extend(
         [disk.restarted(), *(disk.crashed(Random(seed)) for seed in range(3))]
     )
-    directory.unassign(P, delete_files=True)
-    directory.assign(P)
+    directory.unassign(PARTITION, delete_files=True)
+    directory.assign(PARTITION)
     for crashed in crashes:
         assert not open_on(crashed).refused
     assert _stored_mark(directory) == -1
@@ -292,12 +305,12 @@ def test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power() -> None:
     for _ in range(60):
         disk = MemoryDisk()
         marks = open_marks(disk, 2)
-        marks.load(P, ENTRY)
-        marks.raise_to(P, FlushedEnd(0, 0))
+        marks.load(PARTITION, ENTRY_CHECKSUM)
+        marks.raise_to(PARTITION, FlushedEnd(0, 0))
         marks.flush()
         durable = 0
         for last_id in range(1, 12):
-            marks.raise_to(P, FlushedEnd(last_id, last_id * 3))
+            marks.raise_to(PARTITION, FlushedEnd(last_id, last_id * 3))
             _check_crashes(disk, durable, last_id)
             if random.random() < 0.3:
                 disk.observer = partial(_check_crashes, disk, durable, last_id)
@@ -309,13 +322,13 @@ def test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power() -> None:
 def test_mark_written_during_a_flush_destroys_no_durable_mark() -> None:
     disk = MemoryDisk()
     marks = open_marks(disk, 2)
-    marks.load(P, ENTRY)
-    marks.raise_to(P, FlushedEnd(0, 0))
+    marks.load(PARTITION, ENTRY_CHECKSUM)
+    marks.raise_to(PARTITION, FlushedEnd(0, 0))
     marks.flush()
     for last_id in range(1, 30, 2):
-        marks.raise_to(P, FlushedEnd(last_id, last_id * 3))
+        marks.raise_to(PARTITION, FlushedEnd(last_id, last_id * 3))
         end = FlushedEnd(last_id + 1, last_id * 3 + 3)
-        _flush_while(marks, disk, partial(marks.raise_to, P, end))
+        _flush_while(marks, disk, partial(marks.raise_to, PARTITION, end))
         _check_crashes(disk, last_id, last_id + 1)
 
 
@@ -335,22 +348,22 @@ class _WaitingDisk(MemoryDisk):
 def test_mark_written_during_two_flushes_destroys_no_durable_mark(durable: int) -> None:
     disk = _WaitingDisk()
     marks = open_marks(disk, 2)
-    marks.load(P, ENTRY)
+    marks.load(PARTITION, ENTRY_CHECKSUM)
     # After each of these marks, another slot has the durable one.
     for last_id in range(durable + 1):
-        marks.raise_to(P, _mark(last_id))
+        marks.raise_to(PARTITION, _mark(last_id))
         marks.flush()
 
     def begin_second_flush() -> None:
-        marks.raise_to(P, _mark(durable + 2))
+        marks.raise_to(PARTITION, _mark(durable + 2))
         disk.before_flush = write_third_mark
         marks.flush()
 
     def write_third_mark() -> None:
-        marks.raise_to(P, _mark(durable + 3))
+        marks.raise_to(PARTITION, _mark(durable + 3))
         _check_crashes(disk, durable, durable + 3, seeds=400)
 
-    marks.raise_to(P, _mark(durable + 1))
+    marks.raise_to(PARTITION, _mark(durable + 1))
     disk.before_flush = begin_second_flush
     marks.flush()
     _check_crashes(disk, durable + 2, durable + 3)
@@ -376,7 +389,7 @@ def _flush_while(marks: FlushedMarks, disk: MemoryDisk, meanwhile: Callable[[], 
 def _check_crashes(disk: MemoryDisk, durable: int, now: int, seeds: int = 12) -> None:
     for seed in range(seeds):
         raw = disk.crashed(Random(seed)).content(FLUSHED_FILE)
-        end = current_end(raw, P, ENTRY)
+        end = current_end(raw, PARTITION, ENTRY_CHECKSUM)
         assert end is not None
         assert durable <= end.last_id <= now
         assert end.checksum == end.last_id * 3
@@ -385,7 +398,7 @@ def _check_crashes(disk: MemoryDisk, durable: int, now: int, seeds: int = 12) ->
 def _mark_on(disk: MemoryDisk) -> int:
     disk = disk.restarted()
     control = open_control(disk, KEY, 2, 5)
-    end = control.flushed_marks.load(P, control.checksum(P))
+    end = control.flushed_marks.load(PARTITION, control.checksum(PARTITION))
     assert end is not None
     return end.last_id
 

@@ -21,6 +21,7 @@ from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER, PartitionLog
 from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.log.segment_format import HEADER_BYTES
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40
@@ -38,17 +39,22 @@ def batch(first_id: int, count: int, data: int = 60) -> RecordBatch:
     )
 
 
+def record_at(number: int) -> int:
+    """Return where a record of `batch` begins; ``number`` counts the records of its segment."""
+    return HEADER_BYTES + 100 * number
+
+
 def segments(disk: MemoryDisk) -> list[str]:
     return sorted(name for name in disk.names("3") if name.endswith(".seg"))
 
 
 def test_segment_rolls_over_when_threshold_is_exceeded() -> None:
     disk = MemoryDisk()
-    log = open_on(disk, threshold=328)
+    log = open_on(disk, threshold=record_at(2))
     log.append(batch(0, 2))
     assert segments(disk) == ["0000000000000000000.seg"]
     log.append(batch(2, 1))
-    assert segments(disk) == ["0000000000000000000.seg"], "428 > 328, but no record follows yet"
+    assert segments(disk) == ["0000000000000000000.seg"], "no record follows yet"
     log.append(batch(3, 7))
     assert segments(disk) == [f"{first:019d}.seg" for first in (0, 3, 6, 9)]
     assert log.read_batch(0, 100, EVERYTHING).wire == batch(0, 10).wire
@@ -98,17 +104,21 @@ def test_read_batch_ends_at_its_bounds(first: int, most: int, size: int) -> None
 
 def test_read_stored_batch_returns_unverified_bytes() -> None:
     disk = MemoryDisk()
-    log = open_on(disk, threshold=328)
+    log = open_on(disk, threshold=record_at(2))
     log.append(batch(0, 5))
     first, second = (bytearray(disk.open(f"3/{name}").read(0, 1 << 20)) for name in segments(disk))
-    assert log.read_stored_batch(1, 9, EVERYTHING) == StoredBatch(2, bytes(first[228:428]))
-    assert log.read_stored_batch(3, 1, EVERYTHING) == StoredBatch(1, bytes(second[128:228]))
-    assert log.read_stored_batch(3, 9, 1) == StoredBatch(1, bytes(second[128:228])), "one at least"
+    two = StoredBatch(2, bytes(first[record_at(1) : record_at(3)]))
+    assert log.read_stored_batch(1, 9, EVERYTHING) == two
+    one = StoredBatch(1, bytes(second[record_at(0) : record_at(1)]))
+    assert log.read_stored_batch(3, 1, EVERYTHING) == one
+    assert log.read_stored_batch(3, 9, 1) == one, "one at least"
     for absent in (-1, 5):
         assert log.read_stored_batch(absent, 9, EVERYTHING) == NO_STORED_RECORDS
-    first[300] ^= 1
-    disk.open(f"3/{segments(disk)[0]}").write(300, bytes(first[300:301]))
-    assert log.read_stored_batch(1, 1, EVERYTHING) == StoredBatch(1, bytes(first[228:328]))
+    changed = record_at(1) + 72
+    first[changed] ^= 1
+    disk.open(f"3/{segments(disk)[0]}").write(changed, bytes(first[changed : changed + 1]))
+    damaged = StoredBatch(1, bytes(first[record_at(1) : record_at(2)]))
+    assert log.read_stored_batch(1, 1, EVERYTHING) == damaged
 
 
 def test_number_of_open_sealed_segments_is_bounded() -> None:
@@ -125,7 +135,7 @@ def test_checksum_covers_all_segments_and_is_a_signed_number() -> None:
     signs = set()
     for first in range(8):
         log.append(batch(first, 1))
-        records = b"".join(disk.content(f"3/{name}")[128:] for name in segments(disk))
+        records = b"".join(disk.content(f"3/{name}")[HEADER_BYTES:] for name in segments(disk))
         assert len(records) == 100 * (first + 1)
         (expected,) = struct.unpack(">i", struct.pack(">I", crc32(records)))
         assert log.checksum() == expected
@@ -141,10 +151,10 @@ def test_allocation_is_ahead_of_end_and_trimmed_on_close() -> None:
     log.append(batch(1, 25))
     assert len(disk.content("3/0000000000000000000.seg")) == 2028, "trimmed at the roll-over"
     log.truncate(22)
-    assert len(disk.content("3/0000000000000000019.seg")) == 128 + 400, "cut at once"
+    assert len(disk.content("3/0000000000000000019.seg")) == record_at(4), "cut at once"
     log.append(batch(23, 1))
     log.close()
-    assert len(disk.content("3/0000000000000000019.seg")) == 128 + 500, "trimmed at the stop"
+    assert len(disk.content("3/0000000000000000019.seg")) == record_at(5), "trimmed at the stop"
     assert open_on(disk).max_id == 23
 
 
@@ -152,9 +162,9 @@ def test_large_write_allocates_nothing() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=1 << 20, allocate=700)
     log.append(batch(0, 400))
-    assert len(disk.content("3/0000000000000000000.seg")) == 128 + 40_000
+    assert len(disk.content("3/0000000000000000000.seg")) == HEADER_BYTES + 40_000
     log.append(batch(400, 1))
-    assert len(disk.content("3/0000000000000000000.seg")) == 128 + 40_100 + 700
+    assert len(disk.content("3/0000000000000000000.seg")) == HEADER_BYTES + 40_100 + 700
     assert open_on(disk).max_id == 400
 
 
@@ -162,11 +172,11 @@ def test_index_entries_are_written_only_at_checkpoint() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 1001, 0))
-    assert len(disk.content("3/0000000000000000000.idx")) == 128
+    assert len(disk.content("3/0000000000000000000.idx")) == HEADER_BYTES
     log.append(batch(1001, 1, 0))
-    assert len(disk.content("3/0000000000000000000.idx")) == 128 + 8 * 1000
+    assert len(disk.content("3/0000000000000000000.idx")) == HEADER_BYTES + 8 * 1000
     log.flush_all()
-    assert len(disk.content("3/0000000000000000000.idx")) == 128 + 8 * 1002
+    assert len(disk.content("3/0000000000000000000.idx")) == HEADER_BYTES + 8 * 1002
 
 
 @pytest.mark.parametrize("allocate", [0, 300])
@@ -177,7 +187,7 @@ def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
     disk.space = disk.space - disk.left() + 150
     with pytest.raises(NoSpace, match="no space"):
         log.append(batch(3, 20))
-    assert len(disk.content("3/0000000000000000000.seg")) == 128 + 300
+    assert len(disk.content("3/0000000000000000000.seg")) == record_at(3)
     assert log.read_batch(0, 9, EVERYTHING).wire == batch(0, 3).wire
     log.append(batch(3, 1))
     assert open_on(disk.crashed(Random(1))).max_id == 3
@@ -223,7 +233,7 @@ def test_read_of_damaged_record_names_file_and_offset() -> None:
     disk = MemoryDisk()
     log = open_on(disk)
     log.append(batch(0, 5))
-    disk.damage("3/0000000000000000000.seg", 128 + 2 * 100 + 50, b"rot")
+    disk.damage("3/0000000000000000000.seg", record_at(2) + 50, b"rot")
     assert log.read_batch(0, 2, EVERYTHING).count == 2
     with pytest.raises(PartitionDamaged, match="checksum") as caught:
         log.read_batch(0, 5, EVERYTHING)
@@ -256,7 +266,7 @@ def test_record_with_huge_length_ends_log() -> None:
     log = open_on(disk)
     log.append(batch(0, 3))
     log.close()
-    disk.damage("3/0000000000000000000.seg", 128 + 2 * 100 + 28, (0x7FFFFFF0).to_bytes(4, "big"))
+    disk.damage("3/0000000000000000000.seg", record_at(2) + 28, (0x7FFFFFF0).to_bytes(4, "big"))
     assert open_on(disk).max_id == 1
 
 
@@ -291,7 +301,7 @@ def test_torn_sealed_segment_is_damage() -> None:
 
 
 @pytest.mark.parametrize("torn", [slice(0, 16), slice(0, 19), slice(5, 6), slice(18, 19)])
-@pytest.mark.parametrize("entry", [bytes(8), b"\xff" * 8, (128).to_bytes(8, "big")])
+@pytest.mark.parametrize("entry", [bytes(8), b"\xff" * 8, HEADER_BYTES.to_bytes(8, "big")])
 def test_index_torn_by_truncation_below_local_mark_is_rebuilt(torn: slice, entry: bytes) -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
@@ -325,8 +335,8 @@ def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 20))
     log.close()
-    disk.damage("3/0000000000000000000.idx", 128 + 8 * 3, bytes(8))
-    disk.damage("3/0000000000000000000.seg", 128 + 100 * 7 + 40, b"?")
+    disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 8 * 3, bytes(8))
+    disk.damage("3/0000000000000000000.seg", record_at(7) + 40, b"?")
     with pytest.raises(PartitionDamaged, match="record 7 is invalid") as caught:
         _open_with_mark(disk, 19)
     assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 828)
@@ -343,7 +353,7 @@ def _check_index_is_rebuilt(
     files = [f"3/0000000000000000000{suffix}" for suffix in (".idx", ".seg")]
     before = [disk.content(file) for file in files]
     count = torn.stop - torn.start
-    disk.damage(files[0], 128 + 8 * torn.start, entry * count)
+    disk.damage(files[0], HEADER_BYTES + 8 * torn.start, entry * count)
     log = _open_with_mark(disk, local_mark)
     assert [disk.content(file) for file in files] == before
     for n in (torn.start, torn.stop - 1, torn.stop):

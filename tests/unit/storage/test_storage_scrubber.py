@@ -180,7 +180,9 @@ _CHECKS = st.lists(
 
 @given(_CHECKS)
 @settings(max_examples=150, deadline=None)
-def test_findings_equal_a_set_of_ids(checks: list[tuple[int, int, int, Random]]) -> None:
+def test_findings_of_random_checks_equal_a_set_of_ids(
+    checks: list[tuple[int, int, int, Random]],
+) -> None:
     findings, expected = Findings(), set[int]()
     for first_id, count, end_id, random in checks:
         next_id = max(first_id, min(first_id + count, end_id))

@@ -150,7 +150,7 @@ def flips(bits: range, *, two_volumes: bool) -> int:
     return cases
 
 
-def test_fault_free_replica_opens_a_session_with_everything() -> None:
+def test_undamaged_replica_opens_a_session_with_all_records() -> None:
     assert check(lambda volumes: volumes, two_volumes=False)
     assert check(lambda volumes: volumes, two_volumes=True)
 

@@ -123,7 +123,7 @@ def test_state_that_a_replay_has_left_survives_the_next_crash(seed: int) -> None
 
 @settings(max_examples=6, deadline=None)
 @given(SEEDS)
-def test_world_continues_after_each_crash_of_its_disk(seed: int) -> None:
+def test_log_keeps_its_state_over_several_crashes_and_replays(seed: int) -> None:
     random = Random(seed)
     world = LoggedWorld.create(random)
     for _ in range(6):

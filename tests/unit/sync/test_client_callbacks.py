@@ -254,7 +254,7 @@ def test_uncertain_append_is_reported_and_applying_continues(
     assert [each.data for each in app.applied] == ([b"lost"] if committed else []) + [b"next"]
 
 
-def test_direct_append_is_applied(open_client: Open) -> None:
+def test_append_without_a_context_is_applied(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
     for number in range(20):
@@ -451,7 +451,9 @@ def test_failed_client_is_reported_once(cluster: SyncCluster, open_client: Open)
     assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
 
 
-def test_system_exit_in_execute_frees_the_room(cluster: SyncCluster, open_client: Open) -> None:
+def test_system_exit_in_execute_ends_the_open_context(
+    cluster: SyncCluster, open_client: Open
+) -> None:
     class Ending(Say):
         def on_exception(self, error: Exception) -> None:
             raise SystemExit
@@ -464,7 +466,7 @@ def test_system_exit_in_execute_frees_the_room(cluster: SyncCluster, open_client
     assert not client.has_pending
 
 
-def test_error_in_get_mark_closes_the_client(cluster: SyncCluster) -> None:
+def test_error_in_get_client_high_water_mark_closes_the_client(cluster: SyncCluster) -> None:
     class Broken(Recording):
         def get_client_high_water_mark(self, partition: int) -> int:
             raise OSError("no database")
