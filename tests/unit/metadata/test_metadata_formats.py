@@ -130,12 +130,14 @@ def test_random_znode_bytes_are_malformed_or_decoded(name: str, raw: bytes) -> N
 
 @pytest.mark.parametrize("count", ["7fffffff", "ffffffff", "00000002"])
 def test_impossible_count_is_malformed_before_allocation(count: str) -> None:
-    raw = bytes.fromhex("01" + count + "0001" + "61" + "00000001")
+    version, name, group = "01", "0001" + "61", "00000001"
+    raw = bytes.fromhex(version + count + name + group)
     with pytest.raises(MalformedMetadata, match="entries of at least"):
         GroupDescriptor.decode(raw)
 
 
 def test_repeated_map_entry_is_malformed() -> None:
+    # The entry follows a version byte and a count of four bytes.
     entry = GroupDescriptor({"a:1": 1}).encode()[5:]
     with pytest.raises(MalformedMetadata, match="a:1 is listed twice"):
         GroupDescriptor.decode(bytes.fromhex("0100000002") + entry + entry)
@@ -156,6 +158,7 @@ def test_replica_entry_of_another_partition_is_malformed() -> None:
 
 def test_error_of_a_malformed_text_names_the_znode_format() -> None:
     raw = bytearray(GroupDescriptor({"a:1": 1}).encode())
+    # The text follows the version, the count and the length of the text.
     raw[7] = 0x80
     with pytest.raises(MalformedMetadata, match="GroupDescriptor: byte 0x80"):
         GroupDescriptor.decode(bytes(raw))

@@ -40,6 +40,8 @@ from waltz.protocol.frames import HEAD_BYTES, encode_frame
 NEWEST = max(CLIENT_SERVER.versions)
 FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
 BODY = FRAME[HEAD_BYTES:]
+HELLO = CLIENT_SERVER.hello(dialer=True)
+STORAGE_HELLO = STORAGE.hello(dialer=True)
 
 
 class Recorder:
@@ -83,6 +85,15 @@ class Port:
     def _accept(self) -> Recorder:
         self.handlers.append(Recorder())
         return self.handlers[-1]
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be advanced."""
+
+    skipped = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped
 
 
 @asynccontextmanager
@@ -215,9 +226,12 @@ async def test_message_refused_by_its_handler_closes_the_connection(
     [
         (b"GET /ping HTTP/1.1\r\n\r\n", "the peer speaks HTTP"),
         (bytes(range(64)), "not a client/server frame"),
-        (CLIENT_SERVER.hello(True) + b"garbage" * 5, "not a client/server frame"),
-        (CLIENT_SERVER.hello(True) * 2, "a second Hello"),
-        (STORAGE.hello(True) + encode_frame(STORAGE.magic, 0, b"x"), "speaks the storage protocol"),
+        (HELLO + b"garbage" * 5, "not a client/server frame"),
+        (HELLO * 2, "a second Hello"),
+        (
+            STORAGE.hello(dialer=True) + encode_frame(STORAGE.magic, 0, b"x"),
+            "speaks the storage protocol",
+        ),
         (b"\x16\x03\x01\x00\xa5\x01\x00", "the peer speaks TLS"),
     ],
 )
@@ -240,7 +254,7 @@ async def test_connection_that_ends_within_a_frame_is_logged(
 ) -> None:
     async with listening() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
-        writer.write(CLIENT_SERVER.hello(True) + FRAME[:-3])
+        writer.write(HELLO + FRAME[:-3])
         writer.write_eof()
         await eventually(lambda: port.handlers and port.handlers[0].reasons)
         assert port.handlers[0].bodies == []
@@ -393,20 +407,11 @@ async def test_frames_of_one_chunk_are_handed_over_in_one_call() -> None:
     handler = Recorder()
     connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)
     connection.connection_made(FakeTransport())
-    connection.data_received(CLIENT_SERVER.hello(dialer=True) + FRAME * 10 + FRAME[:4])
+    connection.data_received(HELLO + FRAME * 10 + FRAME[:4])
     assert handler.calls == 1
     assert handler.bodies == [BODY] * 10
     connection.data_received(FRAME[4:])
     assert handler.bodies == [BODY] * 11
-
-
-class SkippingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock can be advanced."""
-
-    skipped = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.skipped
 
 
 async def _idle_for_a_while(dialer: bool, writes_between: bool) -> list[bytes]:
@@ -470,7 +475,7 @@ def test_peer_without_a_hello_is_disconnected(seconds: float, reasons: list[str]
 async def test_listener_stops_reading_from_a_congested_peer() -> None:
     async with listening() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
-        writer.write(CLIENT_SERVER.hello(dialer=True))
+        writer.write(HELLO)
         await eventually(lambda: port.handlers and port.handlers[0].connection)
         handler = port.handlers[0]
         connection = handler.connection

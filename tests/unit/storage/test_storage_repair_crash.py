@@ -149,7 +149,7 @@ class Case:
     peer: PartitionLog
 
     @classmethod
-    def made(cls, seed: int, *, with_wal: bool) -> Case:
+    def random_case(cls, seed: int, *, with_wal: bool) -> Case:
         random = Random(seed)
         sizes = random.choices(SIZES, k=random.randrange(2, 14))
         mark = random.randrange(len(sizes))
@@ -173,7 +173,7 @@ class Case:
 def test_repair_restores_records_or_leaves_them_damaged_at_each_crash(
     seed: int, with_wal: bool
 ) -> None:
-    case = Case.made(seed, with_wal=with_wal)
+    case = Case.random_case(seed, with_wal=with_wal)
     replica, random, peer, mark = case.replica, case.random, case.peer, case.mark
     truth = {n: RecordBatch.of([record]).wire for n, record in enumerate(case.records)}
     damaged, before = replica.damaged(), files_of(replica.disk)
@@ -212,7 +212,7 @@ def test_repair_restores_records_or_leaves_them_damaged_at_each_crash(
 def test_repair_from_a_peer_with_other_records_changes_no_undamaged_record(
     seed: int, with_wal: bool
 ) -> None:
-    case = Case.made(seed, with_wal=with_wal)
+    case = Case.random_case(seed, with_wal=with_wal)
     replica, random = case.replica, case.random
     other = list(case.records)
     for n in random.sample(range(len(other)), random.randrange(1, len(other) + 1)):

@@ -122,7 +122,7 @@ class SegmentEncoder:
         the number of records added, and the position after them.
         """
         next_id, offset, threshold = self.next_id, self.offset, self.threshold
-        unpack, pack = ID_AND_LENGTH.unpack_from, CHECKSUM.pack
+        unpack, pack, checksum_bytes = ID_AND_LENGTH.unpack_from, CHECKSUM.pack, CHECKSUM.size
         add_part, add_offset = self.parts.append, self.offsets.append
         taken = 0
         while taken < count and offset <= threshold:
@@ -130,14 +130,15 @@ class SegmentEncoder:
             if transaction_id != next_id:
                 break
             data = position + _WIRE_PREFIX_BYTES
-            end = data + length
+            data_end = data + length
             # In wire form the checksum of the data follows the data.
-            record = wire[position:data] + wire[end : end + 4] + wire[data:end]
+            next_position = data_end + checksum_bytes
+            record = wire[position:data] + wire[data_end:next_position] + wire[data:data_end]
             add_part(record)
             add_part(pack(crc32(record)))
             add_offset(offset)
             offset += RECORD_OVERHEAD_BYTES + length
-            position = end + 4
+            position = next_position
             next_id += 1
             taken += 1
         self.next_id, self.offset = next_id, offset
@@ -160,14 +161,16 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
         if found != transaction_id:
             raise _id_mismatch(offset + position, transaction_id, found)
         end = position + RECORD_PREFIX_BYTES + length
-        if length < 0 or end + 4 > total:
+        next_position = end + CHECKSUM.size
+        if length < 0 or next_position > total:
             raise Damage(offset + position, f"record {transaction_id} has the length {length}")
         if crc32(view[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
             raise Damage(offset + position, f"record {transaction_id} fails its checksum")
         data = position + RECORD_PREFIX_BYTES
+        data_checksum = data - CHECKSUM.size
         # In disk form the checksum of the data precedes the data.
-        parts += (raw[position : data - 4], raw[data:end], raw[data - 4 : data])
-        position = end + 4
+        parts += (raw[position:data_checksum], raw[data:end], raw[data_checksum:data])
+        position = next_position
     return b"".join(parts)
 
 
