@@ -18,6 +18,7 @@ from waltz.protocol.admin import Switch
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import (
+    STRUCT_BYTES,
     ControlEntry,
     PartitionInfo,
     decode_entry,
@@ -29,17 +30,24 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 KEY = uuid.UUID(int=5)
 PARTITION = 1
 SESSION = 4
-READ_ONLY = PartitionInfo(3, 10, 9, 4 | 8)
-WRITE_ONLY = PartitionInfo(3, 10, 9, 4 | 16)
+# The flags of a partition in the control file.
+AVAILABLE, ASSIGNED, ONLY_READABLE, ONLY_WRITABLE = 1, 4, 8, 16
+READ_ONLY = PartitionInfo(3, 10, 9, ASSIGNED | ONLY_READABLE)
+WRITE_ONLY = PartitionInfo(3, 10, 9, ASSIGNED | ONLY_WRITABLE)
 _STRUCT = struct.Struct(">qqqIi")
 
 
 # ---- the control file
 
 
+def struct_at(slot: int) -> int:
+    """Return where a struct begins in a raw entry: after the id of the partition."""
+    return 4 + STRUCT_BYTES * slot
+
+
 def raw_with(raw: bytes, entry: ControlEntry) -> bytes:
-    start = 4 + 36 * entry.slot
-    return raw[:start] + entry.encode() + raw[start + 36 :]
+    start = struct_at(entry.slot)
+    return raw[:start] + entry.encode() + raw[start + STRUCT_BYTES :]
 
 
 def updated_by_us(raw: bytes, info: PartitionInfo) -> bytes:
@@ -49,34 +57,38 @@ def updated_by_us(raw: bytes, info: PartitionInfo) -> bytes:
 def updated_by_0_13_2(raw: bytes, available: bool | None, mark: int) -> bytes:
     """Update as Waltz 0.13.2 does: it keeps flags that it does not interpret."""
     entry = decode_entry(raw)
-    start = 4 + 36 * entry.slot
+    start = struct_at(entry.slot)
     session, _, local, flags, sequence = _STRUCT.unpack_from(raw, start)
     if available is not None:
-        flags = flags | 1 if available else flags & ~1
+        flags = flags | AVAILABLE if available else flags & ~AVAILABLE
     body = _STRUCT.pack(session, mark, local, flags, sequence + 1)
-    start = 4 + 36 * (1 - entry.slot)
-    return raw[:start] + body + struct.pack(">I", crc32(body)) + raw[start + 36 :]
+    start = struct_at(1 - entry.slot)
+    return raw[:start] + body + struct.pack(">I", crc32(body)) + raw[start + STRUCT_BYTES :]
 
 
 def flags_of(raw: bytes) -> tuple[int, int]:
     """Return flags and sequence number of the current struct, as they are in the file."""
-    flags, sequence = struct.unpack_from(">Ii", raw, 4 + 36 * decode_entry(raw).slot + 24)
+    *_, flags, sequence = _STRUCT.unpack_from(raw, struct_at(decode_entry(raw).slot))
     return flags, sequence
 
 
-@pytest.mark.parametrize(("info", "half"), [(READ_ONLY, 8), (WRITE_ONLY, 16)])
-def test_single_switch_is_written_as_bit_and_stamp(info: PartitionInfo, half: int) -> None:
+@pytest.mark.parametrize(
+    ("info", "flag"), [(READ_ONLY, ONLY_READABLE), (WRITE_ONLY, ONLY_WRITABLE)]
+)
+def test_single_switch_is_written_as_bit_and_stamp(info: PartitionInfo, flag: int) -> None:
     raw = updated_by_us(fresh_entry(0), info)
     flags, sequence = flags_of(raw)
-    assert (flags & 0xFFFF, flags >> 16) == (4 | half, sequence & 0xFFFF)
+    assert (flags & 0xFFFF, flags >> 16) == (ASSIGNED | flag, sequence & 0xFFFF)
     assert decode_entry(raw).info == info
-    assert (info.readable, info.writable) == (half == 8, half == 16)
+    assert (info.readable, info.writable) == (flag == ONLY_READABLE, flag == ONLY_WRITABLE)
     assert not info.available
-    assert info.with_switch(Switch.READ, True).with_switch(Switch.WRITE, True).flags == 5
-    assert info.with_switch(Switch.READ, False).with_switch(Switch.WRITE, False).flags == 4
+    both_on = info.with_switch(Switch.READ, True).with_switch(Switch.WRITE, True)
+    assert both_on.flags == ASSIGNED | AVAILABLE
+    both_off = info.with_switch(Switch.READ, False).with_switch(Switch.WRITE, False)
+    assert both_off.flags == ASSIGNED
 
 
-@pytest.mark.parametrize("flags", [5, 4, 1, 0])
+@pytest.mark.parametrize("flags", [ASSIGNED | AVAILABLE, ASSIGNED, AVAILABLE, 0])
 def test_both_switches_are_written_as_in_waltz_0_13_2(flags: int) -> None:
     raw = updated_by_us(fresh_entry(0), PartitionInfo(3, 10, 9, flags))
     assert flags_of(raw) == (flags, 1)
@@ -89,9 +101,10 @@ def test_stamp_wraps_after_16_bits() -> None:
         assert decode_entry(raw) == entry
 
 
-@pytest.mark.parametrize("singles", [8 | 16, 0])
-def test_invalid_flag_combination_switches_nothing_on(singles: int) -> None:
-    body = _STRUCT.pack(3, 10, 9, 4 | singles | 7 << 16, 7)
+@pytest.mark.parametrize("flags", [ONLY_READABLE | ONLY_WRITABLE, 0])
+def test_invalid_flag_combination_switches_nothing_on(flags: int) -> None:
+    sequence = 7
+    body = _STRUCT.pack(3, 10, 9, ASSIGNED | flags | sequence << 16, sequence)
     raw = bytes(4) + body + struct.pack(">I", crc32(body)) + bytes(36)
     info = decode_entry(raw).info
     assert (info.readable, info.writable, info.assigned) == (False, False, True)
@@ -121,14 +134,14 @@ def test_switch_is_on_only_if_this_version_and_0_13_2_have_it_on(
             raw = updated_by_0_13_2(raw, switched, mark)
         found = decode_entry(raw).info
         assert (found.readable, found.writable) == (readable, writable)
-        assert bool(flags_of(raw)[0] & 1) == found.available == (readable and writable)
+        assert bool(flags_of(raw)[0] & AVAILABLE) == found.available == (readable and writable)
 
 
 def test_update_of_session_keeps_switches() -> None:
     raw = updated_by_us(fresh_entry(0), WRITE_ONLY)
     raw = updated_by_us(raw, replace(decode_entry(raw).info, session_id=4))
     assert decode_entry(raw).info == replace(WRITE_ONLY, session_id=4)
-    assert flags_of(raw) == (4 | 16 | 2 << 16, 2)
+    assert flags_of(raw) == (ASSIGNED | ONLY_WRITABLE | 2 << 16, 2)
 
 
 # ---- requests
@@ -158,6 +171,9 @@ WRITES = (
     storage.SetLowWaterMarkRequest(*CONTEXT, 2),
     storage.AppendRequest(*CONTEXT, batch(3)),
 )
+A_READ, A_BOUNDED_READ, A_WRITE = READS[1], READS[4], WRITES[1]
+VERSION_0_REQUESTS = (*READS[:4], *WRITES)
+"""The requests that version 0 of the protocol has."""
 
 
 @pytest.fixture
@@ -195,19 +211,18 @@ def test_reads_need_read_switch_and_others_write_switch(
 
 
 def test_partition_with_one_switch_on_refuses_version_0(engine: InlineEngine) -> None:
-    for half in (True, False):
-        switched(engine, read=half, write=not half)
-        requests = [r for r in (*READS[:4], *WRITES) if refused(engine, r, 0)]
-        assert requests == [*READS[:4], *WRITES]
+    for readable in (True, False):
+        switched(engine, read=readable, write=not readable)
+        assert all(refused(engine, request, 0) for request in VERSION_0_REQUESTS)
     switched(engine, read=True, write=True)
-    assert not any(refused(engine, request, 0) for request in (*READS[:4], *WRITES))
+    assert not any(refused(engine, request, 0) for request in VERSION_0_REQUESTS)
 
 
 def test_refusal_names_the_switch(engine: InlineEngine) -> None:
     texts = []
     for read, write in ((True, False), (False, True), (False, False)):
         switched(engine, read=read, write=write)
-        request = WRITES[1] if read else READS[1]
+        request = A_WRITE if read else A_READ
         texts.append(answer(engine, request, 1).failure.message.partition(": ")[2])
     assert texts == [
         f"write for partition={PARTITION} has been disabled on storage node",
@@ -221,15 +236,15 @@ def test_request_to_closed_partition_raises_fence(engine: InlineEngine) -> None:
     newer = storage.LastSessionInfoRequest(SESSION + 1, 1, PARTITION)
     assert refused(engine, newer)
     switched(engine, read=True, write=True)
-    assert refused(engine, WRITES[1])
+    assert refused(engine, A_WRITE)
 
 
-@pytest.mark.parametrize("half", [Switch.READ, Switch.WRITE])
-def test_offline_recovery_needs_both_switches_off(engine: InlineEngine, half: Switch) -> None:
+@pytest.mark.parametrize("switch", [Switch.READ, Switch.WRITE])
+def test_offline_recovery_needs_both_switches_off(engine: InlineEngine, switch: Switch) -> None:
     request = storage.MaxTransactionIdRequest(*CONTEXT, offline=True)
     switched(engine, read=False, write=False)
     assert not refused(engine, request)
-    engine.directory.set_switch(PARTITION, half, True)
+    engine.directory.set_switch(PARTITION, switch, True)
     assert "while partition is online" in answer(engine, request, 1).failure.message
 
 
@@ -308,5 +323,5 @@ def test_committed_read_raises_no_fence_and_needs_persisted_session(engine: Inli
 
 def test_bounded_list_request_raises_fence(engine: InlineEngine) -> None:
     assert not refused(engine, storage.BoundedRecordListRequest(SESSION + 1, 1, PARTITION, 0, 1, 1))
-    assert refused(engine, WRITES[1])
-    assert refused(engine, READS[4])
+    assert refused(engine, A_WRITE)
+    assert refused(engine, A_BOUNDED_READ)
