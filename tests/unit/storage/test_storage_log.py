@@ -21,10 +21,15 @@ from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER, PartitionLog
 from waltz_storage.core.log.segment_files import LogIdentity
-from waltz_storage.core.log.segment_format import HEADER_BYTES
+from waltz_storage.core.log.segment_format import HEADER_BYTES, entry_position
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40
+SEGMENT, INDEX = "3/0000000000000000000.seg", "3/0000000000000000000.idx"
+
+
+RECORD_BYTES = 100
+"""The size of a record of `batch` on disk."""
 
 
 def open_on(disk: MemoryDisk, *, threshold: int = 1000, allocate: int = 0) -> PartitionLog:
@@ -41,7 +46,7 @@ def batch(first_id: int, count: int, data: int = 60) -> RecordBatch:
 
 def record_at(number: int) -> int:
     """Return where a record of `batch` begins; ``number`` counts the records of its segment."""
-    return HEADER_BYTES + 100 * number
+    return HEADER_BYTES + RECORD_BYTES * number
 
 
 def segments(disk: MemoryDisk) -> list[str]:
@@ -98,7 +103,7 @@ def test_read_batch_ends_at_its_bounds(first: int, most: int, size: int) -> None
     if not 0 <= first < 40 or most <= 0:
         assert found.count == 0
         return
-    fits = max(1, size // 100)
+    fits = max(1, size // RECORD_BYTES)
     assert found.wire == batch(first, min(most, fits, 40 - first)).wire
 
 
@@ -136,7 +141,7 @@ def test_checksum_covers_all_segments_and_is_a_signed_number() -> None:
     for first in range(8):
         log.append(batch(first, 1))
         records = b"".join(disk.content(f"3/{name}")[HEADER_BYTES:] for name in segments(disk))
-        assert len(records) == 100 * (first + 1)
+        assert len(records) == RECORD_BYTES * (first + 1)
         (expected,) = struct.unpack(">i", struct.pack(">I", crc32(records)))
         assert log.checksum() == expected
         signs.add(expected < 0)
@@ -147,9 +152,9 @@ def test_allocation_is_ahead_of_end_and_trimmed_on_close() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=2000, allocate=700)
     log.append(batch(0, 1))
-    assert len(disk.content("3/0000000000000000000.seg")) == 228 + 700
+    assert len(disk.content(SEGMENT)) == record_at(1) + 700
     log.append(batch(1, 25))
-    assert len(disk.content("3/0000000000000000000.seg")) == 2028, "trimmed at the roll-over"
+    assert len(disk.content(SEGMENT)) == record_at(19), "trimmed at the roll-over"
     log.truncate(22)
     assert len(disk.content("3/0000000000000000019.seg")) == record_at(4), "cut at once"
     log.append(batch(23, 1))
@@ -162,9 +167,9 @@ def test_large_write_allocates_nothing() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=1 << 20, allocate=700)
     log.append(batch(0, 400))
-    assert len(disk.content("3/0000000000000000000.seg")) == HEADER_BYTES + 40_000
+    assert len(disk.content(SEGMENT)) == record_at(400)
     log.append(batch(400, 1))
-    assert len(disk.content("3/0000000000000000000.seg")) == HEADER_BYTES + 40_100 + 700
+    assert len(disk.content(SEGMENT)) == record_at(401) + 700
     assert open_on(disk).max_id == 400
 
 
@@ -172,11 +177,11 @@ def test_index_entries_are_written_only_at_checkpoint() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 1001, 0))
-    assert len(disk.content("3/0000000000000000000.idx")) == HEADER_BYTES
+    assert len(disk.content(INDEX)) == HEADER_BYTES
     log.append(batch(1001, 1, 0))
-    assert len(disk.content("3/0000000000000000000.idx")) == HEADER_BYTES + 8 * 1000
+    assert len(disk.content(INDEX)) == entry_position(1000)
     log.flush_all()
-    assert len(disk.content("3/0000000000000000000.idx")) == HEADER_BYTES + 8 * 1002
+    assert len(disk.content(INDEX)) == entry_position(1002)
 
 
 @pytest.mark.parametrize("allocate", [0, 300])
@@ -187,7 +192,7 @@ def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
     disk.space = disk.space - disk.left() + 150
     with pytest.raises(NoSpace, match="no space"):
         log.append(batch(3, 20))
-    assert len(disk.content("3/0000000000000000000.seg")) == record_at(3)
+    assert len(disk.content(SEGMENT)) == record_at(3)
     assert log.read_batch(0, 9, EVERYTHING).wire == batch(0, 3).wire
     log.append(batch(3, 1))
     assert open_on(disk.crashed(Random(1))).max_id == 3
@@ -233,11 +238,11 @@ def test_read_of_damaged_record_names_file_and_offset() -> None:
     disk = MemoryDisk()
     log = open_on(disk)
     log.append(batch(0, 5))
-    disk.damage("3/0000000000000000000.seg", record_at(2) + 50, b"rot")
+    disk.damage(SEGMENT, record_at(2) + 50, b"rot")
     assert log.read_batch(0, 2, EVERYTHING).count == 2
     with pytest.raises(PartitionDamaged, match="checksum") as caught:
         log.read_batch(0, 5, EVERYTHING)
-    assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 328)
+    assert (caught.value.file, caught.value.offset) == (SEGMENT, record_at(2))
 
 
 def test_missing_first_segment_is_damage() -> None:
@@ -266,7 +271,7 @@ def test_record_with_huge_length_ends_log() -> None:
     log = open_on(disk)
     log.append(batch(0, 3))
     log.close()
-    disk.damage("3/0000000000000000000.seg", record_at(2) + 28, (0x7FFFFFF0).to_bytes(4, "big"))
+    disk.damage(SEGMENT, record_at(2) + 28, (0x7FFFFFF0).to_bytes(4, "big"))
     assert open_on(disk).max_id == 1
 
 
@@ -297,7 +302,7 @@ def test_torn_sealed_segment_is_damage() -> None:
     disk.open(name).truncate(len(disk.content(name)) - 1)
     with pytest.raises(PartitionDamaged, match="ends before record 3") as caught:
         open_on(disk, threshold=300)
-    assert (caught.value.file, caught.value.offset) == (name, 228)
+    assert (caught.value.file, caught.value.offset) == (name, record_at(1))
 
 
 @pytest.mark.parametrize("torn", [slice(0, 16), slice(0, 19), slice(5, 6), slice(18, 19)])
@@ -335,11 +340,11 @@ def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 20))
     log.close()
-    disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 8 * 3, bytes(8))
-    disk.damage("3/0000000000000000000.seg", record_at(7) + 40, b"?")
+    disk.damage(INDEX, entry_position(3), bytes(8))
+    disk.damage(SEGMENT, record_at(7) + 40, b"?")
     with pytest.raises(PartitionDamaged, match="record 7 is invalid") as caught:
         _open_with_mark(disk, 19)
-    assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 828)
+    assert (caught.value.file, caught.value.offset) == (SEGMENT, record_at(7))
 
 
 def _open_with_mark(disk: MemoryDisk, local_mark: int) -> PartitionLog:
@@ -350,10 +355,10 @@ def _check_index_is_rebuilt(
     disk: MemoryDisk, torn: slice, entry: bytes, *, local_mark: int, records: int
 ) -> None:
     """Overwrite index entries; a start must restore them, and change no record."""
-    files = [f"3/0000000000000000000{suffix}" for suffix in (".idx", ".seg")]
+    files = [INDEX, SEGMENT]
     before = [disk.content(file) for file in files]
     count = torn.stop - torn.start
-    disk.damage(files[0], HEADER_BYTES + 8 * torn.start, entry * count)
+    disk.damage(files[0], entry_position(torn.start), entry * count)
     log = _open_with_mark(disk, local_mark)
     assert [disk.content(file) for file in files] == before
     for n in (torn.start, torn.stop - 1, torn.stop):

@@ -21,7 +21,7 @@ from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import open_control
-from waltz_storage.core.control.control_format import inverted
+from waltz_storage.core.control.control_format import CONTROL_FILE, inverted
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
 from waltz_storage.core.partitions.storage_directory import WalFigures
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
@@ -79,10 +79,10 @@ def test_crashed_directory_has_a_key_that_waltz_0_13_2_refuses() -> None:
     disk = node.disk.restarted()
     with pytest.raises(DirectoryRefused, match="cluster key does not match"):
         open_control(disk, uuid.UUID(int=1), PARTITIONS, 1)
-    assert inverted(KEY).bytes in disk.content("waltz-storage.ctl")
-    assert KEY.bytes not in disk.content("waltz-storage.ctl")
+    assert inverted(KEY).bytes in disk.content(CONTROL_FILE)
+    assert KEY.bytes not in disk.content(CONTROL_FILE)
     node.directory.close()
-    assert KEY.bytes in node.disk.content("waltz-storage.ctl")
+    assert KEY.bytes in node.disk.content(CONTROL_FILE)
 
 
 @pytest.mark.parametrize("lost", [WAL_FILE, CATALOGUE_FILE])
@@ -95,11 +95,12 @@ def test_directory_without_a_file_that_its_replay_needs_is_refused(lost: str) ->
 
 def test_log_that_is_not_empty_beside_a_plain_directory_is_refused() -> None:
     node = LoggedNode(MemoryDisk())
-    control = node.disk.content("waltz-storage.ctl")
+    control = node.disk.content(CONTROL_FILE)
+    # The key is in the bytes 12 to 27. A plain directory has it in its usual form.
     header = control[:12] + KEY.bytes + control[28:]
     node.append(0)
     disk = node.disk.restarted()
-    disk.damage("waltz-storage.ctl", 0, header)
+    disk.damage(CONTROL_FILE, 0, header)
     with pytest.raises(DirectoryRefused, match="is not empty"):
         LoggedNode(disk)
 
