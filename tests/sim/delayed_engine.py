@@ -20,7 +20,6 @@ from waltz.testing.engine import EventLoopEngine
 from waltz_storage.core.engine.engine import Arrival, Done, LaneTask, RequestJob
 from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.engine_thread import Mailbox
 
 _WAKE_SECONDS = 0.0001
 """How long the engine's thread sleeps at most: arrivals in that time are done together."""
@@ -62,13 +61,12 @@ class DelayedEngine(EventLoopEngine):
     def __init__(
         self,
         directory: StorageDirectory,
-        mailbox: Mailbox,
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
         machine: Machine,
         history: History,
     ) -> None:
-        super().__init__(directory, mailbox, fail, clock)
+        super().__init__(directory, fail, clock)
         self._machine = machine
         self._queue: deque[Arrival] = deque()
         self._wake_planned = False

@@ -24,7 +24,6 @@ from waltz_storage.core.log.partition_log import OUT_OF_ORDER
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.shell.config import EngineKind, StorageConfig
-from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.node import StorageEnvironment, StorageNode
 
 _RESTART_SECONDS = 0.2
@@ -96,14 +95,11 @@ class _Process(InProcessStorage):
     def _new_engine(
         self,
         directory: StorageDirectory,
-        mailbox: Mailbox,
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
     ) -> EventLoopEngine:
         self._storage.assign_missing(directory)
-        self.engine = DelayedEngine(
-            directory, mailbox, fail, clock, self._storage, self._storage.history
-        )
+        self.engine = DelayedEngine(directory, fail, clock, self._storage, self._storage.history)
         return self.engine
 
 

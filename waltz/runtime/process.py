@@ -38,6 +38,16 @@ def set_up_logging(*, verbose: bool) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop, that of uvloop if it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run ``main`` to its end, on uvloop if that is installed.
 

@@ -7,17 +7,19 @@ of a busy storage does. A disk in memory does not block, so no step needs a thre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
 from waltz_storage.core.engine.engine import Arrival, Done, Engine
 from waltz_storage.core.engine.rounds import RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.engine_thread import Mailbox
+from waltz_storage.shell.mailbox import Mailbox
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
+
+T = TypeVar("T")
 
 
 class ImmediateExecutor(Executor):
@@ -43,12 +45,11 @@ class EventLoopEngine:
     def __init__(
         self,
         directory: StorageDirectory,
-        mailbox: Mailbox,
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
     ) -> None:
         self.engine = Engine(directory)
-        self._mailbox = mailbox
+        self._mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         self._fail = fail
         self._clock = clock
         self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(
@@ -72,6 +73,10 @@ class EventLoopEngine:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the running event loop, on which this engine runs, too."""
+        return await work
 
     async def stop(self) -> None:
         """Process all queued arrivals and close the directory cleanly.

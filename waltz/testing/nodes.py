@@ -26,7 +26,6 @@ from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.node import ServerEnvironment, ServerNode
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.config import StorageConfig
-from waltz_storage.shell.engine_thread import Mailbox
 from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
 
 log = logging.getLogger(__name__)
@@ -227,11 +226,10 @@ class InProcessStorage:
     def _new_engine(
         self,
         directory: StorageDirectory,
-        mailbox: Mailbox,
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
     ) -> EventLoopEngine:
-        self._engine = EventLoopEngine(directory, mailbox, fail, clock)
+        self._engine = EventLoopEngine(directory, fail, clock)
         return self._engine
 
     def _failed(self, error: BaseException) -> None:

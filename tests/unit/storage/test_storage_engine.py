@@ -24,7 +24,8 @@ from waltz_storage.core.engine.rounds import RoundPart
 from waltz_storage.core.errors import DiskFailed, RequestRefused, SessionFenced
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.engine_thread import EngineThread, Mailbox
+from waltz_storage.shell.engine_thread import EngineThread
+from waltz_storage.shell.mailbox import Mailbox
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 KEY = uuid.UUID(int=5)
@@ -299,7 +300,7 @@ def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
             complete.set()
 
     failures: list[BaseException] = []
-    running = EngineThread(directory, Mailbox(lambda run: run()), failures.append, lambda: 0.0)
+    running = EngineThread(directory, failures.append, lambda: 0.0)
     running.start()
     for n in range(200):
         running.submit([arrival(append(p, n), reply) for p in range(3)])
@@ -322,7 +323,7 @@ def test_engine_thread_after_failed_flush_answers_nothing() -> None:
         failures.append(error)
         failed.set()
 
-    running = EngineThread(directory, Mailbox(lambda run: run()), fail, lambda: 0.0)
+    running = EngineThread(directory, fail, lambda: 0.0)
     running.start()
     disk.failing_flush = 1
     running.submit([Arrival(0, arrival(append(0, 0), answers.append).job)])
@@ -345,14 +346,12 @@ def test_engine_thread_after_failed_session_answers_nothing() -> None:
         failures.append(error)
         failed.set()
 
-    running = EngineThread(directory, Mailbox(lambda run: run()), fail, lambda: 0.0)
+    running = EngineThread(directory, fail, lambda: 0.0)
     running.start()
     disk.failing_flush = 1
     running.submit([arrival(storage.SetLowWaterMarkRequest(4, 1, 0, -1), answers.append)])
     assert failed.wait(60)
     running.submit([arrival(append(1, 0), answers.append)])
-    running._thread.join(60)
-    assert not running._thread.is_alive(), "the engine continues after a failure"
     asyncio.run(running.stop())
     assert [type(error) for error in failures] == [DiskFailed]
     assert answers == []
@@ -431,7 +430,7 @@ def test_part_of_a_round_is_durable_after_all_its_flushes() -> None:
 
 def running_engine(fail: Callable[[BaseException], None]) -> EngineThread:
     directory = directory_on(MemoryDisk())
-    running = EngineThread(directory, Mailbox(lambda run: run()), fail, lambda: 0.0)
+    running = EngineThread(directory, fail, lambda: 0.0)
     running.start()
     return running
 
@@ -444,10 +443,9 @@ async def test_failed_task_ends_the_engine_thread() -> None:
 
     running = running_engine(failures.append)
     running.submit([Arrival(0, task)])
-    running._thread.join(60)
-    assert not running._thread.is_alive()
-    assert [type(failure) for failure in failures] == [DiskFailed]
     await running.stop()
+    assert [type(failure) for failure in failures] == [DiskFailed]
+    assert not running._thread.is_alive()
 
 
 async def test_engine_reports_the_first_of_two_failures_only() -> None:
@@ -460,7 +458,6 @@ async def test_engine_reports_the_first_of_two_failures_only() -> None:
 
     running = running_engine(failures.append)
     running.submit([Arrival(0, task), Arrival(1, task)])
-    running._thread.join(60)
     await running.stop()
     assert len(failures) == 1
 

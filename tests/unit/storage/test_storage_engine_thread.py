@@ -12,7 +12,7 @@ from waltz_storage.core.engine.engine import Arrival, Task
 from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.engine_thread import EngineThread, Mailbox
+from waltz_storage.shell.engine_thread import EngineThread
 
 THREADS = 4
 """How many tasks run at the same time."""
@@ -40,9 +40,7 @@ async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -
 
     tasks: list[Task] = [failing, *[slow] * (THREADS - 1), waiting]
     directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), len(tasks), LogOptions(lambda: 1))
-    running = EngineThread(
-        directory, Mailbox(lambda run: run()), lambda _: failed.set(), lambda: 0.0
-    )
+    running = EngineThread(directory, lambda _: failed.set(), lambda: 0.0)
     running.start()
     running.submit([Arrival(partition, task) for partition, task in enumerate(tasks)])
     begun.wait(60)
@@ -69,7 +67,7 @@ async def test_engine_thread_that_stops_first_does_the_jobs_that_were_submitted(
         return [(answers.append, "second")]
 
     directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
-    running = EngineThread(directory, Mailbox(lambda run: run()), failures.append, lambda: 0.0)
+    running = EngineThread(directory, failures.append, lambda: 0.0)
     running.start()
     running.submit([Arrival(0, slow), Arrival(0, waiting)])
     begun.wait(60)

@@ -1,23 +1,36 @@
-"""Run the engine on threads, and pass its answers to the event loop.
+"""Run the engine on a thread with an event loop of its own, which also serves the port for servers.
 
-One thread, the writer, steps the engine and writes appends. A few threads flush, and the writer
-flushes, too (see `parallel_flushes`). A few others do tasks (reads, truncations, sessions,
-assignments). Another thread makes the flushed marks durable. Touches threads, and the disk through
-the engine.
+A request is decoded, written, flushed and answered on one thread: passing it to another thread and
+its answer back would take longer than the flush of a fast disk. While a disk hangs, this thread
+waits, and servers get no answers. The process still answers administrators and health checks,
+because these use the main event loop.
+
+A round of several partitions is written and flushed by another thread, the writer, so that the
+answers of each partition leave as soon as it is durable. A few threads flush (see
+`parallel_flushes`). A few others do tasks (reads, truncations, sessions, assignments). Another
+thread makes the flushed marks durable. Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
+import contextlib
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
+from waltz.runtime.process import new_event_loop
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask, Ready
 from waltz_storage.core.engine.rounds import Answer, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.mailbox import Mailbox
 from waltz_storage.shell.parallel_flushes import ParallelFlushes
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _FLUSH_THREADS = 4
 _TASK_THREADS = 4
@@ -26,60 +39,45 @@ _MARKS_SECONDS = 0.1
 their logs by the appends of this time."""
 
 
-class Mailbox:
-    """Passes answers from any thread to the event loop, with one wake-up for many answers.
-
-    ``wake`` schedules a function on the event loop, as ``loop.call_soon_threadsafe`` does.
-    """
-
-    def __init__(self, wake: Callable[[Callable[[], None]], object]) -> None:
-        self._wake = wake
-        self._lock = threading.Lock()
-        self._waiting: list[Answer] = []
-
-    def post(self, answers: list[Answer]) -> None:
-        """Call the callback of each answer later, on the event loop."""
-        with self._lock:
-            asleep = not self._waiting
-            self._waiting += answers
-        if asleep and answers:
-            self._wake(self._deliver)
-
-    def _deliver(self) -> None:
-        with self._lock:
-            answers, self._waiting = self._waiting, []
-        for reply, answer in answers:
-            reply(answer)
-
-
 class EngineThread:
-    """A running engine.
+    """A running engine. The answers to the arrivals are delivered on the thread of the engine.
 
     ``fail`` is called from any thread when the process must end: a change of the disk has failed,
     or the program has a bug. ``fail`` must end the process at once. After a failure no step and no
-    task begins, and no answer is posted. Tasks and flushes that have begun are not stopped.
+    task begins, and no answer is delivered. Tasks and flushes that have begun are not stopped.
     """
 
     def __init__(
         self,
         directory: StorageDirectory,
-        mailbox: Mailbox,
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
     ) -> None:
         self.engine = Engine(directory)
-        self._arrivals: queue.SimpleQueue[Sequence[Arrival] | None] = queue.SimpleQueue()
+        self._fail = fail
+        self._clock = clock
+        self._failed = threading.Event()
+        self._loop = new_event_loop()
+        self._loop.set_exception_handler(self._handle_exception)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._lock = threading.Lock()
+        self._arrivals: list[Arrival] = []
+        """The arrivals that no step has got, guarded by ``_lock``. While there are any, a turn is
+        scheduled, or the writer will schedule one."""
+        self._committing = False
+        """Whether the writer commits a round. No step begins meanwhile, so that one round gets
+        everything that arrives during the flushes of the one before."""
+        self._mailbox = Mailbox(self._wake_loop)
+        self._writer = ThreadPoolExecutor(1, "writer")
         self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, "flush")
         self._tasks = ThreadPoolExecutor(_TASK_THREADS, "task")
-        self._fail = fail
-        self._failed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(self._flushers)
+        self._stopping = False
+        self._idle = threading.Event()
+        """Set when all jobs are done after `stop` was called, or after a failure."""
         self._marks_written = threading.Event()
-        self._stopped = threading.Event()
+        self._marks_stopped = threading.Event()
         self._marks_thread = threading.Thread(target=self._flush_marks, name="marks", daemon=True)
-        self._mailbox = mailbox
-        self._clock = clock
 
     @property
     def flushes(self) -> int:
@@ -91,9 +89,17 @@ class EngineThread:
         self._thread.start()
         self._marks_thread.start()
 
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the event loop of the engine; return its result. Raises its errors."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue ``arrivals``; one step of the engine gets all of them."""
-        self._arrivals.put(arrivals)
+        """Queue ``arrivals``, from any thread; one step of the engine gets all of them."""
+        with self._lock:
+            asleep = not self._arrivals
+            self._arrivals += arrivals
+        if asleep:
+            self._wake_loop(self._turn)
 
     async def stop(self) -> None:
         """Finish all submitted jobs, close the directory cleanly, and end the threads.
@@ -103,45 +109,75 @@ class EngineThread:
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
-        self._arrivals.put(None)
-        self._thread.join()
-        self._end_marks_thread()
+        self._stopping = True
+        self._wake_loop(self._turn)
+        self._idle.wait()
+        self._marks_stopped.set()
+        self._marks_written.set()
         self._marks_thread.join()
-        for pool in (self._tasks, self._flushers):
+        if not self._failed.is_set():
+            try:
+                self.engine.directory.close()
+            except Exception as error:
+                self._give_up(error)
+        for pool in (self._writer, self._tasks, self._flushers):
             pool.shutdown()
+        self._wake_loop(self._loop.stop)
+        self._thread.join()
 
     def _run(self) -> None:
-        """Step the engine until `_stop` has put None into the queue and all jobs are done."""
-        stopping = False
+        asyncio.set_event_loop(self._loop)
         try:
-            while not self._failed.is_set():
-                arrivals: list[Arrival] = []
-                arrived = self._arrivals.get()
-                # Take everything that has arrived meanwhile: one round serves all of it.
-                while True:
-                    if arrived is None:
-                        stopping = True
-                    else:
-                        arrivals += arrived
-                    if self._arrivals.empty():
-                        break
-                    arrived = self._arrivals.get_nowait()
-                self._perform(self.engine.step(arrivals))
-                if stopping and self.engine.idle and self._arrivals.empty():
-                    self._end_marks_thread()
-                    self._marks_thread.join()
-                    self.engine.directory.close()
-                    return
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _wake_loop(self, function: Callable[[], None]) -> None:
+        """Call ``function`` soon on the event loop; do nothing if the loop has ended."""
+        if threading.get_ident() == self._thread.ident:
+            self._loop.call_soon(function)
+        else:
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(function)
+
+    def _turn(self) -> None:
+        """Step the engine with everything that has arrived, unless the writer is busy."""
+        if self._committing or self._failed.is_set():
+            return
+        with self._lock:
+            arrivals, self._arrivals = self._arrivals, []
+        try:
+            self._perform(self.engine.step(arrivals))
         except Exception as error:
             self._give_up(error)
+            return
+        if self._stopping and self.engine.idle and not self._arrivals and not self._committing:
+            self._idle.set()
 
     def _perform(self, ready: Ready) -> None:
-        if ready.answers:
-            self._mailbox.post(ready.answers)
+        self._deliver(ready.answers)
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
-        if ready.parts:
+        if len(ready.parts) == 1:
             self._round_writer.commit(ready.parts, self._settle)
+        elif ready.parts:
+            self._committing = True
+            self._writer.submit(self._commit, ready.parts)
+
+    def _commit(self, parts: Sequence[RoundPart]) -> None:
+        """Commit a round on the writer's thread."""
+        if self._failed.is_set():
+            return
+        try:
+            self._round_writer.commit(parts, self._settle)
+        except Exception as error:
+            self._give_up(error)
+        else:
+            self._wake_loop(self._committed)
+
+    def _committed(self) -> None:
+        self._committing = False
+        self._turn()
 
     def _settle(self, part: RoundPart) -> None:
         self._finish(self.engine.settle(part, self._clock()))
@@ -152,7 +188,7 @@ class EngineThread:
         """Make the flushed marks durable from time to time, while rounds write them."""
         while True:
             self._marks_written.wait()
-            if self._stopped.is_set():
+            if self._marks_stopped.is_set():
                 return
             self._marks_written.clear()
             try:
@@ -160,11 +196,7 @@ class EngineThread:
             except Exception as error:
                 self._give_up(error)
                 return
-            self._stopped.wait(_MARKS_SECONDS)
-
-    def _end_marks_thread(self) -> None:
-        self._stopped.set()
-        self._marks_written.set()
+            self._marks_stopped.wait(_MARKS_SECONDS)
 
     def _run_task(self, task: LaneTask) -> None:
         if self._failed.is_set():
@@ -178,13 +210,30 @@ class EngineThread:
     def _finish(self, done: Done) -> None:
         if self._failed.is_set():
             return
-        self._mailbox.post(done.answers)
-        self._arrivals.put((done.freed,))
+        self._deliver(done.answers)
+        self.submit((done.freed,))
+
+    def _deliver(self, answers: list[Answer]) -> None:
+        """Call the callbacks of ``answers`` on the event loop of the engine."""
+        if threading.get_ident() == self._thread.ident:
+            for reply, answer in answers:
+                reply(answer)
+        elif answers:
+            self._mailbox.post(answers)
+
+    def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Give up after an error of a callback or task, except an OSError of a connection."""
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            log.warning("%s: %s", context.get("message"), error)
+        else:
+            self._give_up(error)
 
     def _give_up(self, error: BaseException) -> None:
         """Begin no further work, and call ``fail`` for the first error."""
-        if not self._failed.is_set():
+        with self._lock:
+            first = not self._failed.is_set()
             self._failed.set()
+        if first:
             self._fail(error)
-            # Wake the writer thread, which may wait for arrivals, so that it ends.
-            self._arrivals.put(())
+            self._idle.set()

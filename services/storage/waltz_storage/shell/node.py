@@ -11,11 +11,11 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from waltz.metadata.cluster import Cluster as ClusterMetadata
 from waltz.metadata.kazoo_store import KazooStore
@@ -35,7 +35,8 @@ from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import EngineKind, StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
-from waltz_storage.shell.engine_thread import EngineThread, Mailbox
+from waltz_storage.shell.engine_thread import EngineThread
+from waltz_storage.shell.mailbox import Mailbox
 from waltz_storage.shell.metrics import (
     OpenPartition,
     StorageSources,
@@ -43,10 +44,13 @@ from waltz_storage.shell.metrics import (
     readiness,
     storage_metrics,
 )
+from waltz_storage.shell.outside_jobs import OutsideJobs
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.scrubbing import Scrubbing
 from waltz_storage.shell.wal_commits import DIRECT_BYTES
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +80,20 @@ class EngineRunner(Protocol):
         """Begin to run the engine."""
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue ``arrivals``; one step of the engine gets all of them."""
+        """Queue ``arrivals``; one step of the engine gets all of them.
+
+        Their answers are delivered on the event loop of the engine.
+        """
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the event loop of the engine, which serves the port for servers."""
 
     async def stop(self) -> None:
         """Finish all submitted jobs and close the directory cleanly."""
 
 
 NewEngine = Callable[
-    [StorageDirectory, Mailbox, Callable[[BaseException], None], Callable[[], float]], EngineRunner
+    [StorageDirectory, Callable[[BaseException], None], Callable[[], float]], EngineRunner
 ]
 """Returns a new `EngineRunner`; its parameters are those of `EngineThread`."""
 
@@ -171,8 +181,9 @@ class StorageNode:
                 ", ".join(map(str, directory.unmarked)),
                 FLUSHED_FILE,
             )
+        engine = self._engine = environment.new_engine(directory, environment.fail, clock)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
-        engine = self._engine = environment.new_engine(directory, mailbox, environment.fail, clock)
+        outside = OutsideJobs(engine.submit, mailbox)
         accepted = AcceptedConnections(config.max_connections)
         scrubber = self._scrubber = Scrubber(config.scrub_bytes_per_second, clock())
         sources = StorageSources(
@@ -186,8 +197,8 @@ class StorageNode:
             scrubber=scrubber,
         )
         metrics = self._metrics = storage_metrics(sources, clock)
-        scrubbing = Scrubbing(scrubber, directory, engine.submit, clock)
-        handler = AdminHandler(directory, engine.submit, mailbox.post, scrubber)
+        scrubbing = Scrubbing(scrubber, directory, outside.submit, clock)
+        handler = AdminHandler(directory, outside.submit, mailbox.post, scrubber)
         engine.start()
         self.listener = network.listener(
             self._servers,
@@ -209,7 +220,7 @@ class StorageNode:
             # An administrator must reach a storage whose port for servers is full.
             AcceptedConnections(config.max_connections),
         )
-        self.listener.start(config.bind_host, config.port)
+        await engine.run(_listen(self.listener, config.bind_host, config.port))
         self.admin_listener.start(config.bind_host, config.admin_port)
         if scrubber.enabled:
             self._scrubbing = asyncio.create_task(scrubbing.run(), name="scrubber")
@@ -246,9 +257,10 @@ class StorageNode:
 
     async def stop(self) -> None:
         """Close the ports, finish all requests, and close all files cleanly."""
-        for listener in (self.listener, self.admin_listener):
-            if listener is not None:
-                await listener.close()
+        if self._engine is not None and self.listener is not None:
+            await self._engine.run(self.listener.close())
+        if self.admin_listener is not None:
+            await self.admin_listener.close()
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.wait((self._scrubbing,))
@@ -259,6 +271,11 @@ class StorageNode:
         """End the node if the scrubber ended by an error: it has a bug, as after a failed task."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._environment.fail(error)
+
+
+async def _listen(listener: ListeningPort, host: str | None, port: int) -> None:
+    """Start ``listener`` on the event loop that runs this coroutine."""
+    listener.start(host, port)
 
 
 async def learn_cluster(

@@ -2,7 +2,8 @@
 
 A storage is ready when its replicas take part in sessions (see `shell.metrics.readiness`). A
 replica takes part in a session if a server began that session on it, and a connection of that
-server is open. Only the event loop may use this module's objects.
+server is open. Connections change the sessions on the thread of the engine; the main thread reads
+them. So a reader copies each dict in one step.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class OpenSessions:
         takes part in no session: an administrator or an offline copy has switched it off.
         """
         # Pairs of a partition and the id of a session that an open connection uses.
-        used = {pair for sessions in self._connections.values() for pair in sessions.items()}
+        used: set[tuple[int, int]] = set()
+        for sessions in list(self._connections.values()):
+            used.update(list(sessions.items()))
         unattended = []
         for partition, info in sorted(infos.items()):
             should_take_part = info.available and info.session_id >= 0

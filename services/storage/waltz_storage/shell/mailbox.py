@@ -1,0 +1,34 @@
+"""Pass answers of the engine from any thread to an event loop. Touches a lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from waltz_storage.core.engine.rounds import Answer
+
+
+class Mailbox:
+    """Passes answers from any thread to the event loop, with one wake-up for many answers.
+
+    ``wake`` schedules a function on the event loop, as ``loop.call_soon_threadsafe`` does.
+    """
+
+    def __init__(self, wake: Callable[[Callable[[], None]], object]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._waiting: list[Answer] = []
+
+    def post(self, answers: list[Answer]) -> None:
+        """Call the callback of each answer later, on the event loop."""
+        with self._lock:
+            asleep = not self._waiting
+            self._waiting += answers
+        if asleep and answers:
+            self._wake(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            answers, self._waiting = self._waiting, []
+        for reply, answer in answers:
+            reply(answer)

@@ -1,0 +1,42 @@
+"""Submit jobs of the main event loop to the engine, whose answers return there. Pure but for locks.
+
+The engine delivers answers on its own event loop. The jobs of administrators and of the scrubber
+belong to the main event loop: these jobs post their answers to its mailbox themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from waltz_storage.core.engine.engine import Arrival, ReadTask, Task
+from waltz_storage.core.engine.rounds import Answer
+from waltz_storage.core.log.log_reads import Steps
+from waltz_storage.shell.mailbox import Mailbox
+
+
+class OutsideJobs:
+    """Submits tasks and reads with ``submit``; their answers are posted to ``mailbox``."""
+
+    def __init__(self, submit: Callable[[Sequence[Arrival]], None], mailbox: Mailbox) -> None:
+        self._submit = submit
+        self._mailbox = mailbox
+
+    def submit(self, arrivals: Sequence[Arrival]) -> None:
+        """Queue tasks and reads."""
+        self._submit([Arrival(each.partition, self._posting(each.job)) for each in arrivals])
+
+    def _posting(self, job: object) -> Task | ReadTask:
+        """Return ``job`` as one that posts its answers and returns none."""
+        if isinstance(job, ReadTask):
+            return ReadTask(partial(self._post_read, job))
+        assert callable(job), "administrators and the scrubber submit tasks and reads only"
+        return partial(self._post_task, job)
+
+    def _post_task(self, task: Task) -> list[Answer]:
+        self._mailbox.post(task())
+        return []
+
+    def _post_read(self, read: ReadTask) -> Steps[list[Answer]]:
+        self._mailbox.post((yield from read.begin()))
+        return []
