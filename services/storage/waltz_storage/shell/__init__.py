@@ -3,7 +3,8 @@
 * `node`: starts and stops everything below
 * `connections`, `admin_handler`: requests of servers and of administrators
 * `request_intake`: which requests of a connection begin now, and which wait
-* `engine_thread`, `parallel_flushes`: the threads that run the engine, and flush
+* `engine_thread`, `parallel_flushes`: the threads that serve servers, run the engine, and flush
+* `mailbox`, `outside_jobs`: answers and jobs that pass from one thread to another
 * `posix_disk`: files of the operating system
 * `wal_engine`, `wal_commits`, `logged_disk`: the engine ``wal``, with a write-ahead log
 * `scrubbing`: the checks of the scrubber, in the lanes of the partitions

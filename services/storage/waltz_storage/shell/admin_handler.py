@@ -124,7 +124,7 @@ class AdminHandler:
     def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
         """Repair records in one task, as a change: no read or append is under way meanwhile.
 
-        Only the thread of the event loop may use the findings of the scrubber. Answers are
+        Only the thread of the main event loop may use the findings of the scrubber. Answers are
         delivered on that thread. So the task returns the checks of the repaired records as an
         answer, whose callback notes them and then sends the real answer.
         """

@@ -53,6 +53,8 @@ def renewal_reason(
         # Low-water marks advance only with a new session. A replica that is readmitted may be cut
         # to its mark: without checkpoints it would have to copy more and more.
         return "checkpoint"
+    if not session.failed:
+        return None
     storage = next(filter(backoff.is_available, session.failed), None)
     return f"to readmit {storage}" if storage is not None else None
 

@@ -165,7 +165,7 @@ class StoreSession:
         if self.phase is SessionPhase.CLOSED:
             return
         for r in self.replica_states.values():
-            if r.stage is ReplicaStage.ACTIVE:
+            if r.stage is ReplicaStage.ACTIVE and r.next_id < self._next_id:
                 self._send_due(r)
 
     def drain(self, reason: str) -> None:
@@ -355,13 +355,15 @@ class StoreSession:
     def _acknowledged(self, r: ReplicaSession, request: st.AppendRequest) -> None:
         """Commit the batches that a quorum has now, and send the next ones."""
         r.acknowledge(request.records.first_id() + request.records.count - 1)
-        committed = committed_id(self.replica_states.values(), self._quorum)
-        for batch in self._tail.commit(committed):
-            assert batch.first_id == self.high_water_mark + 1, "committed ids have no gap"
-            self.high_water_mark = batch.last_id
-            self._reports.add(AppendsCommitted(batch.first_id, batch.appends, batch.records))
-        active = (s for s in self.replica_states.values() if s.stage is ReplicaStage.ACTIVE)
-        self._tail.trim(min((state.acknowledged for state in active), default=-1))
+        replicas = self.replica_states.values()
+        committed = committed_id(replicas, self._quorum)
+        if committed > self.high_water_mark:
+            for batch in self._tail.commit(committed):
+                assert batch.first_id == self.high_water_mark + 1, "committed ids have no gap"
+                self.high_water_mark = batch.last_id
+                self._reports.add(AppendsCommitted(batch.first_id, batch.appends, batch.records))
+        active = [s.acknowledged for s in replicas if s.stage is ReplicaStage.ACTIVE]
+        self._tail.trim(min(active, default=-1))
         assert self.low_water_mark <= self.high_water_mark < self._next_id
         self._close_if_drained()
         if self.phase is not SessionPhase.CLOSED:
