@@ -15,7 +15,7 @@ from waltz_storage.core.log.partition_log import PartitionLog, StagedAppend
 from waltz_storage.core.partitions.partition import StoragePartition
 
 Reply = Callable[[Any], None]
-"""A callback for the answer to one request; the shell calls it on the thread that the job came from."""
+"""A callback for the answer to one request, called on the thread from which the job came."""
 
 Answer = tuple[Reply, Any]
 """A callback, and the answer to pass to it."""
