@@ -1,4 +1,4 @@
-"""Submit jobs of the main event loop to the engine, whose answers return there. Pure but for locks.
+"""Submit jobs of the main event loop to the engine; their answers return there. Touches a mailbox.
 
 The engine delivers answers on its own event loop. The jobs of administrators and of the scrubber
 belong to the main event loop: these jobs post their answers to its mailbox themselves.

@@ -332,9 +332,8 @@ class StorePartition:
             self._session_opened(session)
         if self._opened:
             self._mark = session.high_water_mark
-        if session.newly_failed:
-            self._backoff.back_off(session.newly_failed)
-            session.newly_failed.clear()
+        self._backoff.back_off(session.newly_failed)
+        session.newly_failed.clear()
         renewal = renewal_reason(session, self._replicas, self._backoff)
         if renewal is not None and session.is_stuck():
             # A recovery that may still open the session is not ended: the storage to readmit might
