@@ -241,7 +241,9 @@ class Appender:
                 self._wake_flushers()
 
     async def _append(self, call: AppendCall, append: Append) -> None:
-        """Append, and append again as long as the outcome is ABSENT."""
+        """Append, and append again as long as the outcome is ABSENT. Raises ClientAhead."""
+        if append.mark is not None:
+            await self._request_client.check_mark(call.partition, append.mark)
         state = await self._partition(call.partition)
         size = len(append.data)
         while True:
@@ -257,6 +259,8 @@ class Appender:
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
+        if (mark := appends[0].mark) is not None:
+            await self._request_client.check_mark(call.partition, mark)
         state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
         await state.in_flight.enter(count, size)

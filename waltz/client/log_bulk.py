@@ -137,7 +137,8 @@ class LogBulk(abc.ABC):
                 and before all outcomes were known. ``outcomes`` has the known ones.
             ClusterUnreachable: The timeout passed and nothing was sent.
             ServerTooOld: The server does not support batches. Nothing was sent.
-            ClientAhead: The log ends before the last transaction that this client has seen.
+            ClientAhead: The log ends before ``mark``, or before the last transaction that this
+                client has received. No transaction is in the log.
             DataTooLarge: The data of all drafts together exceed 64 MiB. Nothing was sent.
             PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.

@@ -107,7 +107,8 @@ class LogClient(abc.ABC, Generic[DataT]):
         even a transaction of this client. In rare cases the server refuses an append although no
         transaction took its locks. If ``mark`` is None, the client uses the last transaction that
         it has received when it sends the append. The caller may not have seen this transaction, so
-        locks without a mark protect no decision. `submit` sets the mark.
+        locks without a mark protect no decision. `submit` sets the mark. A mark is a transaction of
+        this partition: if the log is shorter, the append raises ClientAhead.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that the transaction is not in the log.
@@ -121,9 +122,12 @@ class LogClient(abc.ABC, Generic[DataT]):
                 same is true for an append that is cancelled.
             ClusterUnreachable: The timeout passed. The transaction is not in the log and never will
                 be.
-            ClientAhead: The log ends before the last transaction that this client has seen.
+            ClientAhead: The log ends before ``mark``, or before the last transaction that this
+                client has received. The transaction is not in the log.
             ServerTooOld: The server does not support a kind of lock. Nothing was sent.
             DataTooLarge: The data exceeds 64 MiB. Nothing was sent.
+            TypeError: An argument has a wrong type, such as a tuple in place of a `Lock`.
+            ValueError: The header has more than 32 bits, or the mark is below -1.
             PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from waltz.client.core.arguments import check_partition
 from waltz.client.core.errors import ClientClosed, ClientFailed, ErrorFactory, PartitionUnknown
 from waltz.metadata.membership import ClientMembership
 
@@ -49,13 +50,16 @@ class MembershipState:
     def check(self, partition: int | None = None) -> None:
         """Raise ClientClosed or ClientFailed if the client has ended.
 
-        Raise PartitionUnknown if the cluster has no ``partition``.
+        Raise PartitionUnknown if the cluster has no ``partition``, TypeError if it is not a number.
         """
         if self._closed:
             raise ClientClosed
         if self._failure is not None:
             raise ClientFailed(self._failure)
-        if partition is not None and not 0 <= partition < self._num_partitions:
+        if partition is None:
+            return
+        check_partition(partition)
+        if not 0 <= partition < self._num_partitions:
             raise PartitionUnknown(partition, self._num_partitions)
 
     async def _watch_membership(self) -> None:

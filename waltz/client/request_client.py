@@ -20,7 +20,7 @@ from waltz.client.core.errors import (
     PermissionDenied,
     ServerTooOld,
 )
-from waltz.client.core.mount import RequestIds
+from waltz.client.core.mount import AHEAD_CONFIRMATIONS, NOT_READY_BACKOFF_SECONDS, RequestIds
 from waltz.client.core.requests import (
     CHECKSUM_ATTEMPTS,
     Answer,
@@ -79,6 +79,23 @@ class RequestClient:
         answer = await self._answer(partition, ReadMark())
         self.note_mark(partition, answer.number)
         return answer.number
+
+    async def check_mark(self, partition: int, mark: int) -> None:
+        """Raise ClientAhead if the partition's log ends before ``mark``.
+
+        With such a mark, no lock would ever refuse an append: the server compares the mark with the
+        transactions that took the locks, and each of them is older than the mark. The server does
+        not compare the mark with the end of the log, so the client does.
+        """
+        confirmations = 0
+        while mark > self.known_mark(partition):
+            log_mark = await self.read_mark(partition)
+            if log_mark >= mark:
+                return
+            confirmations += 1
+            if confirmations == AHEAD_CONFIRMATIONS:
+                raise ClientAhead(partition, mark, log_mark)
+            await asyncio.sleep(NOT_READY_BACKOFF_SECONDS)
 
     async def read_data(self, partition: int, transaction_id: int) -> bytes:
         """Return the data of a transaction in the log. Raises DataCorrupt, PermissionDenied."""

@@ -31,11 +31,14 @@ from waltz.protocol.client_server import (
     AppendRequest,
     FeedData,
     FlushRequest,
+    HighWaterMarkResponse,
     MountRequest,
     MountResponse,
     MountState,
 )
 from waltz.testing import FrameFault, FrameReplacement
+
+LOCK = Lock("seat", 1)
 
 
 @on_virtual_time
@@ -521,7 +524,7 @@ async def test_flush_waits_for_appends_called_before() -> None:
 async def test_mark_beyond_the_log_raises_client_ahead() -> None:
     async with connected(count=4) as (_, client):
         await client.mount(0, mark=10)
-        both_marks = r"ends at transaction 3.*has seen transaction 10"
+        both_marks = r"ends at transaction 3.*mark is transaction 10"
         with pytest.raises(ClientAhead, match=both_marks) as caught:
             await client.append(0, b"a")
         assert (caught.value.partition, caught.value.client_mark, caught.value.log_mark) == (
@@ -532,12 +535,56 @@ async def test_mark_beyond_the_log_raises_client_ahead() -> None:
 
 
 @on_virtual_time
+async def test_append_with_a_mark_beyond_the_log_is_ahead_although_the_lock_was_taken() -> None:
+    async with connected(count=4) as (cluster, client):
+        await client.append(0, b"first", write_locks=[LOCK])
+        with pytest.raises(ClientAhead, match=r"ends at transaction 4.*mark is transaction 99"):
+            await client.append(0, b"second", write_locks=[LOCK], mark=99)
+        with pytest.raises(ClientAhead):
+            await client.append(0, b"without a lock", mark=5)
+        with pytest.raises(ClientAhead):
+            await client.bulk.append(0, [Draft(b"batch", write_locks=[LOCK])], mark=5)
+        with pytest.raises(ClientAhead):
+            await client.submit(0, lambda _: Draft(b"draft", write_locks=[LOCK], mark=5))
+        assert len(cluster.transactions(0)) == 5
+        with pytest.raises(LockFailed):
+            await client.append(0, b"third", write_locks=[LOCK], mark=3)
+
+
+@on_virtual_time
+async def test_append_with_a_mark_that_only_another_client_knows_is_accepted() -> None:
+    async with connected() as (cluster, client):
+        await client.mount(0)
+        async with cluster.connect() as other:
+            cluster.holding = (FeedData,)
+            mark = await other.append(0, b"by another", write_locks=[LOCK])
+            assert await client.append(0, b"after it", write_locks=[LOCK], mark=mark) == mark + 1
+
+
+@on_virtual_time
+async def test_append_at_a_server_with_an_old_end_of_the_log_asks_again() -> None:
+    ends = iter([1, 2, 9, 9])
+
+    def old_end(message: Any) -> FrameFault | FrameReplacement | None:
+        if isinstance(message, HighWaterMarkResponse):
+            return FrameReplacement(replace(message, transaction_id=next(ends)))
+        return None
+
+    async with connected(count=10) as (cluster, client):
+        cluster.set_answer_rule(old_end)
+        assert await client.append(0, b"a", mark=9) == 10
+        assert next(ends, None) is None
+
+
+@on_virtual_time
 async def test_invalid_arguments_raise_named_errors() -> None:
     async with connected(partitions=3) as (_, client):
         with pytest.raises(PartitionUnknown, match="partitions 0 to 2"):
             await client.append(3, b"")
         with pytest.raises(PartitionUnknown):
             await client.append(-1, b"")
+        with pytest.raises(TypeError, match="partition is '1': it is a number"):
+            await client.append("1", b"")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="data is str, not bytes"):
             await client.append(0, "text")
         with pytest.raises(DataTooLarge, match="append a reference"):

@@ -81,6 +81,9 @@ class Marks:
     def note_mark(self, partition: int, mark: int) -> None:
         pass
 
+    async def check_mark(self, partition: int, mark: int) -> None:
+        pass
+
 
 @pytest.fixture
 async def wire() -> Wire:

@@ -109,13 +109,14 @@ class DataTooLarge(WaltzError, ValueError):
 class ClientAhead(WaltzError):
     """The log ends before the caller's mark.
 
-    The mark belongs to another cluster, or the log was lost and restored.
+    The mark belongs to another partition or cluster, or the log was lost and restored. An append
+    that raises this error is not in the log.
     """
 
     def __init__(self, partition: int, client_mark: int, log_mark: int) -> None:
         super().__init__(
-            f"partition {partition} ends at transaction {log_mark}, but this client has seen "
-            f"transaction {client_mark}: the mark belongs to another cluster, or the log was lost "
+            f"partition {partition} ends at transaction {log_mark}, but the mark is transaction "
+            f"{client_mark}: it belongs to another partition or cluster, or the log was lost "
             "and restored; stop, and find out which before you continue"
         )
         self.partition = partition

@@ -13,10 +13,10 @@ import json
 from typing import Any, Generic, TypeVar
 
 from waltz.client.core.append_values import Append
+from waltz.client.core.arguments import checked_header, checked_locks, checked_mark
 from waltz.client.core.errors import DataTooLarge
 from waltz.client.core.values import MAX_DATA_BYTES, Draft
 from waltz.protocol.batches import MAX_LOCKS
-from waltz.protocol.locks import lock_hashes
 from waltz.protocol.records import checksum
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ class TextSerializer:
 
     def serialize(self, value: str) -> bytes:
         """Encode ``value``. Raises UnicodeEncodeError if it has a surrogate without its pair."""
+        if not isinstance(value, str):
+            raise TypeError(f"data is {type(value).__name__}, not str: this client appends text")
         return value.encode()
 
     def deserialize(self, data: bytes) -> str:
@@ -122,17 +124,18 @@ def encode_data(serializer: Any, value: object) -> bytes:
 def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
     """Return the append that the client sends for ``draft``.
 
-    Raises the errors of `encode_data`, and ValueError for more than `MAX_LOCKS` locks.
+    Raises the errors of `encode_data`, those of `waltz.client.core.arguments`, and ValueError for
+    more than `MAX_LOCKS` locks.
     """
     data = encode_data(serializer, draft.data)
     append = Append(
         data,
         checksum(data),
-        draft.header,
-        lock_hashes(tuple(draft.write_locks)),
-        lock_hashes(tuple(draft.read_locks)),
-        lock_hashes(tuple(draft.append_locks)),
-        mark,
+        checked_header(draft.header),
+        checked_locks("write_locks", draft.write_locks),
+        checked_locks("read_locks", draft.read_locks),
+        checked_locks("append_locks", draft.append_locks),
+        checked_mark(mark),
     )
     if append.num_locks > MAX_LOCKS:
         raise ValueError(f"{append.num_locks} locks: an append takes at most {MAX_LOCKS}")
