@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from tests.support.scripted_storages import ScriptedStorage, World, append
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World, append
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
@@ -65,7 +66,7 @@ def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
     """An open partition whose log ends at ``last``."""
     core = Partition(0, shape, DataCache(1 << 20))
     world = World.of_partition(
-        core, [ScriptedStorage(n, last, 0 if last >= 0 else -1) for n in NAMES]
+        core, [MemoryStorage(n, last, 0 if last >= 0 else -1) for n in NAMES]
     )
     if last >= 0:
         states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))

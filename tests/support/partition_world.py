@@ -1,10 +1,11 @@
-"""Define a partition over three scripted storages, and the messages of its clients."""
+"""Define a partition over three storages in memory, and the messages of its clients."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.support.scripted_storages import ScriptedStorage, World
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
@@ -24,7 +25,7 @@ def new_world(
     """A partition that is not opened yet, whose storages hold a log up to ``last``."""
     core = Partition(0, settings or PartitionSettings(), DataCache(data_bytes))
     session = -1 if last < 0 else 0
-    world = World.of_partition(core, [ScriptedStorage(name, last, session) for name in NAMES])
+    world = World.of_partition(core, [MemoryStorage(name, last, session) for name in NAMES])
     if last >= 0:
         states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
         world.metadata = PartitionMetadata(0, 0, states)

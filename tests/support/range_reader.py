@@ -6,7 +6,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from tests.support.partition_world import mounted, opened, put, take_messages
-from tests.support.scripted_storages import World, append
+from tests.support.replication_world import World, append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.core.partition import PartitionSettings

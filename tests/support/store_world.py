@@ -1,8 +1,9 @@
-"""Define a partition's store over three scripted storages, for tests of the store."""
+"""Define a partition's store over three storages in memory, for tests of the store."""
 
 from __future__ import annotations
 
-from tests.support.scripted_storages import ScriptedStorage, World, append
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World, append
 from waltz.net.core.backoff import Backoff
 from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import BackoffOver, RetrySession
@@ -13,7 +14,7 @@ NAMES = ("a", "b", "c")
 
 
 def new_world(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -> World:
-    return World.of_store(limits, Backoff(0.1, 1.0), [ScriptedStorage(name) for name in names])
+    return World.of_store(limits, Backoff(0.1, 1.0), [MemoryStorage(name) for name in names])
 
 
 def start(world: World, generation: int = 1) -> World:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.partition_world import NAMES, opened, take_messages
-from tests.support.scripted_storages import append
+from tests.support.replication_world import append
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs

@@ -31,7 +31,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.support.scripted_storages import PARTITION, ScriptedStorage, World, append, record
+from tests.support.memory_storages import PARTITION, MemoryStorage, record
+from tests.support.replication_world import World, append
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import RecordBatch
@@ -41,7 +42,6 @@ from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.session_state import SessionPhase
 from waltz_server.core.store_reports import AppendsCommitted, AppendsFailed
 
-_FOREIGN = "foreign"
 _STATE = re.compile(r"(?P<name>\w+):(?P<session>-?\d+)(:open|@(?P<mark>-?\d+))")
 
 
@@ -80,16 +80,11 @@ class Stage:
 
     def _storage(self, name: str, *settings: str) -> None:
         values = {key: int(value) for key, _, value in (s.partition("=") for s in settings)}
-        foreign = values.pop("foreign", None)
-        storage = ScriptedStorage(name, **values)
-        if foreign is not None:
-            for i in range(foreign + 1, storage.last + 1):
-                storage.records[i] = record(i, _FOREIGN)
-        self._world.storages[name] = storage
+        self._world.storages[name] = MemoryStorage(name, **values)
 
     def _assign(self, *names: str) -> None:
         for name in names:
-            self._world.storages.setdefault(name, ScriptedStorage(name))
+            self._world.storages.setdefault(name, MemoryStorage(name))
         self._world.core.set_generation(1)
         self._world.core.set_replicas(names)
 
@@ -136,7 +131,8 @@ class Stage:
 
     def _called(self, storage: str, request: Any, answer: Any) -> None:
         if isinstance(answer, st.FailureResponse):
-            outcome = f"refused, {answer.failure.message}"
+            _, _, reason = answer.failure.message.rpartition("Exception: ")
+            outcome = f"refused, {reason}"
         else:
             outcome = _outcome(answer)
         self._say(f"{storage}  {_what(request)}{outcome and ': '}{outcome}")
@@ -173,7 +169,8 @@ class Stage:
         world = self._world
         lines = [self._describe_status(), f"metadata: {_metadata(world.metadata)}"]
         for name, storage in sorted(world.storages.items()):
-            marks = f"session {storage.session}, low {storage.low}, local {storage.local}"
+            session, low, local = storage.marks
+            marks = f"session {session}, low {low}, local {local}"
             lines.append(f"{name}  {marks}, {_contents(storage)}")
         return lines
 
@@ -192,10 +189,10 @@ def _metadata(value: PartitionMetadata) -> str:
     return ", ".join((f"session {value.session_id}", *states))
 
 
-def _contents(storage: ScriptedStorage) -> str:
-    if not storage.records:
+def _contents(storage: MemoryStorage) -> str:
+    if storage.last < 0:
         return "empty"
-    foreign = [r.transaction_id for r in storage.records if r.data == _FOREIGN.encode()]
+    foreign = storage.foreign
     tail = f", foreign {_range(foreign[0], foreign[-1])}" if foreign else ""
     return _range(0, storage.last) + tail
 

@@ -14,7 +14,7 @@ from tests.support.partition_world import (
     put,
     take_messages,
 )
-from tests.support.scripted_storages import World, append, record
+from tests.support.replication_world import World, append
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
@@ -250,8 +250,7 @@ def test_batch_is_checked_against_locks_of_another_owner() -> None:
     world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, ReplicaState(1, UNRESOLVED)))
     world.version += 1
     for storage in world.storages.values():
-        storage.records.append(record(0, "others took lock 7"))
-        storage.session = storage.fence = 1
+        storage.serve_former_server(1, "others took lock 7")
     world.core.set_generation(3)
     world.settle()
     peer = mounted(world, 1, generation=3)

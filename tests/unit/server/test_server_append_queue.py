@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.scripted_storages import append
+from tests.support.replication_world import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import Append

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.partition_world import NAMES, mount, opened, put, take_messages
-from tests.support.scripted_storages import append
+from tests.support.replication_world import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind

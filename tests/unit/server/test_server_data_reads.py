@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.scripted_storages import record
+from tests.support.memory_storages import record
 from waltz.protocol import FrameDecoder, RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER

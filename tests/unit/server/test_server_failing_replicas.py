@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.scripted_storages import ScriptedStorage, World
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World
 from tests.support.store_world import LIMITS, NAMES, put, states
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.net.core.backoff import Backoff
@@ -59,7 +60,7 @@ class Timed:
 
 def cold(names: tuple[str, ...] = NAMES, last: int = 9) -> Timed:
     """Return a partition whose replicas all took part in a session that is over."""
-    storages = [ScriptedStorage(name, last, 0, 0) for name in names]
+    storages = [MemoryStorage(name, last, 0, 0) for name in names]
     world = World.of_store(LIMITS, Backoff(0.1, 20.0), storages)
     world.metadata = PartitionMetadata(1, 0, dict.fromkeys(names, ReplicaState(0, UNRESOLVED)))
     world.metadata_held = True
@@ -174,7 +175,7 @@ def test_session_ends_when_no_quorum_is_possible() -> None:
 def test_replica_copies_from_another_source_when_its_source_fails() -> None:
     timed = cold(tuple("abcde"))
     world = timed.world
-    world.storages["a"] = ScriptedStorage("a", 3, 0, 0)
+    world.storages["a"] = MemoryStorage("a", 3, 0, 0)
     timed.start("a")
     world.hold("b")
     timed.connect("b")
@@ -193,8 +194,8 @@ def test_replica_copies_from_another_source_when_its_source_fails() -> None:
 def test_vote_of_a_failed_replica_is_not_counted() -> None:
     timed = cold()
     world = timed.world
-    world.storages["b"] = ScriptedStorage("b", 5, 0, 0)
-    world.storages["c"] = ScriptedStorage("c", 9, 0, 0)
+    world.storages["b"] = MemoryStorage("b", 5, 0, 0)
+    world.storages["c"] = MemoryStorage("c", 9, 0, 0)
     timed.start("c")
     world.cut("c")
     timed.connect("b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.feed_world import NAMES, Client, feed, is_ready, mount, put, run, world_with
-from tests.support.scripted_storages import World, append
+from tests.support.replication_world import World, append
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages

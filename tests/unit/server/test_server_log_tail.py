@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from tests.support.scripted_storages import append
+from tests.support.replication_world import append
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.log_tail import LogTail, SentBatch, form_batch, record_bytes
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted_storages import ScriptedStorage, World
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World
 from tests.support.store_world import LIMITS, NAMES, everywhere, opened, put, start
 from waltz.metadata.core.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.net.core.backoff import Backoff
@@ -23,7 +24,7 @@ _CHANGES = (
 _RESCUE = "waltz cluster rescue"
 
 
-def _world(*storages: ScriptedStorage, metadata: PartitionMetadata = NEW_PARTITION) -> World:
+def _world(*storages: MemoryStorage, metadata: PartitionMetadata = NEW_PARTITION) -> World:
     world = World.of_store(LIMITS, Backoff(0.1, 1.0), storages)
     world.metadata = metadata
     return start(world)
@@ -41,7 +42,7 @@ def _attempt(world: World, times: int) -> None:
 
 def test_server_does_not_open_partition_whose_metadata_vanished() -> None:
     """Without this rule it resolves the mark -1 when its session ids have caught up."""
-    world = _world(*(ScriptedStorage(name, last=9, session=4, low=5) for name in NAMES))
+    world = _world(*(MemoryStorage(name, last=9, session=4, low=5) for name in NAMES))
     world.connect()
     _attempt(world, 20)
     assert [storage.last for storage in world.storages.values()] == [9, 9, 9]
@@ -58,15 +59,15 @@ def test_server_does_not_open_partition_whose_metadata_vanished() -> None:
 @pytest.mark.parametrize(
     "storage",
     [
-        ScriptedStorage("a", last=3, session=2),
-        ScriptedStorage("a", last=-1, session=2, low=3),
-        ScriptedStorage("a", last=-1, session=9),
+        MemoryStorage("a", last=3, session=2),
+        MemoryStorage("a", last=-1, session=2, low=3),
+        MemoryStorage("a", last=-1, session=9),
     ],
     ids=["records", "low-water mark", "session that is not older"],
 )
-def test_evidence_of_an_earlier_session_keeps_partition_closed(storage: ScriptedStorage) -> None:
+def test_evidence_of_an_earlier_session_keeps_partition_closed(storage: MemoryStorage) -> None:
     world = _world(
-        ScriptedStorage("b"), ScriptedStorage("c"), storage, metadata=PartitionMetadata(0, 8, {})
+        MemoryStorage("b"), MemoryStorage("c"), storage, metadata=PartitionMetadata(0, 8, {})
     )
     world.connect("a", "b", "c")
     assert not world.core.is_open
@@ -77,7 +78,7 @@ def test_evidence_of_an_earlier_session_keeps_partition_closed(storage: Scripted
 def test_first_session_that_failed_before_it_opened_is_no_evidence() -> None:
     world = _world(
         *(
-            ScriptedStorage(name, session=session)
+            MemoryStorage(name, session=session)
             for name, session in zip(NAMES, (0, 1, -1), strict=True)
         ),
         metadata=PartitionMetadata(1, 1, {}),
@@ -91,9 +92,9 @@ def test_server_does_not_open_partition_with_metadata_of_an_older_backup() -> No
     """Replica c diverged in session 5, and has left since; the old metadata let it vote."""
     old = {name: ReplicaState(5, UNRESOLVED) for name in NAMES}
     world = _world(
-        ScriptedStorage("a", last=20, session=9, low=10),
-        ScriptedStorage("b", last=20, session=9, low=10),
-        ScriptedStorage("c", last=15, session=5, low=2),
+        MemoryStorage("a", last=20, session=9, low=10),
+        MemoryStorage("b", last=20, session=9, low=10),
+        MemoryStorage("c", last=15, session=5, low=2),
         metadata=PartitionMetadata(1, 5, old),
     )
     world.connect()
@@ -104,7 +105,7 @@ def test_server_does_not_open_partition_with_metadata_of_an_older_backup() -> No
 
 
 def test_partition_opens_when_metadata_are_rebuilt() -> None:
-    world = _world(*(ScriptedStorage(name, last=9, session=4, low=5) for name in NAMES))
+    world = _world(*(MemoryStorage(name, last=9, session=4, low=5) for name in NAMES))
     world.connect()
     _attempt(world, 3)
     world.metadata = PartitionMetadata(
@@ -140,9 +141,9 @@ def test_replica_with_an_unconfirmed_mark_is_cut_below_it() -> None:
         "c": ReplicaState(5, 10),
     }
     world = _world(
-        ScriptedStorage("a", last=30, session=7, low=15),
-        ScriptedStorage("b", last=30, session=7, low=15),
-        ScriptedStorage("c", last=20, session=6, low=20, local=10),
+        MemoryStorage("a", last=30, session=7, low=15),
+        MemoryStorage("b", last=30, session=7, low=15),
+        MemoryStorage("c", last=20, session=6, low=20, local=10),
         metadata=PartitionMetadata(1, 7, states),
     )
     world.connect()

@@ -15,7 +15,7 @@ from tests.support.partition_world import (
     put,
     take_messages,
 )
-from tests.support.scripted_storages import append, record
+from tests.support.replication_world import append
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
@@ -143,8 +143,7 @@ def test_returning_owner_treats_every_lock_as_taken_at_the_new_mark() -> None:
     world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, state))
     world.version += 1
     for storage in world.storages.values():
-        storage.records.append(record(0, "others took lock 7"))
-        storage.session = storage.fence = 1
+        storage.serve_former_server(1, "others took lock 7")
     world.core.set_generation(3)
     world.settle()
     peer = mounted(world, 1, generation=3)
@@ -179,8 +178,7 @@ def test_append_before_the_session_is_refused_by_locks_of_another_owner() -> Non
     world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, ReplicaState(1, UNRESOLVED)))
     world.version += 1
     for storage in world.storages.values():
-        storage.records.append(record(0, "others took lock 7"))
-        storage.session = storage.fence = 1
+        storage.serve_former_server(1, "others took lock 7")
     world.hold(*NAMES)
     world.core.set_generation(3)
     world.settle()

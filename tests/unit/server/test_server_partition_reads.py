@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put, take_messages
-from tests.support.scripted_storages import World, append, record
+from tests.support.replication_world import World, append
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId, checksum
 from waltz.protocol import client_server as cs
@@ -133,8 +133,7 @@ def test_mark_request_gets_no_mark_until_a_session_of_the_new_generation_opens()
     world.metadata = PartitionMetadata(2, 2, states)
     world.version += 1
     for storage in world.storages.values():
-        storage.records.append(record(3))
-        storage.session = storage.fence = 2
+        storage.serve_former_server(2, "3")
     world.hold(*NAMES)
     world.core.set_generation(3)
     world.settle()

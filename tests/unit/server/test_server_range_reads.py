@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put
 from tests.support.range_reader import FORGETFUL, Reader, ids, storage_requests, texts, written
-from tests.support.scripted_storages import append
+from tests.support.replication_world import append
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs

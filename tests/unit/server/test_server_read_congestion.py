@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.partition_world import mounted, opened, put
-from tests.support.scripted_storages import World, append
+from tests.support.replication_world import World, append
 from waltz.net import FrameConnection
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.scripted_storages import record
+from tests.support.memory_storages import record
 from waltz.protocol import RecordBatch
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES
 from waltz_server.core.reads.recent_records import Bounds, RecentRecords, records_within

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.scripted_storages import ScriptedStorage, World, append
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World, append
 from tests.support.store_world import LIMITS, new_world, opened, put, start, states
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
 from waltz_server.core.effects import BackoffOver, ReadMetadata, RetryMetadata, WriteMetadata
@@ -33,7 +34,7 @@ def readmission() -> World:
 
 def changed_replicas() -> World:
     world = opened()
-    world.storages["d"] = ScriptedStorage("d")
+    world.storages["d"] = MemoryStorage("d")
     world.metadata_held = True
     put(world, "0", "1", "2", "3")
     world.core.set_replicas(("a", "b", "d"))

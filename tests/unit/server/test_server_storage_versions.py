@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted_storages import record
+from tests.support.memory_storages import record
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.core.replication.storage_versions import RequestConverter

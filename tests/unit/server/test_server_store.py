@@ -1,4 +1,4 @@
-"""Test a partition's store with scripted storages: sessions open and end, no append is lost."""
+"""Test a partition's store with storages in memory: sessions open and end, no append is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_storages import ScriptedStorage, append
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import append
 from tests.support.store_world import (
     LIMITS,
     NAMES,
@@ -359,7 +360,7 @@ def test_checkpoint_drains_the_session_and_raises_the_marks() -> None:
     put(world, *(str(i) for i in range(11)))
     assert [t for _, t in world.committed()] == [str(i) for i in range(11)]
     assert world.core.session_id == 2
-    assert {s.low for s in world.storages.values()} == {7}
+    assert {s.marks[:2] for s in world.storages.values()} == {(2, 7)}
     assert not any(isinstance(e, AppendsFailed | AppendsUnresolved) for e in world.events)
 
 
@@ -374,7 +375,7 @@ def test_checkpoint_during_a_burst_commits_every_append(in_flight: int, count: i
 
 def test_changed_replicas_take_effect_without_losing_an_append() -> None:
     world = opened(names=("a", "b", "c"))
-    world.storages["d"] = ScriptedStorage("d")
+    world.storages["d"] = MemoryStorage("d")
     world.hold("b", "c")
     put(world, "1", "2")
     world.core.set_replicas(("b", "c", "d"))

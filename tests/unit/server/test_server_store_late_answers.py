@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_storages import World
+from tests.support.replication_world import World
 from tests.support.store_world import kinds, new_world, opened, put, start
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure

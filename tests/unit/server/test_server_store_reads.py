@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from tests.support.scripted_storages import ScriptedStorage, World
+from tests.support.memory_storages import MemoryStorage
+from tests.support.replication_world import World
 from tests.support.store_world import (
     LIMITS,
     NAMES,
@@ -86,9 +87,9 @@ def test_recovery_copies_from_a_readable_source() -> None:
     """The nearest replica ahead has a vote, but cannot be copied from."""
     world = new_world()
     world.storages = {
-        "a": ScriptedStorage("a", last=5, session=0),
-        "b": ScriptedStorage("b", last=9, session=0),
-        "c": ScriptedStorage("c", last=1, session=0),
+        "a": MemoryStorage("a", last=5, session=0),
+        "b": MemoryStorage("b", last=9, session=0),
+        "c": MemoryStorage("c", last=1, session=0),
     }
     world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
     state = ReplicaState(0, UNRESOLVED)
@@ -103,9 +104,9 @@ def test_recovery_copies_from_a_readable_source() -> None:
 def test_recovery_copies_in_bounded_portions() -> None:
     world = new_world(replace(LIMITS, copy_records=3))
     world.storages = {
-        "a": ScriptedStorage("a", last=9, session=0),
-        "b": ScriptedStorage("b", last=9, session=0),
-        "c": ScriptedStorage("c", last=1, session=0),
+        "a": MemoryStorage("a", last=9, session=0),
+        "b": MemoryStorage("b", last=9, session=0),
+        "c": MemoryStorage("c", last=1, session=0),
     }
     state = ReplicaState(0, UNRESOLVED)
     world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))

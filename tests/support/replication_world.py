@@ -1,7 +1,6 @@
-"""Simulate storages, and a driver that performs a partition's effects one by one.
+"""Perform the effects of a server's partition one by one, with storages in memory.
 
-The storages follow the rules of spec/disk.md section 9. `settle` performs effects and answers
-requests, except those that the test holds back.
+`World.settle` performs effects and answers requests, except those that the test holds back.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tests.support.memory_storages import PARTITION, MemoryStorage
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata
 from waltz.net.core.backoff import Backoff
-from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, checksum
-from waltz.protocol import storage as st
-from waltz.protocol.failures import RpcFailure
+from waltz.protocol import Record, ReqId, checksum
 from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import (
     ConnectStorages,
@@ -30,18 +28,8 @@ from waltz_server.core.effects import (
 )
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import Partition
-from waltz_server.core.reads.recent_records import Bounds, records_within
 from waltz_server.core.replication.store_partition import StorePartition
 from waltz_server.core.store_reports import AppendsCommitted, StoreReports
-
-PARTITION = 0
-_NO_CLIENT = ReqId(0, 0, PARTITION, 0)
-
-
-def record(transaction_id: int, text: str | None = None, req_id: ReqId = _NO_CLIENT) -> Record:
-    """Return a record whose data is ``text``, by default its own id."""
-    data = (text if text is not None else str(transaction_id)).encode()
-    return Record(transaction_id, req_id, 0, data, checksum(data))
 
 
 def append(
@@ -63,120 +51,6 @@ def append(
     return Append(client, generation, req_id.encode(), tail, mark, write, read, lock_only)
 
 
-class Refusal(Exception):
-    """A request that the storage refuses."""
-
-
-class ScriptedStorage:
-    """One replica: a log, the persisted session and marks, and the fence, which a restart drops."""
-
-    def __init__(
-        self, name: str, last: int = -1, session: int = -1, low: int = -1, local: int | None = None
-    ) -> None:
-        self.name = name
-        self.records = [record(i) for i in range(last + 1)]
-        self.session = session
-        self.low = low
-        self.local = min(low, last) if local is None else local
-        self.fence = session
-        self.refusing: dict[type, str] = {}
-        """Request types that are refused, and why."""
-        self.read_limit: int | None = None
-        """Most records in one answer."""
-        self.ignores_bytes = False
-        """Whether an answer may be longer than was asked for, as those of older storages are."""
-
-    @property
-    def last(self) -> int:
-        """The last id here, committed or not."""
-        return len(self.records) - 1
-
-    @property
-    def texts(self) -> list[str]:
-        """The data of all records."""
-        return [r.data.decode() for r in self.records]
-
-    def restart(self) -> None:
-        """Forget what is not on disk: the fence."""
-        self.fence = self.session
-
-    def empty(self) -> None:
-        """Lose the disk; the partition is assigned again."""
-        self.__init__(self.name)  # type: ignore[misc]
-
-    def handle(self, request: Any) -> Any:
-        """Do a request and return its answer."""
-        context = (request.session_id, request.seq_num, request.partition)
-        try:
-            return self._handle(request, context)
-        except Refusal as refused:
-            return st.FailureResponse(*context, RpcFailure(str(refused)))
-
-    def _handle(self, request: Any, context: tuple[int, int, int]) -> Any:
-        self.fence = max(self.fence, request.session_id)
-        if type(request) in self.refusing:
-            raise Refusal(self.refusing[type(request)])
-        if request.session_id != self.fence:
-            raise Refusal(
-                f"session id has changed to {self.fence}, but request context contains "
-                f"{request.session_id}"
-            )
-        match request:
-            case st.LastSessionInfoRequest():
-                return st.LastSessionInfoResponse(*context, self.session, self.low, self.local)
-            case st.MaxTransactionIdRequest():
-                return st.MaxTransactionIdResponse(*context, self.last)
-            case st.TruncateRequest() | st.TruncateBelowMarkRequest():
-                self._truncate(request)
-                return st.MaxTransactionIdResponse(*context, self.last)
-            case st.SetLowWaterMarkRequest(low_water_mark=mark):
-                self._begin(request.session_id, mark)
-                return st.SuccessResponse(*context)
-            case st.AppendRequest(records=records):
-                self._append(records)
-                return st.SuccessResponse(*context)
-            case st.RecordListRequest(first_id=first, max_records=count):
-                return st.RecordListResponse(*context, RecordBatch.of(self._read(first, count)))
-            case st.BoundedRecordListRequest(first_id=first, max_records=count):
-                batch = RecordBatch.of(self._read(first, count))
-                bounds = Bounds(count, (1 << 30) if self.ignores_bytes else request.max_bytes)
-                return st.RecordListResponse(
-                    *context, records_within(batch, 0, bounds, at_least_one=True)
-                )
-            case st.RecordHeaderListRequest(first_id=first, max_records=count):
-                found = self._read(first, count)
-                headers = (RecordHeader(r.transaction_id, r.req_id, r.header) for r in found)
-                return st.RecordHeaderListResponse(*context, tuple(headers))
-            case _:
-                raise AssertionError(request)
-
-    def _read(self, first: int, count: int) -> list[Record]:
-        limit = count if self.read_limit is None else min(count, self.read_limit)
-        return self.records[first : first + limit]
-
-    def _truncate(self, request: st.TruncateRequest | st.TruncateBelowMarkRequest) -> None:
-        keep = request.transaction_id
-        if isinstance(request, st.TruncateBelowMarkRequest):
-            if request.low_water_mark != self.low:
-                raise Refusal(f"the low-water mark is {self.low}, not {request.low_water_mark}")
-        elif keep < self.low:
-            raise Refusal(f"cannot truncate to {keep}: the low-water mark is {self.low}")
-        del self.records[keep + 1 :]
-
-    def _begin(self, session: int, mark: int) -> None:
-        if self.last > mark:
-            raise Refusal("low-water mark is lower than the max transaction id")
-        if session < self.session or mark < self.low or self.last < self.local:
-            raise Refusal("session and marks never go back")
-        self.session, self.low, self.local = session, mark, self.last
-
-    def _append(self, records: RecordBatch) -> None:
-        for each in records:
-            if each.transaction_id != self.last + 1:
-                raise Refusal(f"transaction {each.transaction_id} out of order after {self.last}")
-            self.records.append(each)
-
-
 class World:
     """Performs the effects of a partition, or of a store without a partition.
 
@@ -189,7 +63,7 @@ class World:
         core: Any,
         store: StorePartition,
         take_ready: Callable[[], list[Any]],
-        storages: Iterable[ScriptedStorage],
+        storages: Iterable[MemoryStorage],
     ) -> None:
         self.core = core
         self.store = store
@@ -215,13 +89,13 @@ class World:
         self._asked: deque[tuple[str, Any]] = deque()
 
     @classmethod
-    def of_partition(cls, core: Partition, storages: Iterable[ScriptedStorage]) -> World:
+    def of_partition(cls, core: Partition, storages: Iterable[MemoryStorage]) -> World:
         """Return the world of a partition."""
         return cls(core, core.store, core.take_ready, storages)
 
     @classmethod
     def of_store(
-        cls, limits: ReplicationLimits, retry: Backoff, storages: Iterable[ScriptedStorage] = ()
+        cls, limits: ReplicationLimits, retry: Backoff, storages: Iterable[MemoryStorage] = ()
     ) -> World:
         """Return the world of a store without a partition: its reports become events."""
         ready, reports = Ready(), StoreReports()
