@@ -131,7 +131,7 @@ class Stage:
 
     def _called(self, storage: str, request: Any, answer: Any) -> None:
         if isinstance(answer, st.FailureResponse):
-            _, _, reason = answer.failure.message.rpartition("Exception: ")
+            _, _, reason = str(answer.failure.message).rpartition("Exception: ")
             outcome = f"refused, {reason}"
         else:
             outcome = _outcome(answer)
