@@ -77,9 +77,14 @@ class MemoryStorage:
         return self._replica.log.max_id
 
     @property
+    def records(self) -> list[Record]:
+        """All records, committed or not."""
+        return list(self._replica.records(0, self.last + 1))
+
+    @property
     def texts(self) -> list[str]:
         """The data of all records."""
-        return [each.data.decode() for each in self._replica.records(0, self.last + 1)]
+        return [each.data.decode() for each in self.records]
 
     @property
     def marks(self) -> tuple[int, int, int]:

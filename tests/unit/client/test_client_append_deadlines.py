@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.fake_partition import FakeLog, FakePartition
+from tests.support.served_partition import ServedPartition
 from waltz.client import (
     Absent,
     Appended,
@@ -22,11 +22,19 @@ from waltz.client import (
 )
 from waltz.client.appender import Appender
 from waltz.client.core.append_values import Append
+from waltz.client.core.codec import encode_message
 from waltz.client.core.directory import Directory
 from waltz.client.link import ServerLink
 from waltz.client.request_client import RequestClient
 from waltz.net import PLAINTEXT, Dialer
 from waltz.protocol import CLIENT_SERVER, checksum, client_server
+from waltz.protocol.client_server import (
+    AppendBatchRequest,
+    AppendBatchResponse,
+    AppendRequest,
+    FeedData,
+    FlushRequest,
+)
 from waltz.protocol.frames import HEAD_BYTES
 
 VERSION = 5
@@ -42,39 +50,38 @@ def data(text: bytes, locks: tuple[int, ...] = (), mark: int | None = None) -> A
 class Wire:
     """An appender without a network: requests arrive immediately, and so do the answers.
 
-    ``send_message`` may hold answers back until `deliver`.
+    ``holding`` says which answers are held back until `deliver`.
     """
 
     appender: Appender
-    log: FakeLog = field(default_factory=FakeLog)
+    partition: ServedPartition = field(default_factory=ServedPartition)
     seq: int = 0
     version: int = VERSION
     holding: Callable[[Any], bool] = lambda message: False
     held: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.partition = FakePartition(self.log, 1, self.send_message)
+        self._connection = self.partition.connect(self._answer, VERSION)
 
     def send(self, messages: list[Any]) -> None:
         loop = asyncio.get_running_loop()
         for message in messages:
-            loop.call_soon(self.partition.handle, "connection", message)
-
-    def send_message(self, _: Any, message: Any) -> None:
-        body = client_server.encode(message, VERSION)[HEAD_BYTES:]
-        if self.holding(message):
-            self.held.append(body)
-        else:
-            self.appender.received(cast(ServerLink, self), [body])
+            body = encode_message(message, VERSION)[HEAD_BYTES:]
+            loop.call_soon(self._connection.receive, [body])
 
     def deliver(self) -> None:
-        self.partition.pump()
         held, self.held = self.held, []
         self.appender.received(cast(ServerLink, self), held)
 
     def commit(self) -> None:
-        self.partition.resolve()
-        self.partition.pump()
+        self.partition.decide()
+        self.partition.feed()
+
+    def _answer(self, body: bytes) -> None:
+        if self.holding(client_server.decode(body, VERSION)):
+            self.held.append(body)
+        else:
+            self.appender.received(cast(ServerLink, self), [body])
 
 
 class Marks:
@@ -101,7 +108,7 @@ async def wire() -> Wire:
 @pytest.fixture
 async def undecided(wire: Wire) -> Wire:
     """The same; its server decides appends only when the test resolves them."""
-    wire.partition.auto = False
+    wire.partition.stop()
     return wire
 
 
@@ -123,8 +130,19 @@ async def lateness(monkeypatch: pytest.MonkeyPatch) -> Lateness:
     return Lateness(monkeypatch)
 
 
-async def waiting(wire: Wire) -> None:
-    await eventually(lambda: len(wire.partition.pending) == 1)
+async def arrived(wire: Wire, kind: type) -> None:
+    await eventually(lambda: any(isinstance(each, kind) for each in wire.partition.handled))
+
+
+def answers_and_feed_after(transaction_id: int) -> Callable[[Any], bool]:
+    """Select the answers to batches, and the feed of transactions after ``transaction_id``."""
+
+    def is_selected(message: Any) -> bool:
+        if isinstance(message, FeedData):
+            return message.transaction_id > transaction_id
+        return isinstance(message, AppendBatchResponse)
+
+    return is_selected
 
 
 NEWS_SECONDS = pytest.mark.parametrize("seconds", [SECONDS - 0.5, SECONDS + 0.5])
@@ -136,11 +154,11 @@ async def test_commit_at_the_deadline_returns_its_id(
     undecided: Wire, lateness: Lateness, seconds: float
 ) -> None:
     append = asyncio.ensure_future(undecided.appender.append(0, data(b"x"), SECONDS))
-    await waiting(undecided)
+    await arrived(undecided, AppendRequest)
     asyncio.get_running_loop().call_later(seconds, undecided.commit)
     lateness.be(100)
     assert await append == 0
-    assert undecided.log.mark == 0
+    assert undecided.partition.mark == 0
     assert undecided.appender.in_flight(0) == 0
 
 
@@ -148,11 +166,10 @@ async def test_commit_at_the_deadline_returns_its_id(
 async def test_refusal_at_the_deadline_raises_lock_failed(
     undecided: Wire, lateness: Lateness, seconds: float
 ) -> None:
-    undecided.log.fill(1)
-    undecided.log.taken[LOCK] = 0
+    undecided.partition.fill(1, (LOCK,))
     append = undecided.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
     task = asyncio.ensure_future(append)
-    await waiting(undecided)
+    await arrived(undecided, AppendRequest)
     asyncio.get_running_loop().call_later(seconds, undecided.commit)
     lateness.be(100)
     with pytest.raises(LockFailed) as caught:
@@ -165,12 +182,12 @@ async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
     lateness: Lateness,
 ) -> None:
     """A committed append waits for the feed. At the deadline the caller gets the known outcome."""
-    undecided.log.fill(3)
-    undecided.log.taken[LOCK] = 2
+    undecided.partition.fill(2)
+    undecided.partition.fill(1, (LOCK,))
     append = undecided.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
     task = asyncio.ensure_future(append)
-    await waiting(undecided)
-    undecided.partition.resolve()
+    await arrived(undecided, AppendRequest)
+    undecided.partition.decide()
     assert undecided.appender.mark(0) == -1
     lateness.be(100)
     with pytest.raises(LockFailed) as caught:
@@ -185,41 +202,40 @@ async def test_batch_with_all_outcomes_known_at_the_deadline_returns_them(
     """Both outcomes are known, although the feed has shown only one append: the transaction that
     took the lock of the other one was not fed yet.
     """
-    undecided.log.fill(3)
-    undecided.log.taken[LOCK] = 2
+    undecided.partition.fill(2)
+    undecided.partition.fill(1, (LOCK,))
     batch = [data(b"a", mark=-1), data(b"b", (LOCK,), mark=-1), data(b"c", mark=-1)]
     task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
-    await waiting(undecided)
-    undecided.partition.resolve()
+    await arrived(undecided, AppendBatchRequest)
+    undecided.partition.decide()
     assert undecided.appender.mark(0) == -1
     lateness.be(100)
     assert await task == [Appended(3), Refused(2), Appended(4)]
 
 
 async def test_uncertain_batch_has_the_known_outcomes(undecided: Wire, lateness: Lateness) -> None:
-    undecided.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
+    undecided.holding = answers_and_feed_after(1)
     batch = [data(b"%d" % i) for i in range(4)]
     task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
-    await waiting(undecided)
-    undecided.partition.resolve()
-    undecided.partition.pump(2)
+    await arrived(undecided, AppendBatchRequest)
+    undecided.commit()
     lateness.be(100)
     with pytest.raises(AppendUncertain, match="2 of the 4 appends") as caught:
         await task
     assert caught.value.outcomes == (Appended(0), Appended(1), None, None)
-    assert caught.value.req_id == undecided.log.ids()[2]
+    assert caught.value.req_id == undecided.partition.ids()[2]
     undecided.deliver()
     assert undecided.appender.mark(0) == 3
 
 
 async def test_sent_append_without_answer_is_uncertain(undecided: Wire, lateness: Lateness) -> None:
     task = asyncio.ensure_future(undecided.appender.append(0, data(b"x"), SECONDS))
-    await waiting(undecided)
+    await arrived(undecided, AppendRequest)
     lateness.be(100)
     with pytest.raises(AppendUncertain, match="no outcome within 10 s") as caught:
         await task
-    undecided.partition.resolve()
-    assert undecided.log.ids() == [caught.value.req_id]
+    undecided.partition.decide()
+    assert undecided.partition.ids() == [caught.value.req_id]
     assert caught.value.outcomes == ()
 
 
@@ -240,7 +256,7 @@ async def test_unsent_append_at_the_deadline_is_never_sent(
         await task
     appender.attached(0, cast(ServerLink, wire), 1)
     assert await appender.append(0, data(b"z"), None) == 0
-    assert [entry.data for entry in wire.log.entries] == [b"z"]
+    assert [entry.data for entry in wire.partition.records] == [b"z"]
 
 
 @NEWS_SECONDS
@@ -250,13 +266,12 @@ async def test_absent_append_at_the_deadline_is_not_uncertain(
     """The client would send it again, but the connection is lost or the time has run out."""
     appender = undecided.appender
     task = asyncio.ensure_future(appender.append(0, data(b"lost"), SECONDS))
-    await waiting(undecided)
-    undecided.partition.pending.clear()
+    await arrived(undecided, AppendRequest)
     flush = asyncio.ensure_future(appender.flush())
-    await waiting(undecided)
+    await arrived(undecided, FlushRequest)
 
     def lose() -> None:
-        undecided.partition.resolve()
+        undecided.partition.lose_requests()
         appender.detached(0)
 
     asyncio.get_running_loop().call_later(seconds, lose)
@@ -264,7 +279,7 @@ async def test_absent_append_at_the_deadline_is_not_uncertain(
     with pytest.raises(ClusterUnreachable, match="the append is not in the log"):
         await task
     await flush
-    undecided.partition.auto = True
+    undecided.partition.go()
     appender.attached(0, cast(ServerLink, undecided), 1)
     assert await appender.append(0, data(b"next"), None) == 0
 
@@ -275,7 +290,7 @@ async def test_cancelled_append_with_known_outcome_ends_as_cancelled(
 ) -> None:
     """The append leaves no state behind, and later appends are not affected."""
     task = asyncio.ensure_future(undecided.appender.append(0, data(b"x"), SECONDS))
-    await waiting(undecided)
+    await arrived(undecided, AppendRequest)
     if decided_first:
         undecided.commit()
         task.cancel()
@@ -285,17 +300,16 @@ async def test_cancelled_append_with_known_outcome_ends_as_cancelled(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert undecided.appender.in_flight(0) == undecided.appender.pending == 0
-    undecided.partition.auto = True
+    undecided.partition.go()
     assert await undecided.appender.append(0, data(b"y"), None) == 1
 
 
 async def test_closed_client_reports_known_outcomes_of_an_uncertain_batch(undecided: Wire) -> None:
     batch = [data(b"%d" % i) for i in range(3)]
     task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
-    await waiting(undecided)
-    undecided.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
-    undecided.partition.resolve()
-    undecided.partition.pump(1)
+    await arrived(undecided, AppendBatchRequest)
+    undecided.holding = answers_and_feed_after(0)
+    undecided.commit()
     undecided.appender.end(ClientClosed)
     with pytest.raises(AppendUncertain, match="this client is closed") as caught:
         await task
@@ -305,8 +319,9 @@ async def test_closed_client_reports_known_outcomes_of_an_uncertain_batch(undeci
 async def test_closed_client_returns_outcomes_of_an_answered_batch(undecided: Wire) -> None:
     batch = [data(b"%d" % i) for i in range(3)]
     task = asyncio.ensure_future(undecided.appender.append_batch(0, batch, SECONDS))
-    await waiting(undecided)
-    undecided.partition.resolve(lose=True)
+    await arrived(undecided, AppendBatchRequest)
+    undecided.partition.decide(1)
+    undecided.partition.lose_requests()
     assert undecided.appender.mark(0) == -1
     undecided.appender.end(ClientClosed)
     assert await task == [Appended(0), Absent(), Absent()]

@@ -9,22 +9,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.support.fake_partition import FakeLog, FakePartition
+from tests.support.served_partition import MemoryConnection, ServedPartition
 from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import ReqId, checksum
+from waltz.protocol.client_numbers import APPEND_TYPE
 from waltz.protocol.client_server import (
     AppendRequest,
     FeedRequest,
     FlushRequest,
     FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
     LockFailure,
     MountRequest,
     MountResponse,
     MountState,
-    encode,
 )
 
 CLIENT = 7
@@ -36,28 +39,29 @@ def draft(data: bytes = b"x", **more: Any) -> Append:
 
 
 class Wire:
-    """The client core and a fake server of a partition, and the connection between them.
+    """The client core and the server of a partition, and the connection between them.
 
-    Messages are transferred as bytes, by `up`, `down` and `exchange`.
+    Messages are transferred as bytes, by `up`, `down` and `exchange`. ``lost_appends`` is how many
+    of the next appends do not arrive.
     """
 
-    def __init__(self, mark: int = -1, version: int = 4, *, auto: bool = True) -> None:
-        self.log = FakeLog()
+    def __init__(self, mark: int = -1, version: int = 4) -> None:
         self.version = version
-        self.auto = auto
         self.client = PartitionAppends(RequestIds(CLIENT, 0), mark, LONG_WAIT)
-        self.server = FakePartition(self.log, 1, self._from_server, auto=auto)
+        self.server = ServedPartition()
+        self.lost_appends = 0
         self.upward: list[bytes] = []
         self.downward: list[bytes] = []
         self.settled: list[AppendResult] = []
-        self.connection: int | None = None
+        self.connection: MemoryConnection | None = None
         self.now = 0.0
-        self._seq = -1
+        self.seq = -1
 
     def connect(self) -> None:
-        self._seq += 1
-        self.connection = self._seq
-        self.client.attach(self.server.generation, self._seq, self.version)
+        self.seq += 1
+        self.downward = downward = []
+        self.connection = self.server.connect(downward.append, self.version)
+        self.client.attach(self.server.generation, self.seq, self.version)
 
     def cut(self, *, delivered: int = 0) -> None:
         """Lose the connection; the server still receives ``delivered`` of its messages."""
@@ -65,17 +69,10 @@ class Wire:
         self.upward.clear()
         self.downward.clear()
         if self.connection is not None:
-            self.server.lost(self.connection)
+            self.connection.lose()
             self.client.effects.messages.clear()
             self.client.detach()
         self.connection = None
-
-    def move(self) -> None:
-        """The partition gets a new generation; appends without an outcome stay open."""
-        self.server.resolve(lose=True)
-        self.server = FakePartition(
-            self.log, self.server.generation + 1, self._from_server, auto=self.auto
-        )
 
     def take(self) -> None:
         """Send the client's messages, and record the outcomes that it has settled."""
@@ -91,13 +88,17 @@ class Wire:
         count = len(self.upward) if count is None else count
         bodies, self.upward = self.upward[:count], self.upward[count:]
         for body in bodies:
-            for message in parse([body], self.version):
-                self.server.handle(self.connection, message)
+            if body[0] == APPEND_TYPE and self.lost_appends:
+                self.lost_appends -= 1
+            else:
+                assert self.connection is not None
+                self.connection.receive([body])
 
     def down(self, count: int | None = None) -> None:
         """Deliver the first ``count`` messages to the client."""
         count = len(self.downward) if count is None else count
-        bodies, self.downward = self.downward[:count], self.downward[count:]
+        bodies = self.downward[:count]
+        del self.downward[:count]
         for item in parse(bodies, self.version):
             if isinstance(item, FeedRun):
                 self.client.fed(item.records)
@@ -112,10 +113,6 @@ class Wire:
             self.up()
             self.down()
 
-    def _from_server(self, connection: Any, message: Any) -> None:
-        if connection == self.connection:
-            self.downward.append(encode(message, self.version)[7:])
-
     def outcomes(self) -> dict[object, Outcome]:
         found: dict[object, Outcome] = {}
         for settled in self.settled:
@@ -124,12 +121,13 @@ class Wire:
         return found
 
 
-def mounted(*, auto: bool = True, version: int = 4) -> Wire:
-    """A mounted partition; without ``auto`` its server decides and feeds only on request."""
+def mounted(*, stopped: bool = False, version: int = 4) -> Wire:
+    """A mounted partition; if it is ``stopped``, its server decides and feeds only on request."""
     wire = Wire(version=version)
     wire.connect()
     wire.exchange()
-    wire.auto = wire.server.auto = auto
+    if stopped:
+        wire.server.stop()
     return wire
 
 
@@ -139,8 +137,8 @@ def test_mounted_partition_requests_the_feed_and_commits_by_it() -> None:
     wire.client.append("a", draft(b"hello", header=3))
     wire.exchange()
     assert wire.settled == [AppendResult("a", Outcome.COMMITTED, 0)]
-    assert wire.log.entries[0].data == b"hello"
-    assert wire.log.entries[0].header == 3
+    assert wire.server.records[0].data == b"hello"
+    assert wire.server.records[0].header == 3
     assert wire.client.mark == 0
 
 
@@ -166,8 +164,8 @@ def test_feed_is_requested_again_after_each_suspension() -> None:
 
 def test_append_without_mark_has_the_mark_fed() -> None:
     wire = mounted()
-    wire.log.fill(3)
-    wire.server.pump()
+    wire.server.fill(3)
+    wire.server.feed()
     wire.down()
     wire.client.append("default", draft())
     wire.client.append("given", draft(mark=1))
@@ -177,15 +175,14 @@ def test_append_without_mark_has_the_mark_fed() -> None:
 
 
 def test_lock_failure_ends_when_its_transaction_is_fed() -> None:
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     wire.client.append("winner", draft(write_locks=(1,)))
     wire.client.append("loser", draft(write_locks=(1,)))
     wire.up()
-    wire.server.resolve()
-    wire.server.pump(0)
+    wire.server.decide()
     wire.down()
     assert wire.outcomes() == {}, "LockFailure has come, transaction 0 has not"
-    wire.server.pump()
+    wire.server.feed()
     wire.down()
     assert wire.settled[-1] == AppendResult("loser", Outcome.LOCK_FAILED, 0)
     assert wire.outcomes() == {"winner": Outcome.COMMITTED, "loser": Outcome.LOCK_FAILED}
@@ -193,7 +190,7 @@ def test_lock_failure_ends_when_its_transaction_is_fed() -> None:
 
 def test_later_commit_makes_earlier_appends_absent() -> None:
     wire = mounted()
-    wire.server.drop_appends = 2
+    wire.lost_appends = 2
     for token in "abc":
         wire.client.append(token, draft())
     wire.exchange()
@@ -206,7 +203,7 @@ def test_later_commit_makes_earlier_appends_absent() -> None:
 
 def test_answered_flush_makes_earlier_appends_absent() -> None:
     wire = mounted()
-    wire.server.drop_appends = 1
+    wire.lost_appends = 1
     wire.client.append("dropped", draft())
     wire.exchange()
     assert wire.outcomes() == {}
@@ -217,23 +214,23 @@ def test_answered_flush_makes_earlier_appends_absent() -> None:
 
 
 def test_answered_flush_counts_when_its_mark_is_fed() -> None:
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     wire.client.append("a", draft())
     wire.client.flush()
     wire.up()
-    wire.server.resolve()
+    wire.server.decide()
     [request] = [m for m in wire.server.handled if isinstance(m, FlushRequest)]
     assert [type(m) for m in parse(wire.downward, 4)] == [FlushResponse]
     wire.down()
     assert wire.outcomes() == {}, "transaction 0 is not fed yet, and it is the append"
-    wire.server.pump()
+    wire.server.feed()
     wire.down()
     assert wire.outcomes() == {"a": Outcome.COMMITTED}
     assert request.req_id.client_id == CLIENT
 
 
 def test_lost_connection_leaves_appends_in_doubt() -> None:
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     wire.client.append("in", draft(b"in"))
     wire.client.append("out", draft(b"out"))
     wire.cut(delivered=1)
@@ -241,22 +238,22 @@ def test_lost_connection_leaves_appends_in_doubt() -> None:
     wire.client.tick(200.0)
     wire.take()
     assert wire.outcomes() == {}
-    wire.server.resolve()
-    wire.server.auto = True
+    wire.server.decide()
+    wire.server.go()
     wire.connect()
     wire.exchange()
     assert wire.outcomes() == {"in": Outcome.COMMITTED, "out": Outcome.ABSENT}
-    assert [e.data for e in wire.log.entries] == [b"in"]
+    assert [e.data for e in wire.server.records] == [b"in"]
 
 
 def test_in_doubt_append_is_not_sent_twice() -> None:
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     wire.client.append("a", draft())
     for _ in range(3):
         wire.cut(delivered=1)
         wire.connect()
         wire.up()
-    wire.server.auto = True
+    wire.server.go()
     wire.exchange()
     sent = [m.req_id for m in wire.server.handled if isinstance(m, AppendRequest)]
     assert len(sent) == len(set(sent)) == 1
@@ -266,7 +263,7 @@ def test_moved_partition_is_mounted_at_its_new_generation() -> None:
     wire = mounted()
     wire.client.append("a", draft())
     wire.exchange()
-    wire.move()
+    wire.server.move()
     wire.client.append("old generation", draft())
     wire.exchange()
     assert wire.outcomes() == {"a": Outcome.COMMITTED}
@@ -276,12 +273,12 @@ def test_moved_partition_is_mounted_at_its_new_generation() -> None:
     wire.client.append("new generation", draft())
     wire.exchange()
     assert wire.outcomes()["new generation"] is Outcome.COMMITTED
-    assert wire.log.entries[-1].req_id.generation == 2
+    assert wire.server.records[-1].req_id.generation == 2
 
 
 def test_append_without_outcome_causes_a_flush() -> None:
     wire = mounted()
-    wire.server.drop_appends = 1
+    wire.lost_appends = 1
     wire.client.append("a", draft())
     wire.exchange()
     for now in (0.0, LONG_WAIT - 0.1):
@@ -295,18 +292,18 @@ def test_append_without_outcome_causes_a_flush() -> None:
 
 def test_progress_delays_the_flush() -> None:
     """As long as the oldest append changes, the client sends no flush."""
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     for i in range(10):
         wire.client.append(i, draft())
         wire.up()
-        wire.server.resolve()
-        wire.server.pump()
+        wire.server.decide()
+        wire.server.feed()
         wire.down()
         wire.client.append("next", draft())
         wire.client.tick(float(i))
         wire.up()
-        wire.server.resolve()
-        wire.server.pump()
+        wire.server.decide()
+        wire.server.feed()
         wire.down()
         wire.settled.clear()
     assert not any(isinstance(m, FlushRequest) for m in wire.server.handled)
@@ -314,7 +311,7 @@ def test_progress_delays_the_flush() -> None:
 
 def test_not_ready_mount_is_sent_again_after_the_backoff() -> None:
     wire = Wire()
-    wire.server.ready = False
+    wire.server.is_hosted = False
     wire.connect()
     wire.client.append("a", draft())
     wire.exchange()
@@ -322,7 +319,7 @@ def test_not_ready_mount_is_sent_again_after_the_backoff() -> None:
     wire.client.tick(0.4)
     wire.exchange()
     assert len(wire.server.handled) == 1
-    wire.server.ready = True
+    wire.server.is_hosted = True
     wire.client.tick(0.5)
     wire.exchange()
     assert wire.outcomes() == {"a": Outcome.COMMITTED}
@@ -353,7 +350,7 @@ def tick_through(wire: Wire, seconds: float) -> None:
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_client_ahead_of_the_log_is_reported_with_the_log_mark(version: int) -> None:
     wire = Wire(mark=9, version=version)
-    wire.log.fill(5)
+    wire.server.fill(5)
     wire.connect()
     wire.client.append("waiting", draft())
     wire.exchange()
@@ -363,7 +360,7 @@ def test_client_ahead_of_the_log_is_reported_with_the_log_mark(version: int) -> 
     wire.client.append("later", draft())
     wire.take()
     assert wire.settled[-1] == AppendResult("later", Outcome.AHEAD, 4)
-    assert wire.log.mark == 4
+    assert wire.server.mark == 4
 
 
 @pytest.mark.parametrize("version", [0, 4])
@@ -372,29 +369,36 @@ def test_server_that_catches_up_ends_the_ahead_check(version: int) -> None:
     log.
     """
     wire = Wire(mark=4, version=version)
-    wire.log.fill(3)
+    wire.server.fill(3)
     wire.connect()
     wire.client.append("a", draft())
     wire.exchange()
     tick_through(wire, 0.6)
-    wire.log.fill(2)
+    wire.server.fill(2)
     tick_through(wire, 4.0)
     assert wire.outcomes() == {"a": Outcome.COMMITTED}
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_not_ready_of_an_old_server_is_not_taken_for_client_ahead(version: int) -> None:
+    """Servers of 0.13.2 also answered a request for the mark before the partition was open."""
     wire = Wire(mark=4, version=version)
-    wire.log.fill(5)
-    wire.server.ready = False
-    wire.server.opening = True
+    wire.server.fill(5)
+    wire.server.is_hosted = False
     wire.connect()
     wire.client.append("a", draft())
     wire.exchange()
-    tick_through(wire, 6.0)
+    requests = 0
+    for _ in range(60):
+        tick_through(wire, 0.1)
+        for request in wire.server.handled:
+            if isinstance(request, HighWaterMarkRequest):
+                requests += 1
+                wire.client.received(HighWaterMarkResponse(request.req_id, UNRESOLVED))
+        wire.server.handled.clear()
+    assert requests > 3
     assert wire.outcomes() == {}
-    wire.server.ready = True
-    wire.server.opening = False
+    wire.server.is_hosted = True
     tick_through(wire, 1.0)
     assert wire.outcomes() == {"a": Outcome.COMMITTED}
 
@@ -413,8 +417,8 @@ def test_locks_unknown_to_the_server_are_not_sent(version: int, locks: Any) -> N
 
 def test_repeated_and_out_of_order_transactions_are_ignored() -> None:
     wire = mounted()
-    wire.log.fill(3)
-    wire.server.pump()
+    wire.server.fill(3)
+    wire.server.feed()
     records = [(9999, 0, 0, i, i, 0) for i in (1, 2, 7, 2, 0)]
     wire.down()
     wire.client.fed(records)
@@ -441,18 +445,18 @@ def test_withdraw_returns_the_known_outcomes() -> None:
     assert wire.client.withdraw(["unsent"]) == [AppendResult("unsent", Outcome.UNSENT)]
     wire.connect()
     wire.exchange()
-    assert wire.log.mark == -1
-    wire.server.auto = False
+    assert wire.server.mark == -1
+    wire.server.stop()
     wire.client.append("sent", draft())
     wire.up()
     [sent] = wire.client.withdraw(["sent"])
     assert sent.outcome is Outcome.UNCERTAIN
-    wire.server.resolve()
-    assert wire.log.ids() == [sent.req_id]
+    wire.server.decide()
+    assert wire.server.ids() == [sent.req_id]
 
 
 def test_append_that_is_given_up_is_in_doubt_and_still_settles_earlier_ones() -> None:
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     for token in ("lost", "given up"):
         wire.client.append(token, draft())
     [_, request] = wire.client.effects.messages
@@ -463,8 +467,8 @@ def test_append_that_is_given_up_is_in_doubt_and_still_settles_earlier_ones() ->
     assert wire.settled == [AppendResult("given up", Outcome.UNCERTAIN, req_id=request.req_id)]
     del wire.upward[0]
     wire.up()
-    wire.server.resolve()
-    wire.server.pump()
+    wire.server.decide()
+    wire.server.feed()
     wire.down()
     # The call of the second append has ended and ignores its later outcome.
     assert wire.settled[1:] == [
@@ -474,7 +478,7 @@ def test_append_that_is_given_up_is_in_doubt_and_still_settles_earlier_ones() ->
 
 
 def test_close_settles_every_append() -> None:
-    wire = mounted(auto=False)
+    wire = mounted(stopped=True)
     wire.client.append("sent", draft())
     wire.cut(delivered=1)
     wire.client.append("unsent", draft())
@@ -505,7 +509,7 @@ class Faults(RuleBasedStateMachine):
 
     @initialize(version=st.sampled_from((2, 3, 4)))
     def begin(self, version: int) -> None:
-        self.wire = mounted(auto=False, version=version)
+        self.wire = mounted(stopped=True, version=version)
         self.appended = 0
 
     @rule(count=st.integers(1, 3), locks=st.lists(st.integers(0, 2), max_size=1))
@@ -529,18 +533,22 @@ class Faults(RuleBasedStateMachine):
 
     @rule()
     def let_it_run(self) -> None:
-        self.wire.server.auto = True
-        self.wire.server.resolve()
+        self.wire.server.go()
+        self.wire.server.decide()
         self.wire.exchange()
-        self.wire.server.auto = False
-
-    @rule(count=some, lose=st.booleans())
-    def resolve(self, count: int, lose: bool) -> None:
-        self.wire.server.resolve(count, lose=lose)
+        self.wire.server.stop()
 
     @rule(count=some)
-    def pump(self, count: int) -> None:
-        self.wire.server.pump(count)
+    def decide(self, count: int) -> None:
+        self.wire.server.decide(count)
+
+    @rule()
+    def lose_requests(self) -> None:
+        self.wire.server.lose_requests()
+
+    @rule()
+    def feed(self) -> None:
+        self.wire.server.feed()
 
     @precondition(lambda self: self.wire.connection is None)
     @rule(run=st.booleans())
@@ -555,16 +563,14 @@ class Faults(RuleBasedStateMachine):
 
     @rule(decided=some)
     def move(self, decided: int) -> None:
-        self.wire.server.resolve(decided)
-        self.wire.move()
+        self.wire.server.decide(decided)
+        self.wire.server.move()
         if self.wire.connection is not None:
-            self.wire.client.attach(
-                self.wire.server.generation, self.wire.connection, self.wire.version
-            )
+            self.wire.client.attach(self.wire.server.generation, self.wire.seq, self.wire.version)
 
     @rule(count=some)
     def drop_appends(self, count: int) -> None:
-        self.wire.server.drop_appends = count
+        self.wire.lost_appends = count
 
     @rule(seconds=st.floats(0, 6))
     def tick(self, seconds: float) -> None:
@@ -573,40 +579,41 @@ class Faults(RuleBasedStateMachine):
 
     @rule(count=some)
     def others_append(self, count: int) -> None:
-        self.wire.log.fill(count)
+        self.wire.server.fill(count)
 
     @rule()
     def flush(self) -> None:
         self.wire.client.flush()
 
-    @rule(ready=st.booleans())
-    def be_ready(self, ready: bool) -> None:
-        self.wire.server.ready = ready
+    @rule(hosted=st.booleans())
+    def be_hosted(self, hosted: bool) -> None:
+        self.wire.server.is_hosted = hosted
 
     def teardown(self) -> None:
         wire = self.wire
         self._calm()
         outcomes = wire.outcomes()
         assert set(outcomes) == set(range(self.appended))
-        own = [e.data for e in wire.log.entries if e.req_id.client_id == CLIENT]
+        own = [e.data for e in wire.server.records if e.req_id.client_id == CLIENT]
         assert len(own) == len(set(own)), "in the log twice"
         for settled in wire.settled:
             data = str(settled.token).encode()
             if settled.outcome is Outcome.COMMITTED:
-                assert wire.log.entries[settled.number].data == data
+                assert wire.server.records[settled.number].data == data
             else:
                 assert settled.outcome in (Outcome.ABSENT, Outcome.LOCK_FAILED)
                 assert data not in own
-        assert wire.client.mark == wire.log.mark
+        assert wire.client.mark == wire.server.mark
 
     def _calm(self) -> None:
         wire = self.wire
-        wire.server.ready, wire.server.drop_appends, wire.server.auto = True, 0, True
+        wire.server.is_hosted, wire.lost_appends = True, 0
+        wire.server.go()
         if wire.connection is None:
             wire.connect()
         for _ in range(200):
-            wire.server.resolve()
-            wire.server.pump()
+            wire.server.decide()
+            wire.server.feed()
             tick_through(wire, 0.1)
 
 

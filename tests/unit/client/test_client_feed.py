@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.fake_partition import FETCH, FakeLog, FakePartition
+from tests.support.served_partition import FETCH, MemoryConnection, ServedPartition
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.mount import RequestIds
 from waltz.client.core.read_ahead import ReadAhead
-from waltz.protocol.client_server import FeedRequest, MountRequest, encode
+from waltz.protocol.client_server import FeedRequest, MountRequest
+from waltz.protocol.frames import HEAD_BYTES
+
+VERSION = 4
 
 
 class Wire:
-    """A stream's half of a partition and the server's, with a connection between."""
+    """A stream's half of a partition and the server's, with a connection between.
 
-    def __init__(self, log: FakeLog, mark: int = -1) -> None:
-        self.log = log
+    The log has ``count`` transactions at first.
+    """
+
+    def __init__(self, count: int, mark: int = -1) -> None:
         self.feed = PartitionFeed(RequestIds(5, 0), mark)
-        self.server = FakePartition(log, 1, self._from_server)
+        self.server = ServedPartition()
+        self.server.fill(count)
         self.downward: list[bytes] = []
         self.got: list[int] = []
-        self.connection = -1
-        self.now = 0.0
+        self.connection: MemoryConnection | None = None
+        self.seq = -1
 
     def connect(self) -> None:
-        self.server.lost(self.connection)
+        if self.connection is not None:
+            self.connection.lose()
         self.feed.detach()
-        self.downward.clear()
-        self.connection += 1
-        self.feed.attach(1, self.connection, 4)
-
-    def _from_server(self, connection: Any, message: Any) -> None:
-        if connection == self.connection:
-            self.downward.append(encode(message, 4)[7:])
+        self.downward = downward = []
+        self.connection = self.server.connect(downward.append, VERSION)
+        self.seq += 1
+        self.feed.attach(1, self.seq, VERSION)
 
     def exchange(self, count: int = 100_000) -> None:
         """Deliver up to ``count`` messages to the client, and all that it sends to the server."""
         while True:
             outgoing = self.feed.effects.take_messages()
             for message in outgoing:
-                [copy] = parse([encode_message(message, 4)[7:]], 4)
-                self.server.handle(self.connection, copy)
-            bodies, self.downward = self.downward[:count], self.downward[count:]
+                assert self.connection is not None
+                self.connection.receive([encode_message(message, VERSION)[HEAD_BYTES:]])
+            bodies = self.downward[:count]
+            del self.downward[:count]
             count -= len(bodies)
-            for item in parse(bodies, 4):
+            for item in parse(bodies, VERSION):
                 if isinstance(item, FeedRun):
                     self.feed.fed(item.records)
                     self.got += [record[4] for record in self.feed.effects.take_results()]
@@ -60,32 +63,25 @@ class Wire:
         return sum(isinstance(m, FeedRequest) for m in self.server.handled)
 
 
-def filled(count: int) -> FakeLog:
-    log = FakeLog()
-    log.fill(count)
-    return log
-
-
 def test_feed_has_every_transaction_after_the_mark_once() -> None:
-    wire = Wire(filled(40), mark=17)
+    wire = Wire(40, mark=17)
     wire.connect()
     wire.exchange()
     assert wire.got == list(range(18, 40))
 
 
 def test_feed_continues_with_later_transactions() -> None:
-    wire = Wire(filled(2))
+    wire = Wire(2)
     wire.connect()
     wire.exchange()
     for _ in range(3 * FETCH):
-        wire.log.fill(1)
-        wire.server.pump()
+        wire.server.fill(1)
         wire.exchange()
     assert wire.got == list(range(2 + 3 * FETCH))
 
 
 def test_feed_without_room_requests_no_fetch() -> None:
-    wire = Wire(filled(3))
+    wire = Wire(3)
     wire.feed.want(False)
     wire.connect()
     wire.exchange()
@@ -95,8 +91,7 @@ def test_feed_without_room_requests_no_fetch() -> None:
     wire.exchange()
     assert wire.fetches() == 1
     wire.feed.want(False)
-    wire.log.fill(FETCH)
-    wire.server.pump()
+    wire.server.fill(FETCH)
     wire.exchange()
     assert wire.fetches() == 1
     assert len(wire.got) == 3 + FETCH
@@ -108,7 +103,7 @@ def test_feed_without_room_requests_no_fetch() -> None:
 
 def test_paused_feed_is_not_mounted_again() -> None:
     """While the stream does not read, missing answers are no sign of a fault."""
-    wire = Wire(filled(3))
+    wire = Wire(3)
     wire.connect()
     wire.feed.effects.messages.clear()
     wire.feed.want(False)
@@ -122,7 +117,7 @@ def test_paused_feed_is_not_mounted_again() -> None:
 
 
 def test_due_fetch_is_dropped_with_its_connection() -> None:
-    wire = Wire(filled(1))
+    wire = Wire(1)
     wire.feed.want(False)
     wire.connect()
     wire.exchange()
@@ -132,7 +127,7 @@ def test_due_fetch_is_dropped_with_its_connection() -> None:
 
 
 def test_position_beyond_the_log_is_detected() -> None:
-    wire = Wire(filled(3), mark=10)
+    wire = Wire(3, mark=10)
     wire.connect()
     for tick in range(30):
         wire.exchange()
@@ -154,7 +149,7 @@ def test_position_beyond_the_log_is_detected() -> None:
 def test_feed_is_ordered_and_unique_after_any_fault(
     steps: list[tuple[str, int]], mark: int
 ) -> None:
-    wire = Wire(filled(4), mark)
+    wire = Wire(4, mark)
     wire.connect()
     for step, number in steps:
         match step:
@@ -163,15 +158,12 @@ def test_feed_is_ordered_and_unique_after_any_fault(
             case "deliver":
                 wire.exchange(number)
             case "fill":
-                wire.log.fill(number)
-                wire.server.pump()
+                wire.server.fill(number)
             case "room" | "full":
                 wire.feed.want(step == "room")
     wire.feed.want(True)
     wire.exchange()
-    wire.server.pump()
-    wire.exchange()
-    assert wire.got == list(range(mark + 1, wire.log.mark + 1))
+    assert wire.got == list(range(mark + 1, wire.server.mark + 1))
 
 
 @given(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from tests.support.fake_partition import FakeLog, FakePartition
+from tests.support.served_partition import ServedPartition
+from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
 from waltz.client.core.requests import (
     CHECKSUM_ATTEMPTS,
@@ -20,30 +20,46 @@ from waltz.client.core.requests import (
     ReadData,
     ReadMark,
 )
+from waltz.protocol.frames import HEAD_BYTES
+
+VERSION = 5
 
 
 class Wire:
-    """The requests to a partition, and a fake server that answers at once."""
+    """The requests to a partition, and its server, which answers at once.
+
+    ``lost_answers`` and ``damaged_answers`` are how many of the next answers do not arrive, or
+    arrive with other bytes. The server refuses the next ``refusals`` requests, because the
+    partition is not there.
+    """
 
     def __init__(self, count: int = 3) -> None:
-        log = FakeLog()
-        log.fill(count)
         self.requests = PartitionRequests(RequestIds(5, 0))
-        self.server = FakePartition(log, 1, self._answer)
-        self.lost = False
+        self.server = ServedPartition()
+        self.server.fill(count)
+        self.connection = self.server.connect(self._answer, VERSION)
+        self.lost_answers = self.damaged_answers = self.refusals = 0
         self.now = 0.0
         self.sent_at: list[float] = []
 
-    def _answer(self, _: Any, message: Any) -> None:
-        if not self.lost:
-            self.requests.received(message)
+    def _answer(self, body: bytes) -> None:
+        if self.lost_answers:
+            self.lost_answers -= 1
+            return
+        if self.damaged_answers:
+            self.damaged_answers -= 1
+            body = body[:-1] + bytes((body[-1] ^ 1,))
+        (message,) = parse([body], VERSION)
+        assert not isinstance(message, FeedRun)
+        self.requests.received(message)
 
     def exchange(self) -> list[Answer]:
         while self.requests.effects.messages:
-            for message in self.requests.effects.messages[:]:
-                self.requests.effects.messages.remove(message)
+            for message in self.requests.effects.take_messages():
                 self.sent_at.append(self.now)
-                self.server.handle(0, message)
+                self.server.is_hosted = not self.refusals
+                self.refusals = max(0, self.refusals - 1)
+                self.connection.receive([encode_message(message, VERSION)[HEAD_BYTES:]])
         return self.requests.effects.take_results()
 
     def wait(self, seconds: float) -> list[Answer]:
@@ -60,7 +76,7 @@ def test_request_before_a_connection_is_sent_on_it() -> None:
     wire.requests.add("data", ReadData(1))
     wire.requests.add("mark", ReadMark())
     assert wire.exchange() == []
-    wire.requests.attach(1, 4)
+    wire.requests.attach(1, VERSION)
     assert wire.exchange() == [
         Answer("data", AnswerKind.DATA, b"00000001"),
         Answer("mark", AnswerKind.MARK, number=2),
@@ -70,20 +86,20 @@ def test_request_before_a_connection_is_sent_on_it() -> None:
 
 def test_open_request_is_sent_again_on_the_next_connection() -> None:
     wire = Wire()
-    wire.requests.attach(1, 4)
-    wire.lost = True
+    wire.requests.attach(1, VERSION)
+    wire.lost_answers = 1
     wire.requests.add("data", ReadData(1))
     assert wire.exchange() == []
     wire.requests.detach()
-    wire.lost = False
-    wire.requests.attach(2, 4)
+    assert wire.lost_answers == 0
+    wire.requests.attach(2, VERSION)
     assert [answer.data for answer in wire.exchange()] == [b"00000001"]
 
 
 def test_failed_request_is_retried_with_backoff() -> None:
     wire = Wire()
-    wire.server.data_errors = 5
-    wire.requests.attach(1, 4)
+    wire.refusals = 5
+    wire.requests.attach(1, VERSION)
     wire.requests.add("data", ReadData(0))
     assert [answer.data for answer in wire.wait(0.5)] == [b"00000000"]
     pauses = [later - earlier for earlier, later in pairwise(wire.sent_at)]
@@ -93,8 +109,8 @@ def test_failed_request_is_retried_with_backoff() -> None:
 
 def test_backoff_ends_at_its_longest_delay() -> None:
     wire = Wire()
-    wire.server.data_errors = 10**6
-    wire.requests.attach(1, 4)
+    wire.refusals = 10**6
+    wire.requests.attach(1, VERSION)
     wire.requests.add("data", ReadData(0))
     wire.wait(60.0)
     handled_before = len(wire.server.handled)
@@ -104,37 +120,38 @@ def test_backoff_ends_at_its_longest_delay() -> None:
 
 def test_checksum_failure_is_retried_a_bounded_number_of_times() -> None:
     wire = Wire()
-    wire.requests.attach(1, 4)
-    wire.server.spoil_data = CHECKSUM_ATTEMPTS - 1
+    wire.requests.attach(1, VERSION)
+    wire.damaged_answers = CHECKSUM_ATTEMPTS - 1
     wire.requests.add("good in the end", ReadData(0))
     assert [answer.kind for answer in wire.exchange()] == [AnswerKind.DATA]
-    wire.server.spoil_data = CHECKSUM_ATTEMPTS
+    wire.damaged_answers = CHECKSUM_ATTEMPTS
     wire.requests.add("bad", ReadData(0))
     assert [answer.kind for answer in wire.exchange()] == [AnswerKind.CORRUPT]
-    assert wire.server.spoil_data == 0
+    assert wire.damaged_answers == 0
 
 
-@pytest.mark.parametrize("hindrance", ["silent", "opening"])
+@pytest.mark.parametrize("hindrance", ["silent", "elsewhere"])
 def test_unanswered_mark_request_is_sent_again(hindrance: str) -> None:
+    """A server without the partition answers that the mark is not known."""
     wire = Wire()
-    wire.requests.attach(1, 4)
+    wire.requests.attach(1, VERSION)
     if hindrance == "silent":
-        wire.server.silent_marks = 2
+        wire.lost_answers = 2
     else:
-        wire.server.opening = True
+        wire.refusals = 10**6
     wire.requests.add("mark", ReadMark())
     assert wire.wait(MARK_TIMEOUT_SECONDS * 1.5) == []
-    wire.server.opening = False
+    wire.refusals = 0
     assert [answer.number for answer in wire.wait(MARK_TIMEOUT_SECONDS * 2)] == [2]
 
 
 def test_unanswered_data_request_is_sent_again() -> None:
     wire = Wire()
-    wire.requests.attach(1, 4)
-    wire.lost = True
+    wire.requests.attach(1, VERSION)
+    wire.lost_answers = 1
     wire.requests.add("data", ReadData(0))
     wire.exchange()
-    wire.lost = False
+    assert wire.lost_answers == 0
     assert len(wire.wait(DATA_TIMEOUT_SECONDS + 0.1)) == 1
 
 
@@ -144,7 +161,7 @@ def test_cancelled_request_gets_no_answer() -> None:
     wire.requests.add("stays", ReadData(1))
     wire.requests.cancel("gone")
     wire.requests.cancel("never was")
-    wire.requests.attach(1, 4)
+    wire.requests.attach(1, VERSION)
     assert [answer.token for answer in wire.exchange()] == ["stays"]
 
 
