@@ -4,8 +4,7 @@ Each worker has a warm process (`tests.mutants.warm`), which hunts every bug in 
 bug that changes more than functions, or that survives there, is hunted in a new process that
 imports the changed module: a survivor is never the result of what was computed at an import.
 
-All processes end with this one, also when it is interrupted or killed. Their temporary files are
-removed, unless it is killed.
+When this process is interrupted, all others end with it, and their temporary files are removed.
 """
 
 from __future__ import annotations

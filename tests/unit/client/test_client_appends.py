@@ -59,8 +59,8 @@ class Wire:
 
     def connect(self) -> None:
         self.seq += 1
-        self.downward = downward = []
-        self.connection = self.server.connect(downward.append, self.version)
+        self.downward = []
+        self.connection = self.server.connect(self.downward.append, self.version)
         self.client.attach(self.server.generation, self.seq, self.version)
 
     def cut(self, *, delivered: int = 0) -> None:

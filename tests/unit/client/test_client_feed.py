@@ -35,8 +35,8 @@ class Wire:
         if self.connection is not None:
             self.connection.lose()
         self.feed.detach()
-        self.downward = downward = []
-        self.connection = self.server.connect(downward.append, VERSION)
+        self.downward = []
+        self.connection = self.server.connect(self.downward.append, VERSION)
         self.seq += 1
         self.feed.attach(1, self.seq, VERSION)
 
