@@ -148,4 +148,48 @@ LEAK_BUGS = (
             "unit/sync/test_client_callbacks.py::test_deactivated_partition_applies_no_further_transaction"
         ),
     ),
+    Planted(
+        "unanswered reads of a lost connection stay",
+        Package.SERVER,
+        "self._unanswered.pop(peer, None)\n",
+        "",
+        "The server keeps memory for each closed connection.",
+        nodes("unit/server/test_server_range_reads.py::test_server_keeps_nothing_of_a_lost_reader"),
+    ),
+    Planted(
+        "timers of a released partition stay",
+        Package.SERVER,
+        "for timer in self._timers:\n    timer.cancel()\n",
+        "",
+        "A released partition is kept, and acts when its timers expire.",
+        nodes(
+            "unit/server/test_server_hosted_partition.py::test_timer_of_a_closed_partition_does_not_expire"
+        ),
+    ),
+    Planted(
+        "ended links stay",
+        Package.CLIENT,
+        "self._ending = [task for task in self._ending if not task.done()]\n",
+        "",
+        "Memory grows with each change of the assignment.",
+        nodes("unit/client/test_client_link.py::test_links_to_former_servers_are_forgotten"),
+    ),
+    Planted(
+        "an interrupted submit goes on",
+        Package.SYNC,
+        "except BaseException:\n    thread.cancel(work)\n    raise\n",
+        "except BaseException:\n    raise\n",
+        "The work of a submit that was interrupted waits forever.",
+        nodes("unit/sync/test_client_sync.py::test_interrupted_submit_cancels_its_work"),
+    ),
+    Planted(
+        "an unfinished handshake stays counted",
+        Package.NET,
+        "else:\n    self._accepted.leave()\n",
+        "",
+        "The port refuses everyone after many failed handshakes.",
+        nodes(
+            "unit/net/test_net_accepted.py::test_peer_that_is_refused_before_its_handshake_is_no_longer_counted"
+        ),
+    ),
 )

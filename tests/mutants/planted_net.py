@@ -202,4 +202,12 @@ NET_BUGS = (
             "unit/net/test_net_accepted.py::test_incomplete_messages_of_all_connections_together_are_bounded"
         ),
     ),
+    Planted(
+        "a keep-alive that is not due yet is the last one",
+        Package.NET,
+        "        self._last_write = self._loop.time()\n    self._schedule_keep_alive()\n",
+        "        self._last_write = self._loop.time()\n",
+        "An idle connection is closed by a middlebox.",
+        nodes("unit/net/test_net_connection.py::test_idle_dialer_sends_keep_alives"),
+    ),
 )

@@ -173,4 +173,14 @@ READ_BUGS = (
             "unit/server/test_server_partition_reads.py::test_long_queue_of_reads_is_shortened_when_the_recovery_is_overdue"
         ),
     ),
+    Planted(
+        "reads that wait are not served when the session opens",
+        Package.SERVER,
+        "self._confirmed = True\nself._serve_arrived(mark)\n",
+        "self._confirmed = True\n",
+        "A stream stalls after a failover until the next append.",
+        nodes(
+            "unit/server/test_server_range_reads.py::test_waiting_range_read_gets_transactions_of_another_owner_when_the_session_opens"
+        ),
+    ),
 )

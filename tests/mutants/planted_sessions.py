@@ -323,4 +323,14 @@ SESSION_BUGS = (
             "unit/server/test_server_lost_metadata.py::test_server_does_not_open_partition_whose_metadata_vanished"
         ),
     ),
+    Planted(
+        "other records are copied",
+        Package.SERVER,
+        "if not records or records.first_id() != request.first_id:\n",
+        "if not records:\n",
+        "A replica gets records of other ids.",
+        nodes(
+            "unit/server/test_server_store_reads.py::test_copy_of_other_records_is_not_passed_on"
+        ),
+    ),
 )

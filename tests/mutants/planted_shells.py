@@ -455,4 +455,14 @@ SHELL_BUGS = (
         "After 64 MiB, an export writes a file for each transaction.",
         nodes("unit/cli/test_cli_export.py::test_each_file_has_as_much_as_the_bounds_allow"),
     ),
+    Planted(
+        "silent storages are noticed once",
+        Package.SERVER,
+        "self._deadline = None\nrpc = self._link.connection\n",
+        "rpc = self._link.connection\n",
+        "A storage that hangs blocks its partitions.",
+        nodes(
+            "unit/server/test_server_storage_links.py::test_storage_that_hangs_after_a_pause_without_requests_is_disconnected"
+        ),
+    ),
 )

@@ -9,7 +9,14 @@ import pytest
 from tests.support.failing_decoders import errors_of_event_loop, fails_once
 from tests.support.virtual_time import on_virtual_time
 from waltz.client.core.codec import parse
+from waltz.client.core.directory import Directory
+from waltz.client.link import ServerLink
+from waltz.client.links import Links
+from waltz.metadata.core.formats import OwnedPartition
+from waltz.net import PLAINTEXT, Dialer
+from waltz.protocol import CLIENT_SERVER
 from waltz.testing import InProcessCluster
+from waltz.testing.network import MemoryNetwork
 
 
 @on_virtual_time
@@ -39,3 +46,29 @@ async def test_decoder_error_closes_only_the_connection(
         assert [each.id async for each in client.stream(0, until=0)] == [0]
     assert unexpected == []
     assert "IndexError" in caplog.text
+
+
+class PassiveUser:
+    """Ignores its links."""
+
+    def attached(self, partition: int, link: ServerLink, generation: int) -> None:
+        pass
+
+    def detached(self, partition: int) -> None:
+        pass
+
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
+        pass
+
+
+@on_virtual_time
+async def test_links_to_former_servers_are_forgotten() -> None:
+    directory = Directory()
+    network = MemoryNetwork(0).host("client")
+    links = Links(directory, Dialer(PLAINTEXT, CLIENT_SERVER, network), PassiveUser())
+    links.want(0)
+    for number in range(10):
+        directory.replace({(f"server-{number}", 1): (OwnedPartition(0, number),)})
+        await asyncio.sleep(1.0)
+    assert len(links._ending) <= 1
+    await links.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -15,6 +16,7 @@ from waltz.net import (
     FrameConnection,
     FrameHandler,
     Listener,
+    TlsConfig,
     dial,
 )
 from waltz.protocol import CLIENT_SERVER, ProtocolViolation, ReqId
@@ -121,6 +123,19 @@ async def test_large_append_is_received_if_large_requests_are_allowed() -> None:
         accepted.allow_large_requests(False)
         connection.send(begun(APPEND_TYPE, size, 1))
         await eventually(lambda: handler.reasons)
+
+
+async def test_peer_that_is_refused_before_its_handshake_is_no_longer_counted() -> None:
+    accepted = AcceptedConnections(limit=1)
+    listener = Listener(CLIENT_SERVER, Quiet, TlsConfig(), accepted)
+    listener.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(b"plaintext")
+    with suppress(ConnectionResetError):
+        await reader.read()
+    assert accepted.open == 0
+    writer.close()
+    await listener.close()
 
 
 async def test_incomplete_messages_of_all_connections_together_are_bounded() -> None:

@@ -42,6 +42,7 @@ FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
 BODY = FRAME[HEAD_BYTES:]
 HELLO = CLIENT_SERVER.hello(dialer=True)
 STORAGE_HELLO = STORAGE.hello(dialer=True)
+KEEP_ALIVE = encode_frame(CLIENT_SERVER.magic, NEWEST)
 
 
 class Recorder:
@@ -414,18 +415,18 @@ async def test_frames_of_one_chunk_are_handed_over_in_one_call() -> None:
     assert handler.bodies == [BODY] * 11
 
 
-async def _idle_for_a_while(dialer: bool, writes_between: bool) -> list[bytes]:
+async def _idle_for_a_while(dialer: bool, writes: int) -> list[bytes]:
     loop = cast(SkippingLoop, asyncio.get_running_loop())
     transport = FakeTransport()
     connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=dialer)
     connection.connection_made(transport)
     connection.data_received(CLIENT_SERVER.hello(dialer=not dialer))
     transport.writes.clear()
-    for _ in range(2):
+    for turn in range(4):
         loop.skipped += KEEP_ALIVE_SECONDS * 0.6
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        if writes_between:
+        if turn < writes:
             connection.send(FRAME)
             await asyncio.sleep(0)
     connection.close()
@@ -433,18 +434,17 @@ async def _idle_for_a_while(dialer: bool, writes_between: bool) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("dialer", "writes_between", "expected"),
+    ("dialer", "writes", "expected"),
     [
-        (True, False, [encode_frame(CLIENT_SERVER.magic, NEWEST)]),
-        (True, True, [FRAME, FRAME]),
-        (False, False, []),
+        (True, 0, [KEEP_ALIVE, KEEP_ALIVE]),
+        (True, 2, [FRAME, FRAME, KEEP_ALIVE]),
+        (True, 4, [FRAME] * 4),
+        (False, 0, []),
     ],
 )
-def test_idle_dialer_sends_keep_alives(
-    dialer: bool, writes_between: bool, expected: list[bytes]
-) -> None:
+def test_idle_dialer_sends_keep_alives(dialer: bool, writes: int, expected: list[bytes]) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        assert runner.run(_idle_for_a_while(dialer, writes_between)) == expected
+        assert runner.run(_idle_for_a_while(dialer, writes)) == expected
 
 
 async def _send_no_hello(seconds: float) -> list[str]:

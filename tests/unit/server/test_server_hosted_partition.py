@@ -14,7 +14,14 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata
 from waltz.metadata.store import StoreConnectionLost
 from waltz.net import PLAINTEXT
-from waltz_server.core.effects import ReadMetadata, ScheduleTurn, WriteMetadata
+from waltz_server.core.effects import (
+    RangeReadTick,
+    ReadMetadata,
+    ScheduleTurn,
+    StartTimer,
+    Timer,
+    WriteMetadata,
+)
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell import hosted_partition
@@ -65,12 +72,16 @@ class Store:
 
 
 class Core(Partition):
-    """A core whose store only records results, and that counts its turns."""
+    """A core whose store only records results, and that counts its turns and expired timers."""
 
     turns = 0
+    expired = 0
 
     def turn(self) -> None:
         self.turns += 1
+
+    def timer_expired(self, timer: Timer) -> None:
+        self.expired += 1
 
 
 class Scene:
@@ -173,3 +184,17 @@ async def test_close_releases_the_links_to_storages() -> None:
     hosted.perform_effects()
     await hosted.close()
     assert links.kept[-1] == frozenset()
+
+
+async def test_timer_of_a_closed_partition_does_not_expire() -> None:
+    core = Core(0, PartitionSettings(), DataCache(1000))
+    links = cast(StorageLinks, RecordingLinks())
+    hosted = HostedPartition(core, cast(Cluster, Metadata()), links, {})
+    hosted._perform(StartTimer(0.0, RangeReadTick()))
+    await hosted.close()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert core.expired == 0
+    open_one = HostedPartition(core, cast(Cluster, Metadata()), links, {})
+    open_one._perform(StartTimer(0.0, RangeReadTick()))
+    await eventually(lambda: core.expired == 1)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put
 from tests.support.range_reader import FORGETFUL, Reader, ids, storage_requests, texts, written
 from tests.support.replication_world import append
-from waltz.metadata.core.formats import UNRESOLVED
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
 from waltz_server.core.effects import DisconnectClient, RangeReadTick
 from waltz_server.core.partition import PartitionSettings
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.range_reads import (
     READS_PER_CONNECTION,
     REQUESTS_PER_CONNECTION,
@@ -327,6 +331,36 @@ def test_lost_reader_is_forgotten() -> None:
     put(world, mounted(world, 1, 30), append("31"))
     world.wake(RangeReadTick)
     assert reader.take_answers(world) == []
+
+
+def test_waiting_range_read_gets_transactions_of_another_owner_when_the_session_opens() -> None:
+    world, reader = written(3), Reader()
+    reader.records(world, 3, wait_ms=60_000)
+    world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, ReplicaState(1, UNRESOLVED)))
+    world.version += 1
+    for storage in world.storages.values():
+        storage.serve_former_server(1, "of another owner")
+    world.core.set_generation(3)
+    world.settle()
+    (answer,) = reader.take_answers(world)
+    assert texts(answer) == ["of another owner"]
+
+
+class ObservedPeer(Peer):
+    """A peer whose end can be observed."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_server_keeps_nothing_of_a_lost_reader() -> None:
+    world, reader = opened(FORGETFUL, last=30), Reader()
+    reader.peer = ObservedPeer(5)
+    kept = weakref.ref(reader.peer)
+    reader.records(world, 31, wait_ms=1000)
+    world.core.lost(reader.peer)
+    del reader
+    gc.collect()
+    assert kept() is None
 
 
 def test_empty_answer_is_refused_until_a_session_of_the_generation_opens() -> None:

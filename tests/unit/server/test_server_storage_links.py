@@ -314,6 +314,19 @@ async def test_storage_that_hangs_after_its_first_answers_is_disconnected() -> N
 
 
 @on_virtual_time
+async def test_storage_that_hangs_after_a_pause_without_requests_is_disconnected() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        user.send(scene.name, request())
+        await answered(user, 1)
+        await asyncio.sleep(30.0)
+        scene.fault = silent
+        user.send(scene.name, request())
+        await asyncio.sleep(11.0)
+        assert "down" in user.events
+
+
+@on_virtual_time
 async def test_answered_requests_never_close_the_link() -> None:
     async with new_scene() as scene:
         user = await scene.up()

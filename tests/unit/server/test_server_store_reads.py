@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from tests.support.memory_storages import MemoryStorage
 from tests.support.replication_world import World
@@ -99,6 +100,30 @@ def test_recovery_copies_from_a_readable_source() -> None:
     assert world.active == set(NAMES)
     assert len(set(map(len, (world.storages[n].texts for n in NAMES)))) == 1
     assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
+
+
+class ShiftedStorage(MemoryStorage):
+    """Answers a list of records with later ones, which no correct storage does."""
+
+    def handle(self, request: Any) -> Any:
+        if isinstance(request, st.RecordListRequest):
+            request = replace(request, first_id=request.first_id + 1)
+        return super().handle(request)
+
+
+def test_copy_of_other_records_is_not_passed_on() -> None:
+    world = new_world()
+    world.storages = {
+        "a": ShiftedStorage("a", last=5, session=0),
+        "b": MemoryStorage("b", last=9, session=0),
+        "c": MemoryStorage("c", last=1, session=0),
+    }
+    state = ReplicaState(0, UNRESOLVED)
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
+    start(world)
+    world.connect()
+    assert world.active == set(NAMES)
+    assert any("a cannot be read from 2 on" in note for note in world.notes)
 
 
 def test_recovery_copies_in_bounded_portions() -> None:

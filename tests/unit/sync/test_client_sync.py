@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 import waltz
+from waltz.client.submitting import Build
 from waltz.sync import SyncClient, WrongProcess, WrongThread, opened
 from waltz.sync.event_loop import EventLoopThread
+from waltz.sync.submitting import submit
 from waltz.testing import SyncCluster
 
 
@@ -107,6 +110,32 @@ def test_interrupted_call_cancels_its_work(attempt: int) -> None:
         # call returns while the work still waits.
         loop.call(asyncio.sleep(0))
         assert cancelled.is_set(), f"attempt {attempt}"
+    finally:
+        loop.stop()
+
+
+def test_interrupted_submit_cancels_its_work() -> None:
+    cancelled = threading.Event()
+    loop = EventLoopThread("interrupted")
+
+    async def submit_async(build: Build[bytes]) -> int | None:
+        try:
+            draft = build(waltz.Attempt(0, 1, -1))
+            assert inspect.isawaitable(draft)
+            await draft
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return None
+
+    def interrupted(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            submit(loop, interrupted, submit_async)
+        loop.call(asyncio.sleep(0))
+        assert cancelled.is_set()
     finally:
         loop.stop()
 

@@ -154,16 +154,19 @@ class StorageLink:
         rpc = self._link.connection
         if not self._sent_at or rpc is None:
             return
-        oldest = min(self._sent_at.values())
-        waited = self._loop.time() - oldest
-        if waited >= _ANSWER_SECONDS:
+        oldest, now = min(self._sent_at.values()), self._loop.time()
+        # Not by the rest of the time: a rest that is less than the precision of the clock would
+        # never pass on a loop whose clock stands still between events.
+        due = oldest + _ANSWER_SECONDS
+        if now >= due:
             log.error(
-                "storage %s: no answer for %.0f s, closing the connection", self.storage, waited
+                "storage %s: no answer for %.0f s, closing the connection",
+                self.storage,
+                now - oldest,
             )
             rpc.abort("no answer")
         else:
-            left = _ANSWER_SECONDS - waited
-            self._deadline = self._loop.call_later(left, self._check_deadline)
+            self._deadline = self._loop.call_at(due, self._check_deadline)
 
 
 def _numbered(request: st.Request, seq: int) -> st.Request:
