@@ -10,6 +10,7 @@ When this process is interrupted, all others end with it, and their temporary fi
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import tempfile
 import time
@@ -100,6 +101,8 @@ class Hunters:
         self._named_tests = sorted(names)
         files = sorted({name.partition("::")[0] for name in names})
         self._temporary = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
+        # Tests of databases run a server as another user, which must reach its own folder.
+        os.chmod(self._temporary.name, 0o711)
         self._pool = ThreadPoolExecutor(count)
         self._idle: queue.SimpleQueue[_WarmProcess] = queue.SimpleQueue()
         # When the writer is closed, the reader ends every wait of the pool's threads.

@@ -358,4 +358,44 @@ ADMIN_BUGS = (
             "unit/admin/test_operations_rescue.py::test_replica_that_kept_copies_of_an_older_session_is_closed_at_the_mark"
         ),
     ),
+    Planted(
+        "a rescue overwrites metadata of replicas",
+        Package.ADMIN,
+        "if present.value.replicas or present.value.session_id >= wanted.session_id:\n",
+        "if present.value.session_id >= wanted.session_id:\n",
+        "A rescue overwrites what a server has written since.",
+        nodes(
+            "unit/admin/test_operations_rescue_znodes.py::test_rescue_keeps_metadata_that_a_server_wrote_after_the_plan"
+        ),
+    ),
+    Planted(
+        "restored client ids are given again",
+        Package.ADMIN,
+        "last_client_id=backup.last_client_id + ID_ROOM,\n",
+        "last_client_id=backup.last_client_id,\n",
+        "A client takes another's append for its own.",
+        nodes(
+            "unit/admin/test_operations_rescue_znodes.py::test_restored_cluster_gives_no_id_that_was_given_after_the_backup"
+        ),
+    ),
+    Planted(
+        "replicas are compared with marks that were read after them",
+        Package.ADMIN,
+        "reports = {**first_reports, **second_reports}\n",
+        "reports = first_reports\n",
+        "A replica that has received all since seems to lag.",
+        nodes(
+            "unit/admin/test_operations_observation.py::test_replicas_are_compared_with_marks_that_were_read_before"
+        ),
+    ),
+    Planted(
+        "a broken connection to a storage is used again",
+        Package.ADMIN,
+        "if (broken := self._storages.pop(address, None)) is not None:\n",
+        "if (broken := self._storages.get(address)) is not None:\n",
+        "waltz top shows a restarted storage as down forever.",
+        nodes(
+            "unit/admin/test_operations_monitoring.py::test_storage_that_has_restarted_is_sampled_over_a_new_connection"
+        ),
+    ),
 )

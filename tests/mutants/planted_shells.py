@@ -465,4 +465,16 @@ SHELL_BUGS = (
             "unit/server/test_server_storage_links.py::test_storage_that_hangs_after_a_pause_without_requests_is_disconnected"
         ),
     ),
+    Planted(
+        "an error of a file exits with success",
+        Package.CLI,
+        'print(f"waltz: {error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201\n'
+        "raise typer.Exit(1) from None\n",
+        'print(f"waltz: {error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201\n'
+        "raise typer.Exit(0) from None\n",
+        "A script goes on after a failed export.",
+        nodes(
+            "unit/cli/test_cli_running.py::test_verb_whose_file_cannot_be_used_fails_with_the_name_of_the_file"
+        ),
+    ),
 )

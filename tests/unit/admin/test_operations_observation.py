@@ -40,3 +40,27 @@ async def test_storages_of_the_assignment_and_of_the_last_session_are_queried() 
     observer = NamingObserver(cluster, PLAINTEXT, answer_seconds=1)
     observation = await observer.observe(ObservationScope((0,)))
     assert set(observation.storages) == {ASSIGNED, FORMER}
+
+
+class LaterObserver(ReplicaObserver):
+    """Answers for a storage, and says whether it was asked before."""
+
+    queried = False
+
+    async def _query_storage(
+        self, storage: str, admin_port: int | None, params: StoreParams, *, with_damage: bool
+    ) -> StorageReplicas:
+        before, self.queried = self.queried, True
+        return StorageReplicas(problem="asked again") if before else StorageReplicas({})
+
+
+async def test_replicas_are_compared_with_marks_that_were_read_before() -> None:
+    """Otherwise a replica that has received all since would seem to lag."""
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, ROOT, "log", 1, key=uuid.UUID(int=1))
+    cluster = Cluster(store, ROOT)
+    await cluster.add_storage_node(ASSIGNED, 0, 9001)
+    await cluster.assign_partitions(ASSIGNED, [0])
+    observer = LaterObserver(cluster, PLAINTEXT, answer_seconds=1)
+    observation = await observer.observe(ObservationScope((0,)))
+    assert observation.storages[ASSIGNED].problem == "asked again"

@@ -56,3 +56,16 @@ async def test_open_admin_of_silent_storage_fails_with_its_name_and_limit() -> N
             await open_admin(Cluster(store, "/waltz"), maps, storage, PLAINTEXT, seconds=0.05)
     finally:
         silent.close()
+
+
+async def opens_a_missing_file() -> None:
+    raise FileNotFoundError(2, "No such file or directory", "/backup/orders")
+
+
+def test_verb_whose_file_cannot_be_used_fails_with_the_name_of_the_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        run(opens_a_missing_file())
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == "waltz: /backup/orders: No such file or directory\n"

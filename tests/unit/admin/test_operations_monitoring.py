@@ -1,0 +1,61 @@
+"""Test that samples of a cluster recover when a process does."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from waltz.admin.core.sample import StorageSample
+from waltz.admin.monitoring import Monitor
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.lifecycle import create_cluster
+from waltz.net import PLAINTEXT, ConnectionLost
+from waltz.protocol.admin import PartitionState
+from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.testing.zookeeper import MemoryZooKeeper
+
+ROOT = "/log"
+A = "a:1"
+
+
+class Admin:
+    """A connection to the admin port of a storage without partitions."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    async def states(self) -> tuple[PartitionState, ...]:
+        if self.lost:
+            raise ConnectionLost("the storage has ended")
+        return ()
+
+    async def damaged_ranges(self) -> tuple[DamagedRange, ...]:
+        return ()
+
+    def close(self) -> None:
+        self.lost = True
+
+
+async def test_storage_that_has_restarted_is_sampled_over_a_new_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Admin] = []
+
+    async def open_admin(*_: object) -> Admin:
+        opened.append(Admin())
+        return opened[-1]
+
+    monkeypatch.setattr(StorageAdmin, "open", open_admin)
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "log", 1, key=uuid.UUID(int=1))
+    await cluster.add_storage_node(A, 0, 9001)
+    async with Monitor(cluster, PLAINTEXT, timeout_seconds=10) as monitor:
+        assert (await monitor.sample()).storages == {A: StorageSample({}, damaged=())}
+        assert (await monitor.sample()).storages == {A: StorageSample({}, damaged=())}
+        assert len(opened) == 1
+        opened[0].lost = True
+        assert (await monitor.sample()).storages[A].problem == "the storage has ended"
+        assert (await monitor.sample()).storages[A].problem is None
+    assert [each.lost for each in opened] == [True, True], "all are closed"

@@ -1,0 +1,44 @@
+"""What a rescue and a restoration write to ZooKeeper."""
+
+from __future__ import annotations
+
+import uuid
+
+from waltz.admin.core.rescue import RebuildDecision, Verdict
+from waltz.admin.rescue import ID_ROOM, PartitionRescue, restore_cluster, write_rescue
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.cluster_backup import ClusterBackup
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.storage_maps import assign_everything
+from waltz.metadata.lifecycle import create_cluster
+from waltz.testing.zookeeper import MemoryZooKeeper
+
+ROOT = "/log"
+KEY = uuid.UUID(int=1)
+A = "a:1"
+
+
+def metadata(session: int) -> PartitionMetadata:
+    return PartitionMetadata(1, session, {A: ReplicaState(session, UNRESOLVED)})
+
+
+async def test_rescue_keeps_metadata_that_a_server_wrote_after_the_plan() -> None:
+    """The rebuilt session id is far above that of the server, and says nothing about the time."""
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "log", 2, key=KEY)
+    decision = RebuildDecision(Verdict.REBUILT, metadata(1000), "rebuilt")
+    plans = [PartitionRescue(partition, (), decision) for partition in range(2)]
+    version = (await cluster.partition_metadata(0)).version
+    await cluster.write_partition_metadata(0, metadata(3), version)
+    assert await write_rescue(cluster, plans) == plans[:1]
+    assert (await cluster.partition_metadata(0)).value == metadata(3)
+    assert (await cluster.partition_metadata(1)).value == metadata(1000)
+
+
+async def test_restored_cluster_gives_no_id_that_was_given_after_the_backup() -> None:
+    """A client with the id of another one would take its transactions for its own."""
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    maps = assign_everything({A: 0}, {A: 9001}, 1)
+    await restore_cluster(cluster, ClusterBackup("log", ROOT, KEY, 1, 41, 7, maps, {}, {}))
+    assert await cluster.next_client_id() == 41 + ID_ROOM + 1
+    assert await cluster.next_server_id() == 7 + ID_ROOM + 1
