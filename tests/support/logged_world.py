@@ -73,7 +73,7 @@ class Crash:
         """Return whether a replay may have led to the state ``found``."""
         return any(self._same(found, state) for state in self.states)
 
-    def without_rest(self, found: State) -> State:
+    def without_dropped_data(self, found: State) -> State:
         """Return ``found`` without the direct data of a transaction that was dropped.
 
         No operation in the log covers these bytes, so the next crash may lose them.

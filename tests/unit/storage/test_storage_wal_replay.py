@@ -20,15 +20,19 @@ from waltz_storage.core.wal.catalogue import (
     present,
     write_row,
 )
+from waltz_storage.core.wal.checksums import DEFAULT
+from waltz_storage.core.wal.logged_file_state import path_of
 from waltz_storage.core.wal.operations import Address, Check, Operation, WriteData
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.transaction_blocks import blocks_of
 from waltz_storage.core.wal.wal_file import WAL_FILE
 from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, HeaderDamaged
 from waltz_storage.core.wal.wal_replay import VolumesDiffer
 from waltz_storage.core.wal.wal_scan import WalDamaged
 
 A, B = FileName(FileKind.DATA, 0, 0), FileName(FileKind.DATA, 1, 0)
+PATH_A = path_of(A)
 SEEDS = st.integers(0, 1 << 32)
 MOST_SUBSETS = 6
 """With more unflushed changes than this, crashes are chosen at random."""
@@ -118,7 +122,7 @@ def test_state_that_a_replay_has_left_survives_the_next_crash(seed: int) -> None
     for crash in world.crashes:
         opened, _ = replayed(crash, random)
         later = reopened(opened.disk.crashed(random))
-        assert crash.without_rest(later.state) == crash.without_rest(opened.state)
+        assert crash.without_dropped_data(later.state) == crash.without_dropped_data(opened.state)
 
 
 @settings(max_examples=6, deadline=None)
@@ -154,7 +158,7 @@ def test_each_failed_flush_leaves_a_state_that_the_next_start_keeps(seed: int) -
             crash = Crash(world.disk.restarted(), crash.states, crash.direct)
             opened, _ = replayed(crash, random)
             later = reopened(opened.disk.crashed(random))
-            assert crash.without_rest(later.state) == crash.without_rest(opened.state)
+            assert crash.without_dropped_data(later.state) == crash.without_dropped_data(opened.state)
 
 
 def test_log_that_wraps_hundreds_of_times_keeps_all_files() -> None:
@@ -177,7 +181,7 @@ def test_transaction_without_its_direct_data_is_dropped_and_stays_dropped() -> N
     assert check is not None
     world.logged.write([write_data(b, 0, b"dropped"), check])
     world.logged.writer.flush()
-    lost_data = [disk for disk in world.disk.every_crash() if not disk.content(f"0/{'0' * 19}.seg")]
+    lost_data = [disk for disk in world.disk.every_crash() if not disk.content(PATH_A)]
     assert lost_data
     for disk in lost_data:
         again = reopened(disk)
@@ -194,7 +198,7 @@ def test_direct_data_that_changed_after_they_were_durable_are_reported() -> None
     assert check is not None
     world.logged.commit([check])
     world.logged.commit([write_data(b, 0, b"later")])
-    world.disk.damage(f"0/{'0' * 19}.seg", 77, b"!")
+    world.disk.damage(PATH_A, 77, b"!")
     opened = reopened(world.disk.restarted())
     assert opened.replayed.damaged == (check,)
     assert opened.state[B] == b"later"
@@ -215,8 +219,9 @@ def test_direct_data_that_a_later_operation_changes_are_no_damage() -> None:
 def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -> None:
     """Damage before the last transaction refuses the log, and no file is changed then."""
     sizes = (10, 9000, 300, 5000)
-    used = sum(-(-(size + 28) // (BLOCK_BYTES - 16)) for size in sizes)
-    last = -(-(sizes[-1] + 28) // (BLOCK_BYTES - 16))
+    # How many blocks each transaction takes.
+    blocks = [blocks_of([write_data(0, 0, bytes(size))], DEFAULT) for size in sizes]
+    used, last = sum(blocks), blocks[-1]
     for number in range(used):
         for at in (0, 9, 20):
             world, a, _ = with_files(Random(3), 24)
@@ -346,7 +351,7 @@ def test_check_at_the_end_of_the_log_whose_file_is_lost_drops_the_transaction() 
     assert isinstance(check, Check)
     world.logged.commit([check, write_data(b, 0, b"data")])
     disk = world.disk.restarted()
-    disk.remove(f"0/{'0' * 19}.seg")
+    disk.remove(PATH_A)
     opened = reopened(disk)
     assert opened.replayed.torn
     assert opened.state == {B: b""}
