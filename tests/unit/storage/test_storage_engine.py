@@ -8,8 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -287,9 +286,18 @@ def test_mailbox_posts_share_one_wake_up() -> None:
     assert len(loop.wakes) == 1
 
 
+def running_engine(
+    fail: Callable[[BaseException], None], disk: MemoryDisk | None = None
+) -> EngineThread:
+    """Return a running engine whose answers are delivered on its own threads."""
+    directory = directory_on(disk or MemoryDisk())
+    running = EngineThread(directory, fail, lambda: 0.0)
+    running.start()
+    return running
+
+
 def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
     disk = MemoryDisk()
-    directory = directory_on(disk)
     answered: dict[int, list[int]] = {p: [] for p in range(3)}
     complete = threading.Event()
 
@@ -300,8 +308,7 @@ def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
             complete.set()
 
     failures: list[BaseException] = []
-    running = EngineThread(directory, failures.append, lambda: 0.0)
-    running.start()
+    running = running_engine(failures.append, disk)
     for n in range(200):
         running.submit([arrival(append(p, n), reply) for p in range(3)])
     assert complete.wait(60)
@@ -314,7 +321,6 @@ def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
 
 def test_engine_thread_after_failed_flush_answers_nothing() -> None:
     disk = MemoryDisk()
-    directory = directory_on(disk)
     failed = threading.Event()
     failures: list[BaseException] = []
     answers: list[Any] = []
@@ -323,10 +329,9 @@ def test_engine_thread_after_failed_flush_answers_nothing() -> None:
         failures.append(error)
         failed.set()
 
-    running = EngineThread(directory, fail, lambda: 0.0)
-    running.start()
+    running = running_engine(fail, disk)
     disk.failing_flush = 1
-    running.submit([Arrival(0, arrival(append(0, 0), answers.append).job)])
+    running.submit([arrival(append(0, 0), answers.append)])
     assert failed.wait(60)
     running.submit([arrival(append(1, 0), answers.append)])
     asyncio.run(running.stop())
@@ -337,7 +342,6 @@ def test_engine_thread_after_failed_flush_answers_nothing() -> None:
 def test_engine_thread_after_failed_session_answers_nothing() -> None:
     """A session is persisted on another thread than appends are written."""
     disk = MemoryDisk()
-    directory = directory_on(disk)
     failed = threading.Event()
     failures: list[BaseException] = []
     answers: list[Any] = []
@@ -346,8 +350,7 @@ def test_engine_thread_after_failed_session_answers_nothing() -> None:
         failures.append(error)
         failed.set()
 
-    running = EngineThread(directory, fail, lambda: 0.0)
-    running.start()
+    running = running_engine(fail, disk)
     disk.failing_flush = 1
     running.submit([arrival(storage.SetLowWaterMarkRequest(4, 1, 0, -1), answers.append)])
     assert failed.wait(60)
@@ -357,32 +360,43 @@ def test_engine_thread_after_failed_session_answers_nothing() -> None:
     assert answers == []
 
 
-class Staged:
-    """A part of a round whose two files are flushed by ``flushes``."""
+class ScriptedPart:
+    """A part of a round that adds its steps to ``steps``, and needs a number of flushes."""
 
-    def __init__(self, *flushes: Callable[[], None]) -> None:
+    def __init__(self, name: str, flushes: int, steps: list[str]) -> None:
         self.log = self
         self.staged = None
-        self._flushes = list(flushes)
+        self.name = name
+        self._flushes = flushes
+        self._steps = steps
 
     def write(self, staged: None) -> None:
-        return
+        self._steps.append(f"write {self.name}")
 
     def unflushed(self, staged: None) -> list[Callable[[], None]]:
-        return list(self._flushes)
+        return [lambda: self._steps.append(f"flush {self.name}")] * self._flushes
 
 
 def test_part_of_a_round_is_durable_after_the_last_of_its_flushes() -> None:
-    durable: list[Any] = []
-    seen: list[int] = []
-
-    def flush() -> None:
-        seen.append(len(durable))
-
-    parts: list[Any] = [Staged(flush, flush), Staged(flush, flush, flush), Staged()]
-    ParallelFlushes(ImmediateExecutor()).commit(parts, durable.append)
-    assert durable == parts
-    assert seen == [0, 0, 1, 1, 1]
+    """A part has two flushes when it writes a checkpoint: of its records and of its index."""
+    steps: list[str] = []
+    parts: list[Any] = [ScriptedPart(name, count, steps) for name, count in (("a", 2), ("b", 3))]
+    parts.append(ScriptedPart("c", 0, steps))
+    writer = ParallelFlushes(ImmediateExecutor())
+    writer.commit(parts, lambda part: steps.append(f"durable {cast(Any, part).name}"))
+    assert [step for step in steps if step.endswith("a")] == [
+        "write a",
+        "flush a",
+        "flush a",
+        "durable a",
+    ]
+    assert [step for step in steps if step.endswith("b")] == [
+        "write b",
+        *["flush b"] * 3,
+        "durable b",
+    ]
+    assert [step for step in steps if step.endswith("c")] == ["write c", "durable c"]
+    assert writer.flushes == 5
 
 
 def test_append_above_the_limit_of_a_group_is_done_alone(
@@ -407,32 +421,6 @@ def test_engine_is_not_idle_while_a_round_or_a_task_is_under_way() -> None:
     assert not engine.idle
     engine.step([engine.run_task(task).freed])
     assert engine.idle
-
-
-def test_part_of_a_round_is_durable_after_all_its_flushes() -> None:
-    """A part has two flushes when it writes a checkpoint: of its records and of its index."""
-    done: list[str] = []
-
-    class Log:
-        def write(self, staged: object) -> None:
-            done.append("write")
-
-        def unflushed(self, staged: object) -> list[Callable[[], None]]:
-            return [lambda: done.append("data"), lambda: done.append("index")]
-
-    part = SimpleNamespace(log=Log(), staged=None)
-    writer = ParallelFlushes(ImmediateExecutor())
-    writer.commit([part, part], lambda _: done.append("durable"))  # type: ignore[list-item]
-    one = ["write", "data", "index", "durable"]
-    assert done == one + one
-    assert writer.flushes == 4
-
-
-def running_engine(fail: Callable[[BaseException], None]) -> EngineThread:
-    directory = directory_on(MemoryDisk())
-    running = EngineThread(directory, fail, lambda: 0.0)
-    running.start()
-    return running
 
 
 async def test_failed_task_ends_the_engine_thread() -> None:

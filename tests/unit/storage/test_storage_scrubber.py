@@ -219,13 +219,9 @@ def test_token_bucket_keeps_its_rate_and_allows_one_burst() -> None:
 # ---- passes
 
 
-def sizes_of(**sizes: int) -> dict[int, int]:
-    return {int(name[1:]): size for name, size in sizes.items()}
-
-
 def test_pass_checks_every_open_partition_from_its_beginning() -> None:
     scrubber = Scrubber(1 << 30, now=0.0)
-    sizes = sizes_of(p2=100, p0=300)
+    sizes = {2: 100, 0: 300}
     assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(0, 0)
     assert scrubber.note(ScrubCheck(0, 0), checked(0, 10, end_id=30), 0.0) == ()
     assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(0, 10)

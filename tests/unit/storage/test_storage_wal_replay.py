@@ -158,7 +158,9 @@ def test_each_failed_flush_leaves_a_state_that_the_next_start_keeps(seed: int) -
             crash = Crash(world.disk.restarted(), crash.states, crash.direct)
             opened, _ = replayed(crash, random)
             later = reopened(opened.disk.crashed(random))
-            assert crash.without_dropped_data(later.state) == crash.without_dropped_data(opened.state)
+            assert crash.without_dropped_data(later.state) == crash.without_dropped_data(
+                opened.state
+            )
 
 
 def test_log_that_wraps_hundreds_of_times_keeps_all_files() -> None:
