@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 
@@ -15,13 +16,16 @@ from waltz.metadata.core.policy import PolicyError, assign
 Members = dict[int, tuple[int, ...]]
 
 
-def keep_order(hand: list[OwnedPartition]) -> None:
-    """Replace the shuffling by no change."""
+def keep_order(owned: list[OwnedPartition]) -> None:
+    """Change nothing, instead of shuffling."""
 
 
 @st.composite
 def situations(draw: st.DrawFn, *, preferring: bool) -> tuple[PartitionAssignment, int, Members]:
-    """A well-formed assignment, a number of partitions not below it, and members."""
+    """Draw an old assignment, a number of partitions that is not smaller, and the members.
+
+    A member may prefer partitions only if ``preferring``, also some that do not exist.
+    """
     num_partitions = draw(st.integers(1, 20))
     old_partitions = draw(st.integers(0, num_partitions))
     old_servers = draw(st.lists(st.integers(1, 9), unique=True, min_size=1, max_size=5))
@@ -32,8 +36,9 @@ def situations(draw: st.DrawFn, *, preferring: bool) -> tuple[PartitionAssignmen
     old = PartitionAssignment(
         draw(st.integers(-1, 100)), old_partitions, {s: tuple(o) for s, o in owned.items()}
     )
-    wishes = st.lists(st.integers(-1, num_partitions), max_size=8 if preferring else 0)
-    members = draw(st.dictionaries(st.integers(1, 9), wishes.map(tuple), min_size=1, max_size=6))
+    preferences = st.lists(st.integers(-1, num_partitions), max_size=8 if preferring else 0)
+    preferred = preferences.map(tuple)
+    members = draw(st.dictionaries(st.integers(1, 9), preferred, min_size=1, max_size=6))
     return old, num_partitions, members
 
 
@@ -78,7 +83,7 @@ def test_server_exceeds_its_share_only_by_preference(
     situation: tuple[PartitionAssignment, int, Members],
 ) -> None:
     old, num_partitions, members = situation
-    share = -(-num_partitions // len(members))
+    share = math.ceil(num_partitions / len(members))
     for server, owned in assign(old, 5, num_partitions, members, keep_order).servers.items():
         assert len(owned) <= max(share, len(set(members[server])))
 

@@ -39,9 +39,10 @@ CLUSTER = (uuid.UUID(int=1), 4)
 
 
 class Node(FrameHandler):
-    """A storage node that opens, and keeps all other requests for the test to answer.
+    """A storage node that accepts the first request, and keeps all others for the test to answer.
 
-    ``silent`` makes it keep the request to open, too.
+    If it is ``silent``, it keeps the first request, too. If ``refusal`` is set, it refuses the
+    first request with this text.
     """
 
     def __init__(self, messages: Any, *, silent: bool = False) -> None:
@@ -83,11 +84,11 @@ class Node(FrameHandler):
 async def node(
     spec: ProtocolSpec = STORAGE, messages: Any = storage
 ) -> AsyncIterator[tuple[Node, int]]:
-    one = Node(messages)
-    listener = Listener(spec, lambda: one, PLAINTEXT)
+    storage_node = Node(messages)
+    listener = Listener(spec, lambda: storage_node, PLAINTEXT)
     listener.start("127.0.0.1", 0)
     try:
-        yield one, listener.port
+        yield storage_node, listener.port
     finally:
         await listener.close()
 
@@ -198,33 +199,34 @@ async def test_rpc_open_at_another_cluster_is_refused() -> None:
 
 def test_rpc_open_without_an_answer_fails_and_closes_the_connection() -> None:
     async def main() -> None:
-        one, network = silent_node()
+        storage_node, network = silent_node()
         with pytest.raises(DialFailed, match="did not finish the storage handshake within 10 s"):
             await open_at(network)
         assert asyncio.get_running_loop().time() == pytest.approx(10, abs=1)
-        await eventually(lambda: one.losses)
+        await eventually(lambda: storage_node.losses)
 
     run(main())
 
 
 def test_rpc_cancelled_open_closes_the_connection() -> None:
     async def main() -> None:
-        one, network = silent_node()
+        storage_node, network = silent_node()
         opening = asyncio.ensure_future(open_at(network))
-        await eventually(lambda: one.held)
+        await eventually(lambda: storage_node.held)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        await eventually(lambda: one.losses)
+        await eventually(lambda: storage_node.losses)
 
     run(main())
 
 
 def silent_node() -> tuple[Node, MemoryNetwork]:
     """Return a node that does not answer the request to open, and its network."""
-    one, network = Node(storage, silent=True), MemoryNetwork()
-    network.host("storage").listener(STORAGE, lambda: one, PLAINTEXT).start(None, 7)
-    return one, network
+    storage_node, network = Node(storage, silent=True), MemoryNetwork()
+    listener = network.host("storage").listener(STORAGE, lambda: storage_node, PLAINTEXT)
+    listener.start(None, 7)
+    return storage_node, network
 
 
 async def open_at(network: MemoryNetwork) -> RpcConnection:
