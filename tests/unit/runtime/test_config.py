@@ -155,16 +155,16 @@ def test_server_config_has_the_defaults_of_0_13_2(file: Path) -> None:
 def test_key_without_effect_logs_one_warning_with_the_reason(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    meaningless = {
+    without_effect = {
         k: v
         for k, v in SERVER_KEYS_0_13_2.items()
         if "ssl" in k or "graphite" in k or k == "server.region"
     }
     with caplog.at_level(logging.WARNING):
         pem_files = {k: "x.pem" for k in SERVER_KEYS_0_13_2 if "server.tls." in k}
-        read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | meaningless | pem_files))
+        read_settings(ServerConfig, write(file, REQUIRED_BY_SERVER | without_effect | pem_files))
     warned = [record.getMessage() for record in caplog.records]
-    assert len(warned) == len(meaningless)
+    assert len(warned) == len(without_effect)
     assert all("has no effect: " in each for each in warned)
     assert any("server.ssl.keyStore.location" in each and "PEM" in each for each in warned)
 
@@ -266,7 +266,7 @@ _TREES = st.recursive(
 
 
 def _regroup(flat: dict[str, Any], cut: int) -> dict[str, Any]:
-    """The same settings, split after the ``cut``-th dot."""
+    """Return the same settings, each in a map below the first ``cut`` parts of its name."""
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         parts = name.split(".")

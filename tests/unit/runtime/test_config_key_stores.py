@@ -42,7 +42,7 @@ def test_conversion_commands_write_usable_pem_files(tmp_path: Path) -> None:
     run(*identity_commands(str(store), "JKS"), *trust_commands(str(trust), "jks"))
     check(tmp_path / "key store", tmp_path / "trust")
 
-    # What is in between is a store of the other kind.
+    # The conversion of a JKS store leaves a PKCS12 archive, which is a store of the other kind.
     store, trust = tmp_path / "key store-converted.p12", tmp_path / "trust-converted.p12"
     run(*identity_commands(str(store), "PKCS12"), *trust_commands(str(trust), "pkcs12"))
     check(tmp_path / "key store-converted", tmp_path / "trust-converted")

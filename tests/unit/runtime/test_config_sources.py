@@ -84,7 +84,7 @@ def test_client_settings_come_from_file_and_environment(tmp_path: Path) -> None:
     assert (root, options.max_in_flight) == ("/cluster", 3)
 
 
-def test_empty_variable_is_not_set(tmp_path: Path) -> None:
+def test_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.port": 1})
     assert (
         read_settings(ServerConfig, file, REQUIRED_VARIABLES | {"WALTZ_SERVER_PORT": ""}).port == 1
