@@ -140,6 +140,7 @@ async def test_ids_are_unique_when_answers_are_lost(zookeeper: MemoryZooKeeper) 
     store = zookeeper.connect()
     cluster = await new_cluster(store)
     taking = asyncio.create_task(cluster.next_client_id())
+    # The counter is read in these two turns: the answer that is lost is that of the write.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     store.lose_next_answer()

@@ -236,7 +236,7 @@ class ActivePartition(Generic[DataT]):
             self._progress.end_append(number)
             self._notify()
         if self._ended:
-            # `run` has ended the committed contexts before this one was recorded.
+            # `run` has ended the committed contexts before this one was recorded: end it here.
             await self._end_committed_contexts()
 
     def _execute_again(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
@@ -276,14 +276,16 @@ class ActivePartition(Generic[DataT]):
             self._stream = stream
             async for batch in stream.batches():
                 self.problem = None
-                last_append = self._progress.last_append
-                while (
-                    self._progress.is_undecided(batch, last_append) and not self._stopping.is_set()
-                ):
-                    await self._wait_for_change()
+                await self._wait_until_decided(batch)
                 if not await self._workers.apply(self._deliver, batch):
                     return
                 self._notify()
+
+    async def _wait_until_decided(self, batch: Sequence[Transaction[DataT]]) -> None:
+        """Wait until it is known which context each transaction belongs to, or until `stop`."""
+        last_append = self._progress.last_append
+        while self._progress.is_undecided(batch, last_append) and not self._stopping.is_set():
+            await self._wait_for_change()
 
     def _deliver(self, batch: Sequence[Transaction[DataT]]) -> bool:
         """Apply transactions, and return whether all were applied. Runs on an applying thread."""

@@ -122,14 +122,7 @@ class StorageDirectory:
             for partition, damaged in wal.damaged.items():
                 if partition not in self._refused and self._control.info(partition).assigned:
                     self._refused[partition] = damaged
-        for partition in range(num_partitions):
-            if partition not in self._refused and self.info(partition).assigned:
-                if self._load_mark(partition) is None:
-                    self._unmarked.append(partition)
-                try:
-                    self._open_partition(partition)
-                except RequestRefused as refused:
-                    self._refused[partition] = refused
+        self._open_assigned()
         self.flush_marks()
 
     @property
@@ -309,7 +302,20 @@ class StorageDirectory:
         damaged = self._control.damaged
         return [partition for partition in range(self.num_partitions) if partition not in damaged]
 
+    def _open_assigned(self) -> None:
+        """Open each assigned partition that is not refused yet; refuse it if that fails."""
+        for partition in range(self.num_partitions):
+            if partition in self._refused or not self.info(partition).assigned:
+                continue
+            if self._load_mark(partition) is None:
+                self._unmarked.append(partition)
+            try:
+                self._open_partition(partition)
+            except RequestRefused as refused:
+                self._refused[partition] = refused
+
     def _open_partition(self, partition: int) -> None:
+        """Open the files of a partition, or create them; raises RequestRefused, DiskFailed."""
         control = self._control
         info = control.info(partition)
         flushed = self._load_mark(partition)
