@@ -289,7 +289,7 @@ def test_mailbox_posts_share_one_wake_up() -> None:
 def running_engine(
     fail: Callable[[BaseException], None], disk: MemoryDisk | None = None
 ) -> EngineThread:
-    """Return a running engine whose answers are delivered on its own threads."""
+    """Return an engine that runs, on ``disk`` or on a new one."""
     directory = directory_on(disk or MemoryDisk())
     running = EngineThread(directory, fail, lambda: 0.0)
     running.start()
