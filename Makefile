@@ -8,7 +8,7 @@ KILLS ?= 50
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all extras lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all extras lint crds vectors docs sim model mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -20,6 +20,7 @@ help:
 	@echo "make vectors  generate the test vectors in spec/vectors from the encoders"
 	@echo "make docs    build the documentation site in site/"
 	@echo "make sim     run SEEDS=$(SEEDS) simulated clusters"
+	@echo "make model   check the model of the recovery rule in every state: about twenty minutes"
 	@echo "make mutants   plant bugs into the product, each of which the simulator or a test must catch"
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
@@ -74,6 +75,9 @@ docs: .venv
 
 sim: .venv
 	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
+
+model: .venv
+	.venv/bin/python -m tests.model
 
 mutants: .venv
 	.venv/bin/python -m tests.mutants

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from typing_extensions import override
 
 from tests.sim.checker import Checker
 from tests.sim.cluster_view import ClusterView, PartitionView
 from tests.sim.range_checks import OpenReads
+from tests.sim.recorded_sessions import RecordedSessions
 from tests.sim.run_environment import RunEnvironment
 from tests.sim.unreliable_store import AnswerLoss, UnreliableStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import MetadataStore, SessionState
 from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import FrameConnection
-from waltz.net.core.backoff import Backoff
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
@@ -32,7 +33,6 @@ from waltz_server.core.effects import (
     SendToStorage,
     WriteLog,
 )
-from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
@@ -49,25 +49,6 @@ SESSION_SECONDS = 1.0
 _RANGE_ANSWERS = (24, 26)
 """Types of the answers to reads of ranges."""
 _DATA_CACHE_BYTES = 1 << 20
-
-
-def short_log_settings(random: Random) -> PartitionSettings:
-    """Return settings that make rare events frequent in a log of some hundred transactions."""
-    return PartitionSettings(
-        lock_table_size=random.choice((50, 500, 5000)),
-        min_fetch=random.choice((3, 10)),
-        realtime_threshold=random.choice((12, 40)),
-        feed_cache_bytes=random.choice((1, 10_000)),
-        recent_bytes=random.choice((1, 2_000, 1 << 20)),
-        replication=ReplicationLimits(
-            batch_records=random.choice((3, 10, 100)),
-            batches_in_flight=random.choice((1, 2, 4)),
-            tail_bytes=random.choice((1, 2000, 1 << 20)),
-            copy_records=random.choice((5, 20, 100)),
-            checkpoint_interval=random.choice((15, 50, 100_000)),
-        ),
-        retry=Backoff(0.02, 1.0),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +116,7 @@ class ObservedPartition(HostedPartition):
         data = DataCache(_DATA_CACHE_BYTES)
         core = ObservedCore(checked.view.partition, checked.settings, data, self.open_reads)
         super().__init__(core, cluster, links, connections)
+        self._sessions = RecordedSessions(core.store, self._history.counters)
 
     @override
     async def close(self) -> None:
@@ -145,9 +127,20 @@ class ObservedPartition(HostedPartition):
             self._failure.stop_run(error)
 
     @override
+    def storage_down(self, storage: str) -> None:
+        self._sessions.lost(storage)
+        super().storage_down(storage)
+
+    @override
+    def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
+        self._sessions.answered(storage, request, response)
+        super().answered(storage, request, response, elapsed_ms)
+
+    @override
     def perform_effects(self) -> None:
         # Every input of the partition is followed by a call of this method.
         try:
+            self._sessions.observe()
             self._check_session_and_mark()
             super().perform_effects()
         except Exception as error:
@@ -157,6 +150,7 @@ class ObservedPartition(HostedPartition):
 
     @override
     def _perform(self, effect: Effect) -> None:
+        self._sessions.performs(effect)
         match effect:
             case WriteLog(_, text):
                 self._history.note(self.name, text)

@@ -69,6 +69,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: slow network",
     "fault: storage killed",
     "fault: storage machine lost power",
+    "model: an event of a store session is allowed",
     "recovery: the vote was undecidable for a while",
     *(f"recovery: {case.value}" for case in RecoveryCase),
     "server: a range read from a storage",
