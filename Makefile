@@ -4,11 +4,12 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 MINUTES ?= 10
+SEED ?= 0
 KILLS ?= 50
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all extras lint crds vectors docs sim model mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -21,6 +22,7 @@ help:
 	@echo "make docs    build the documentation site in site/"
 	@echo "make sim     run SEEDS=$(SEEDS) simulated clusters"
 	@echo "make model   check the model of the recovery rule in every state: about twenty minutes"
+	@echo "make chaos   run real processes under faults for MINUTES=$(MINUTES), and check what clients saw"
 	@echo "make mutants   plant bugs into the product, each of which the simulator or a test must catch"
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
@@ -78,6 +80,9 @@ sim: .venv
 
 model: .venv
 	.venv/bin/python -m tests.model
+
+chaos: .venv
+	.venv/bin/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 
 mutants: .venv
 	.venv/bin/python -m tests.mutants
