@@ -96,14 +96,14 @@ def test_decoder_of_mutated_streams_raises_only_protocol_violation(
     bodies: list[bytes],
     flips: list[tuple[int, int]],
     cuts: list[int],
-    shaken: bool,
+    after_handshake: bool,
 ) -> None:
     version = max(spec.versions)
     frames = b"".join(encode_frame(spec.magic, version, body) for body in bodies)
-    stream = bytearray(frames if shaken else spec.hello(dialer=True) + frames)
+    stream = bytearray(frames if after_handshake else spec.hello(dialer=True) + frames)
     for at, bits in flips:
         stream[at % len(stream)] ^= bits
-    decoder = agreed(spec) if shaken else FrameDecoder(spec)
+    decoder = agreed(spec) if after_handshake else FrameDecoder(spec)
     with suppress(ProtocolViolation):
         for chunk in chunked(bytes(stream), cuts):
             decoder.feed(chunk)
@@ -112,9 +112,9 @@ def test_decoder_of_mutated_streams_raises_only_protocol_violation(
 @settings(max_examples=500)
 @given(st.binary(max_size=200), st.booleans())
 def test_decoder_of_garbage_raises_only_protocol_violation_or_malformed_message(
-    junk: bytes, shaken: bool
+    junk: bytes, after_handshake: bool
 ) -> None:
-    decoder = agreed() if shaken else FrameDecoder(CLIENT_SERVER)
+    decoder = agreed() if after_handshake else FrameDecoder(CLIENT_SERVER)
     with suppress(ProtocolViolation, MalformedMessage):
         for body in decoder.feed(junk):
             client_server.decode(body, NEWEST)
@@ -204,6 +204,6 @@ def test_malformed_hellos_are_refused(body: bytes) -> None:
 
 
 def test_hello_longer_than_its_limit_is_refused() -> None:
-    head = encode_frame(HELLO_MAGIC, 0, bytes(MAX_HELLO_BYTES + 1))[:7]
+    head = encode_frame(HELLO_MAGIC, 0, bytes(MAX_HELLO_BYTES + 1))[:HEAD_BYTES]
     with pytest.raises(ProtocolViolation, match=f"outside 0..{MAX_HELLO_BYTES}"):
         FrameDecoder(CLIENT_SERVER).feed(head)

@@ -16,6 +16,7 @@ from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
     ENTRY_BYTES,
     HEADER_BYTES,
+    STRUCT_BYTES,
     ControlEntry,
     ControlHeader,
     EntryCorrupted,
@@ -32,11 +33,20 @@ KEY = uuid.UUID(int=77)
 INFO = PartitionInfo(3, 10, 9, 5)
 
 
+def struct_at(slot: int) -> int:
+    """Return where a struct begins in a raw entry: after the id of the partition."""
+    return 4 + STRUCT_BYTES * slot
+
+
+def put_struct(raw: bytearray, struct: ControlEntry) -> None:
+    start = struct_at(struct.slot)
+    raw[start : start + STRUCT_BYTES] = struct.encode()
+
+
 def entry_of(*structs: ControlEntry) -> bytes:
     raw = bytearray(fresh_entry(0))
     for struct in structs:
-        start = 4 + 36 * struct.slot
-        raw[start : start + 36] = struct.encode()
+        put_struct(raw, struct)
     return bytes(raw)
 
 
@@ -58,14 +68,14 @@ def test_struct_with_higher_signed_sequence_is_current() -> None:
 @pytest.mark.parametrize("slot", [0, 1])
 def test_entry_with_one_damaged_struct_uses_the_other(slot: int) -> None:
     raw = bytearray(entry_of(ControlEntry(INFO, 7, 0), ControlEntry(INFO, 8, 1)))
-    raw[4 + 36 * slot] ^= 1
+    raw[struct_at(slot)] ^= 1
     assert decode_entry(bytes(raw)).slot == 1 - slot
 
 
 def test_entry_without_unique_current_struct_is_corrupted() -> None:
     raw = bytearray(fresh_entry(0))
-    raw[4] ^= 1
-    raw[40] ^= 1
+    raw[struct_at(0)] ^= 1
+    raw[struct_at(1)] ^= 1
     with pytest.raises(EntryCorrupted, match="corrupted"):
         decode_entry(bytes(raw))
     with pytest.raises(EntryCorrupted, match="same sequence number"):
@@ -81,12 +91,14 @@ def test_control_entry_reset_interrupted_at_any_step_shows_no_older_info(
     current = ControlEntry(INFO, sequence, slot)
     raw = bytearray(entry_of(older, current))
     for step in reset_steps(current):
-        torn = bytearray(raw)
-        torn[4 + 36 * step.slot : 4 + 36 * step.slot + 20] = bytes(20)
+        torn, start = bytearray(raw), struct_at(step.slot)
+        torn[start : start + 20] = bytes(20)
         assert decode_entry(bytes(torn)).info in (INFO, PartitionInfo())
-        raw[4 + 36 * step.slot : 4 + 36 * step.slot + 36] = step.encode()
+        put_struct(raw, step)
         assert decode_entry(bytes(raw)).info == PartitionInfo()
-    assert int.from_bytes(raw[4 + 36 * slot + 28 :][:4], "big", signed=True) == -1
+    sequence_at = struct_at(slot) + 28
+    reset_sequence = int.from_bytes(raw[sequence_at : sequence_at + 4], "big", signed=True)
+    assert reset_sequence == -1
 
 
 def test_update_is_durable_and_leaves_current_struct_untouched() -> None:
