@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from waltz.admin.core.sample import Sample, ServerSample, StorageSample
+from waltz.admin.core.storage_figures import storage_figures
 from waltz.admin.inspection import read_partitions
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
@@ -25,13 +26,17 @@ class Monitor:
     """Samples one cluster; an async context manager.
 
     A server or storage that does not answer is reported as a problem. A storage has
-    ``timeout_seconds`` for its answer, a server for the handshake and for each request.
+    ``timeout_seconds`` for its answer, a server for the handshake and for each request. With
+    ``details``, servers also report the health of their partitions, and storages their figures.
     """
 
-    def __init__(self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float, details: bool = False
+    ) -> None:
         self._cluster = cluster
         self._tls = tls
         self._timeout_seconds = timeout_seconds
+        self._details = details
         self._servers: dict[tuple[str, int], ServerQuery] = {}
         self._storages: dict[tuple[str, int], StorageAdmin] = {}
 
@@ -80,11 +85,12 @@ class Monitor:
             for partition in sorted(await server.partitions()):
                 mark = await server.high_water_mark(partition)
                 marks[partition] = None if mark == _OPENING else mark
+            health = await server.health() if self._details else None
         except ServerUnreachable as problem:
             if (broken := self._servers.pop(address, None)) is not None:
                 broken.close()
             return ServerSample(problem=str(problem))
-        return ServerSample(marks)
+        return ServerSample(marks, health=health)
 
     async def _query_storages(
         self, ports: Mapping[str, int], params: StoreParams
@@ -104,7 +110,9 @@ class Monitor:
                         storage, port, self._tls, params
                     )
                 states, damaged = await admin.states(), await admin.damaged_ranges()
-                return StorageSample({held.partition: held for held in states}, damaged=damaged)
+                figures = storage_figures(await admin.metrics()) if self._details else None
+                held = {each.partition: each for each in states}
+                return StorageSample(held, damaged=damaged, figures=figures)
         except TimeoutError:
             reason = f"no answer within {self._timeout_seconds:g} s"
         except (DialFailed, ConnectionLost, RemoteFailure) as problem:

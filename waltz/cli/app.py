@@ -8,6 +8,7 @@ from waltz.cli.access import commands as access
 from waltz.cli.client import commands as client
 from waltz.cli.cluster import commands as cluster
 from waltz.cli.config import commands as config
+from waltz.cli.console import commands as console
 from waltz.cli.disk import commands as disk
 from waltz.cli.local import commands as local
 from waltz.cli.log import commands as log
@@ -40,6 +41,7 @@ app.add_typer(perf.app, name="perf")
 app.add_typer(disk.app, name="disk")
 app.add_typer(config.app, name="config")
 app.add_typer(top.app)
+app.add_typer(console.app)
 
 
 @app.callback()

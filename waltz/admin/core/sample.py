@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waltz.admin.core.replicas import HeldPartition
+from waltz.admin.core.storage_figures import StorageFigures
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
@@ -17,22 +18,26 @@ class ServerSample:
     """The report of one server; ``problem`` is why the server reported nothing.
 
     ``marks`` has the high-water mark of each of its partitions, None while the partition opens.
+    ``health`` has, by partition, whether its store session is open; None if that was not queried.
     """
 
     marks: Mapping[int, int | None] = field(default_factory=dict)
     problem: str | None = None
+    health: Mapping[int, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSample:
     """The replicas that one storage reported; ``problem`` is why the storage reported nothing.
 
-    ``damaged`` are the records that the storage found damaged.
+    ``damaged`` are the records that the storage found damaged. ``figures`` are None if they were
+    not queried.
     """
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
     problem: str | None = None
     damaged: tuple[DamagedRange, ...] = ()
+    figures: StorageFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,73 @@
+"""Verify a cluster by a sample: the checks of ``waltz cluster verify``, without queries. Pure.
+
+A sample does not say which storages each server reaches: the servers would open connections to all
+storages for that. The caller passes what it knows about that, from queries at longer intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waltz.admin.core.sample import Sample, ServerSample, StorageSample
+from waltz.admin.core.verification import (
+    ClusterFacts,
+    Finding,
+    ServerReport,
+    StorageReport,
+    verify,
+)
+
+Reached = Mapping[int, Mapping[str, bool]]
+"""For each server that reported it: the storages that the server uses, and whether it reaches them.
+"""
+
+
+def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
+    """Return the outcome of every check. The sample must have details (`monitoring.Monitor`).
+
+    A server without an entry in ``reached`` counts as reaching all its storages. A storage that
+    does not answer counts as one whose replicas are all switched off, and as reached: a check
+    reports only its first problem, which would hide those of storages that answer.
+    """
+    return verify(
+        ClusterFacts(
+            num_partitions=sample.num_partitions,
+            assignment=sample.membership.assignment,
+            members=sample.membership.servers(),
+            replicas=sample.maps.assignments,
+            metadata=sample.metadata,
+            servers={
+                server: _server_report(sample, report, reached.get(server))
+                for server, report in sample.servers.items()
+            },
+            storages={
+                storage: _storage_report(sample, storage, report)
+                for storage, report in sample.storages.items()
+            },
+        )
+    )
+
+
+def _server_report(
+    sample: Sample, report: ServerSample, reached: Mapping[str, bool] | None
+) -> ServerReport:
+    if report.problem is not None:
+        return ServerReport(problem=report.problem)
+    known = dict.fromkeys(sample.maps.assignments.partitions, True)
+    answering = {s: held.problem is None for s, held in sample.storages.items()}
+    found = {s: reach for s, reach in (reached or {}).items() if answering.get(s, False)}
+    return ServerReport(frozenset(report.marks), {**known, **found}, report.health or {})
+
+
+def _storage_report(sample: Sample, storage: str, report: StorageSample) -> StorageReport:
+    if report.problem is not None:
+        assigned = sample.maps.assignments.partitions.get(storage, ())
+        sessions = {p: sample.session(p) for p in assigned}
+        return StorageReport(
+            dict.fromkeys(assigned, False),
+            {p: session for p, session in sessions.items() if session is not None},
+        )
+    return StorageReport(
+        {partition: held.available for partition, held in report.held.items()},
+        {partition: held.session_id for partition, held in report.held.items()},
+    )

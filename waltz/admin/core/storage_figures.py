@@ -1,0 +1,63 @@
+"""Figures of a storage that only its metrics have: disk, scrubber, refused partitions. Pure.
+
+The metrics are those of the admin port (spec/wire.md section 7). A storage of Waltz 0.13.2 has none
+of these figures, so each may be unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_PREFIX = "waltz-storage."
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFigures:
+    """What a storage reports beside its replicas; None where the storage knows no value.
+
+    ``scrub_progress`` is the part of the present pass that the scrubber has done, from 0 to 1.
+    ``refused`` has, by partition, why the storage cannot serve the partition.
+    """
+
+    disk_free_bytes: int | None = None
+    disk_size_bytes: int | None = None
+    scrub_progress: float | None = None
+    scrub_passes: int | None = None
+    refused: Mapping[int, str] = field(default_factory=dict)
+
+
+def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
+    """Return the figures in the metrics of a storage, in their bean form."""
+    return StorageFigures(
+        disk_free_bytes=_whole(_gauge(metrics, "disk-free-bytes")),
+        disk_size_bytes=_whole(_gauge(metrics, "disk-size-bytes")),
+        scrub_progress=_number(_gauge(metrics, "scrub-progress")),
+        scrub_passes=_whole(_gauge(metrics, "scrub-passes")),
+        refused=_refused(_gauge(metrics, "refused-partitions")),
+    )
+
+
+def _gauge(metrics: Mapping[str, Any], name: str) -> Any:
+    """Return the value of one metric, None if the storage does not have the metric."""
+    gauge = metrics.get("gauges", {}).get(_PREFIX + name)
+    return gauge.get("value") if isinstance(gauge, Mapping) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _refused(value: Any) -> dict[int, str]:
+    """Return the reasons of refused partitions."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {
+        int(partition): str(report.get("reason")) if isinstance(report, Mapping) else str(report)
+        for partition, report in value.items()
+    }

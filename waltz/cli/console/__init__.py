@@ -1,0 +1,1 @@
+"""``waltz console``: a web page that shows a cluster."""

@@ -1,0 +1,1 @@
+"""What the console shows: values computed from samples of a cluster and from records. Pure."""

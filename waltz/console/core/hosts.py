@@ -1,0 +1,48 @@
+"""Decide which requests are answered, by their Host header and their origin. Pure.
+
+A web page elsewhere may let its own name resolve to the loopback address (DNS rebinding). The
+browser then sends the page's requests here, with that name in the Host header. Only names that the
+console knows are answered, so such a page gets nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def allowed_names(bound: str, also: Collection[str]) -> frozenset[str]:
+    """Return the names in Host headers to answer: of the loopback, the bound address, and more."""
+    return frozenset({*_LOOPBACK_NAMES, bound.lower(), *(name.lower() for name in also)})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine can connect to the address ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(header: str) -> str:
+    """Return the name in a Host header, without its port and without the brackets of IPv6."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def refusal(host: str | None, fetch_site: str | None, allowed: Collection[str]) -> str | None:
+    """Return why a request is refused, None if it is answered.
+
+    ``host`` is its header Host. ``fetch_site`` is its header Sec-Fetch-Site, which browsers set, or
+    None if the request may come from a link on another site.
+    """
+    if host is None or host_name(host) not in allowed:
+        return "this name is not served here: add it with --allow-host"
+    if fetch_site in ("cross-site", "same-site"):
+        return "requests from other sites are refused"
+    return None

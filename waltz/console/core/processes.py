@@ -1,0 +1,135 @@
+"""The servers and storages of a sampled cluster for display. Pure.
+
+What a process that does not answer would report is None: unknown, and never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from waltz.admin.core.sample import Sample
+from waltz.admin.core.storage_figures import StorageFigures
+from waltz.console.core.replicas import PartitionView
+from waltz.protocol.damaged_ranges import DamagedRange
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """One server. ``partitions`` are those that ZooKeeper assigns to it.
+
+    ``transactions_per_second`` is None if the rate of one of its partitions is unknown.
+    """
+
+    id: int
+    endpoint: str | None
+    answers: bool
+    problem: str | None
+    partitions: tuple[int, ...]
+    preferred: tuple[int, ...]
+    transactions_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecords:
+    """Damaged records of one partition."""
+
+    partition: int
+    first_id: int
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPartition:
+    """A partition that a storage cannot serve, and why."""
+
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageView:
+    """One storage. ``assigned`` are the partitions of which ZooKeeper assigns a replica to it."""
+
+    storage: str
+    group: int | None
+    answers: bool
+    problem: str | None
+    assigned: tuple[int, ...]
+    held: int | None
+    greatest_lag: int | None
+    log_bytes: int | None
+    disk_free_bytes: int | None
+    disk_size_bytes: int | None
+    scrub_progress: float | None
+    scrub_passes: int | None
+    damaged: tuple[DamagedRecords, ...] | None
+    refused: tuple[RefusedPartition, ...] | None
+
+
+def view_servers(now: Sample, partitions: Sequence[PartitionView]) -> tuple[ServerView, ...]:
+    """Return the views of all servers, also of those that only the assignment names."""
+    members, owned = now.membership.servers(), now.membership.assignment.servers
+    views = []
+    for server in sorted({*members, *(each for each, held in owned.items() if held)}):
+        member, report = members.get(server), now.servers.get(server)
+        problem = "it is not running" if report is None else report.problem
+        rates = [p.transactions_per_second for p in partitions if p.server == server]
+        views.append(
+            ServerView(
+                server,
+                None if member is None else f"{member.host}:{member.port}",
+                problem is None,
+                problem,
+                tuple(sorted(each.partition for each in owned.get(server, ()))),
+                () if member is None else tuple(sorted(member.preferred)),
+                _sum(rates) if problem is None else None,
+            )
+        )
+    return tuple(views)
+
+
+def view_storages(now: Sample) -> tuple[StorageView, ...]:
+    """Return the views of all storages."""
+    known = {*now.maps.groups.groups, *now.storages, *now.maps.assignments.partitions}
+    return tuple(_view_storage(now, storage) for storage in sorted(known))
+
+
+def _view_storage(now: Sample, storage: str) -> StorageView:
+    report = now.storages.get(storage)
+    group = now.maps.groups.groups.get(storage)
+    assigned = tuple(sorted(now.maps.assignments.partitions.get(storage, ())))
+    if report is None or report.problem is not None:
+        problem = "ZooKeeper has no admin port of it" if report is None else report.problem
+        nothing = (None,) * 9
+        return StorageView(storage, group, False, problem, assigned, *nothing)
+    figures = report.figures or StorageFigures()
+    lags = [now.lag(partition, storage) for partition in assigned]
+    known_lags = [lag for lag in lags if lag is not None]
+    sizes = [held.size_bytes for held in report.held.values()]
+    return StorageView(
+        storage,
+        group,
+        True,
+        None,
+        assigned,
+        len(report.held),
+        max(known_lags) if known_lags and len(known_lags) == len(lags) else None,
+        None if None in sizes else sum(size for size in sizes if size is not None),
+        figures.disk_free_bytes,
+        figures.disk_size_bytes,
+        figures.scrub_progress,
+        figures.scrub_passes,
+        tuple(map(_damaged, report.damaged)),
+        tuple(RefusedPartition(p, reason) for p, reason in sorted(figures.refused.items())),
+    )
+
+
+def _damaged(found: DamagedRange) -> DamagedRecords:
+    return DamagedRecords(found.partition, found.first_id, found.last_id)
+
+
+def _sum(rates: Sequence[float | None]) -> float | None:
+    """Return the sum of rates, None if one of them is unknown."""
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if len(known) == len(rates) else None

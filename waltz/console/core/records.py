@@ -1,0 +1,194 @@
+"""Format the data of records for a page, in bounded size, and parse what a user searches for. Pure.
+
+Data are whatever an application appended, so they are treated as hostile: characters that a page
+would not show, or that change the direction of text, are replaced by their escapes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.protocol.records import Record, ReqId
+
+MAX_SHOWN_BYTES = 4096
+"""How many bytes of a record's data are shown; a notice says that the rest is left out."""
+MAX_JSON_BYTES = 64 << 10
+"""The largest data that are parsed as JSON. The indented text is cut like any other."""
+
+_JSON_LINE = 120
+"""The length up to which JSON is shown on one line. Longer JSON is indented."""
+
+_NUMBER = re.compile(r"-?\d+", re.ASCII)
+_HEX_COLUMNS = 16
+_ID_PARTS = 4
+_INT_RANGE = range(-(1 << 31), 1 << 31)
+
+
+class DataFormat(StrEnum):
+    """How data are shown. AUTO: as JSON or text if the data are that, otherwise as hex."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownData:
+    """Data as text. ``format`` is the format in use, ``notice`` what a reader must know of it.
+
+    ``size`` is the size of the data in bytes.
+    """
+
+    format: DataFormat
+    text: str
+    size: int
+    truncated: bool
+    notice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """One transaction of a page."""
+
+    id: int
+    client_id: int
+    generation: int
+    seq: int
+    header: int
+    data: ShownData
+
+
+def show_record(record: Record, wanted: DataFormat) -> ShownRecord:
+    """Return a record as the page shows it."""
+    req_id = record.req_id
+    return ShownRecord(
+        record.transaction_id,
+        req_id.client_id,
+        req_id.generation,
+        req_id.seq,
+        record.header,
+        show_data(record.data, wanted),
+    )
+
+
+def show_data(data: bytes, wanted: DataFormat) -> ShownData:
+    """Return data as text in the wanted format; as hex with a notice, if they do not have it."""
+    match wanted:
+        case DataFormat.HEX:
+            return _hex(data, None)
+        case DataFormat.JSON:
+            return _json(data) or _hex(data, f"not JSON{_too_large(data)}: shown as hex")
+        case DataFormat.TEXT:
+            return _text(data) or _hex(data, "not UTF-8 text: shown as hex")
+        case DataFormat.AUTO:
+            shown = _json(data) if data[:1] in (b"{", b"[") else None
+            return shown or _printable_text(data) or _hex(data, None)
+
+
+def parse_request_id(text: str) -> ReqId:
+    """Return the request id in a text: client id, generation, partition and sequence number.
+
+    Any text with four numbers in this order is accepted, such as ``12:3:0:17`` or the ``ReqId`` of
+    an error message. Raises ValueError.
+    """
+    numbers = [int(each) for each in _NUMBER.findall(text[:200])]
+    if len(numbers) != _ID_PARTS:
+        raise ValueError(
+            "a request id has four numbers: client id, generation, partition and sequence number, "
+            "such as 12:3:0:17"
+        )
+    if any(number not in _INT_RANGE for number in numbers):
+        raise ValueError("a number of the request id exceeds 32 bits")
+    return ReqId(*numbers)
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with an escape for each character that a page does not show as itself.
+
+    Line ends and tabs stay.
+    """
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t" or character.isprintable():
+        return character
+    # Categories Cc and Cf have the control characters and those that change the direction of text.
+    if unicodedata.category(character) == "Zs":
+        return " "
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def _text(data: bytes) -> ShownData | None:
+    """Return data as text, None if they are not UTF-8."""
+    text = _decoded(data)
+    if text is None:
+        return None
+    return _shown(DataFormat.TEXT, visible(text), data, min(len(data), MAX_SHOWN_BYTES))
+
+
+def _printable_text(data: bytes) -> ShownData | None:
+    """Return data as text if most of it is printable, otherwise None."""
+    text = _decoded(data)
+    if text is None:
+        return None
+    escaped = sum(visible(character) != character for character in text)
+    return None if escaped * 10 > len(text) else _text(data)
+
+
+def _decoded(data: bytes) -> str | None:
+    """Return the first bytes of data as text, None if they are not UTF-8."""
+    shown = data[:MAX_SHOWN_BYTES]
+    # The decoder keeps a character that the cut has divided, and returns the text before it.
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return decoder.decode(shown, final=len(shown) == len(data))
+    except UnicodeDecodeError:
+        return None
+
+
+def _json(data: bytes) -> ShownData | None:
+    """Return data as JSON, None if they are not JSON or too large to parse."""
+    if len(data) > MAX_JSON_BYTES:
+        return None
+    try:
+        value = json.loads(data)
+        text = json.dumps(value, ensure_ascii=False)
+        if len(text) > _JSON_LINE:
+            text = json.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+    shown = visible(text[:MAX_SHOWN_BYTES])
+    truncated = len(text) > MAX_SHOWN_BYTES
+    notice = f"the first {MAX_SHOWN_BYTES} characters of {len(text)}" if truncated else None
+    return ShownData(DataFormat.JSON, shown, len(data), truncated, notice)
+
+
+def _hex(data: bytes, notice: str | None) -> ShownData:
+    """Return data as lines of an offset, 16 bytes, and the same bytes as ASCII."""
+    part = data[: MAX_SHOWN_BYTES // 4]
+    lines = []
+    for offset in range(0, len(part), _HEX_COLUMNS):
+        row = part[offset : offset + _HEX_COLUMNS]
+        ascii_text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{offset:08x}  {row.hex(' '):<{3 * _HEX_COLUMNS - 1}}  {ascii_text}")
+    shown = _shown(DataFormat.HEX, "\n".join(lines), data, len(part))
+    notices = "; ".join(filter(None, (notice, shown.notice)))
+    return ShownData(shown.format, shown.text, shown.size, shown.truncated, notices or None)
+
+
+def _shown(format_: DataFormat, text: str, data: bytes, shown_bytes: int) -> ShownData:
+    truncated = shown_bytes < len(data)
+    notice = f"the first {shown_bytes} bytes of {len(data)}" if truncated else None
+    return ShownData(format_, text, len(data), truncated, notice)
+
+
+def _too_large(data: bytes) -> str:
+    return f", or larger than {MAX_JSON_BYTES} bytes" if len(data) > MAX_JSON_BYTES else ""

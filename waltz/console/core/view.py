@@ -1,0 +1,157 @@
+"""The state of a cluster as the page gets it: one value for JSON. Pure.
+
+Numbers that are not known are null. ``docs/console.md`` describes the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from waltz.admin.core.sample import Sample
+from waltz.admin.core.sample_checks import Reached, check_sample
+from waltz.console.core.health import Health, judge, no_sample
+from waltz.console.core.history import History
+from waltz.console.core.processes import ServerView, StorageView, view_servers, view_storages
+from waltz.console.core.replicas import (
+    PartitionState,
+    PartitionView,
+    ReplicaState,
+    view_partition,
+)
+from waltz.console.core.work import Work, work_under_way
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the cluster is named: its name, its znode, and the address of its ZooKeeper."""
+
+    name: str
+    root: str
+    zookeeper: str
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the cluster.
+
+    ``damaged_records`` counts those of storages that answer, the least that there can be.
+    """
+
+    partitions: int
+    open_partitions: int
+    unknown_partitions: int
+    replicas: int
+    healthy_replicas: int
+    unknown_replicas: int
+    servers: int
+    answering_servers: int
+    storages: int
+    answering_storages: int
+    damaged_records: int
+    transactions_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A cluster at one moment; ``at`` is when it was sampled, in seconds since 1970.
+
+    ``problem`` is why the newest sample failed; then the other values are those of ``at``, which
+    are not current.
+    """
+
+    names: Names
+    at: float | None
+    problem: str | None
+    health: Health
+    totals: Totals | None
+    partitions: tuple[PartitionView, ...]
+    servers: tuple[ServerView, ...]
+    storages: tuple[StorageView, ...]
+    work: tuple[Work, ...]
+
+
+def view_cluster(
+    names: Names,
+    before: Sample | None,
+    now: Sample,
+    at: float,
+    *,
+    reached: Reached,
+    history: History,
+) -> ClusterView:
+    """Return the view of a sampled cluster. The sample must have details."""
+    partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
+    servers, storages = view_servers(now, partitions), view_storages(now)
+    return ClusterView(
+        names,
+        at,
+        None,
+        judge(now, partitions, check_sample(now, reached)),
+        _totals(partitions, servers, storages, history),
+        partitions,
+        servers,
+        storages,
+        work_under_way(now, partitions, history.peaks),
+    )
+
+
+def failed_view(names: Names, last: ClusterView | None, problem: str) -> ClusterView:
+    """Return the view after a sample that failed: the values of the last one, not current."""
+    health = no_sample(problem)
+    if last is None:
+        return ClusterView(names, None, problem, health, None, (), (), (), ())
+    return ClusterView(
+        names,
+        last.at,
+        problem,
+        health,
+        last.totals,
+        last.partitions,
+        last.servers,
+        last.storages,
+        last.work,
+    )
+
+
+def as_value(number: int, view: ClusterView, history: History) -> dict[str, Any]:
+    """Return the JSON value of a view and of the history up to it."""
+    return {
+        "number": number,
+        **asdict(view),
+        "watching_since": history.since,
+        "rates": [asdict(point) for point in history.rates],
+        "timeline": [
+            {"number": entry.number, "after": entry.after, "at": entry.at, **asdict(entry.change)}
+            for entry in reversed(history.entries)
+        ],
+    }
+
+
+def _totals(
+    partitions: Sequence[PartitionView],
+    servers: Sequence[ServerView],
+    storages: Sequence[StorageView],
+    history: History,
+) -> Totals:
+    replicas = [replica for each in partitions for replica in each.replicas]
+    accepting = (PartitionState.OPEN, PartitionState.DEGRADED)
+    return Totals(
+        len(partitions),
+        sum(each.state in accepting for each in partitions),
+        sum(each.state is PartitionState.UNKNOWN for each in partitions),
+        len(replicas),
+        sum(replica.state is ReplicaState.IN_SESSION for replica in replicas),
+        sum(replica.state is ReplicaState.UNKNOWN for replica in replicas),
+        len(servers),
+        sum(server.answers for server in servers),
+        len(storages),
+        sum(storage.answers for storage in storages),
+        sum(
+            damaged.last_id - damaged.first_id + 1
+            for storage in storages
+            for damaged in storage.damaged or ()
+        ),
+        history.rates[-1].transactions_per_second if history.rates else None,
+    )

@@ -1,0 +1,125 @@
+"""Find the work under way on replicas: catching up, moves, repairs; with its progress. Pure.
+
+Work is not announced anywhere: it is derived from the state of the replicas. A command that was
+interrupted therefore shows here as well, as a replica that makes no progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.admin.core.sample import Sample
+from waltz.console.core.replicas import PartitionState, PartitionView, ReplicaState
+
+
+class WorkKind(StrEnum):
+    """What kind of work it is."""
+
+    CATCH_UP = "catch-up"
+    COPY = "copy"
+    MOVE = "move"
+    REPAIR = "repair"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work on one replica: ``done`` of ``total`` units are complete; None if that is unknown."""
+
+    kind: WorkKind
+    partition: int
+    storage: str
+    text: str
+    done: int | None
+    total: int | None
+    unit: str = "transactions"
+
+
+DamagePeaks = Mapping[tuple[str, int], int]
+"""For each storage and partition: the most damaged records since they were last all repaired."""
+
+
+def work_under_way(
+    now: Sample, partitions: Sequence[PartitionView], peaks: DamagePeaks
+) -> tuple[Work, ...]:
+    """Return all work under way, by partition."""
+    return tuple(
+        work
+        for view in partitions
+        for work in (
+            *_catching_up(view),
+            *_unassigned(now, view),
+            *_both_assigned(now, view),
+            *_repairs(view, peaks),
+        )
+    )
+
+
+def _catching_up(view: PartitionView) -> Iterator[Work]:
+    if view.state not in (PartitionState.OPEN, PartitionState.DEGRADED):
+        return  # Without a session there is nothing to catch up with.
+    for replica in view.replicas:
+        if replica.state in (ReplicaState.FILLING, ReplicaState.OUT, ReplicaState.OFF):
+            text = {
+                ReplicaState.FILLING: "The server fills the replica, which then joins the session.",
+                ReplicaState.OUT: "The replica waits for the server to let it join the session.",
+            }.get(replica.state, "The replica is switched off; a copy fills it, or it waits.")
+            done, total = _progress(replica.last_id, view.high_water_mark)
+            yield Work(WorkKind.CATCH_UP, view.partition, replica.storage, text, done, total)
+
+
+def _unassigned(now: Sample, view: PartitionView) -> Iterator[Work]:
+    """Yield the replicas that a storage holds although ZooKeeper does not assign them to it."""
+    assigned = {replica.storage for replica in view.replicas}
+    groups = now.maps.groups.groups
+    for storage, report in sorted(now.storages.items()):
+        held = report.held.get(view.partition)
+        if held is None or storage in assigned:
+            continue
+        done, total = _progress(held.max_transaction_id, view.high_water_mark)
+        same_group = [s for s in sorted(assigned) if groups.get(s) == groups.get(storage)]
+        if same_group:
+            kind = WorkKind.MOVE
+            text = f"A move between {same_group[0]} and {storage}: it holds an unassigned replica."
+        else:
+            kind = WorkKind.COPY
+            text = "The storage holds a replica that is not assigned: it is new, or to be dropped."
+        yield Work(kind, view.partition, storage, text, done, total)
+
+
+def _both_assigned(now: Sample, view: PartitionView) -> Iterator[Work]:
+    """Yield the moves whose source and destination are both assigned at present."""
+    groups = now.maps.groups.groups
+    by_group: dict[int, list[str]] = {}
+    for replica in view.replicas:
+        if replica.storage in groups:
+            by_group.setdefault(groups[replica.storage], []).append(replica.storage)
+    for group, storages in sorted(by_group.items()):
+        if len(storages) > 1:
+            names = " and ".join(storages)
+            text = f"A move in group {group}: {names} both hold the partition until one leaves."
+            yield Work(WorkKind.MOVE, view.partition, storages[-1], text, None, None)
+
+
+def _repairs(view: PartitionView, peaks: DamagePeaks) -> Iterator[Work]:
+    for replica in view.replicas:
+        left, peak = replica.damaged_records, peaks.get((replica.storage, view.partition), 0)
+        if not left:
+            continue
+        total = max(peak, left)
+        text = (
+            "The damaged records are being replaced by those of a healthy replica."
+            if left < total
+            else "The damaged records wait for their repair: waltz storage recover"
+        )
+        yield Work(
+            WorkKind.REPAIR, view.partition, replica.storage, text, total - left, total, "records"
+        )
+
+
+def _progress(last_id: int | None, mark: int | None) -> tuple[int | None, int | None]:
+    """Return how many transactions a replica has, and how many it must have."""
+    if last_id is None or mark is None:
+        return None, None
+    return min(last_id, mark) + 1, mark + 1

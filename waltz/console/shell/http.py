@@ -1,0 +1,206 @@
+"""Serve the page, its files, and the values that it shows, as JSON. Touches the network.
+
+There is no request that changes anything. Every answer forbids the page to load or run anything but
+its own files, and to be shown inside another page.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from importlib import resources
+from typing import Any
+
+from aiohttp import web
+
+from waltz.client import PartitionUnknown, PermissionDenied, TransactionNotFound, WaltzError
+from waltz.console.core.hosts import refusal
+from waltz.console.core.records import DataFormat, parse_request_id
+from waltz.console.shell.log_reader import MAX_PAGE_RECORDS, LogReader
+from waltz.console.shell.poller import Poller
+from waltz.net import ListenFailed
+
+log = logging.getLogger(__name__)
+
+_FILES = {
+    "": ("index.html", "text/html"),
+    "console.css": ("console.css", "text/css"),
+    "dom.js": ("dom.js", "text/javascript"),
+    "format.js": ("format.js", "text/javascript"),
+    "cluster.js": ("cluster.js", "text/javascript"),
+    "log.js": ("log.js", "text/javascript"),
+    "main.js": ("main.js", "text/javascript"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "waltz-console",
+}
+_MOST_WAITING = 100
+"""How many requests may wait for the next sample at once."""
+_LARGEST_ID = (1 << 63) - 1
+_DEFAULT_COUNT = 50
+_SHUTDOWN_SECONDS = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serve_console(
+    host: str, port: int, allowed: Collection[str], poller: Poller, reader: LogReader
+) -> AsyncIterator[int]:
+    """Serve the console while the context is open; yield the port in use.
+
+    Requests are answered if their Host header is in ``allowed``. Raises ListenFailed.
+    """
+    application = console_application(allowed, poller, reader)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ListenFailed(
+                f"cannot serve the console on {host}:{port}: {error.strerror or error}; choose "
+                "another port with --port"
+            ) from error
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def console_application(
+    allowed: Collection[str], poller: Poller, reader: LogReader
+) -> web.Application:
+    """Return the application that answers all requests."""
+    application = web.Application(middlewares=[_guard(allowed), _errors])
+    application.on_response_prepare.append(_add_headers)
+    for path, (name, content_type) in _FILES.items():
+        application.router.add_get(f"/{path}", _file(name, content_type))
+    _Api(poller, reader).add_to(application.router)
+    return application
+
+
+class _Api:
+    """The handlers of the requests for JSON."""
+
+    def __init__(self, poller: Poller, reader: LogReader) -> None:
+        self._poller = poller
+        self._reader = reader
+        self._waiting = 0
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the paths."""
+        router.add_get("/api/cluster", self._cluster)
+        router.add_get("/api/log/{partition}", self._log)
+        router.add_get("/api/find", self._find)
+
+    async def _cluster(self, request: web.Request) -> web.Response:
+        """Answer with the newest sample, once there is one newer than number ``after``."""
+        after = _whole(request, "after", 0)
+        if self._waiting >= _MOST_WAITING:
+            raise web.HTTPServiceUnavailable(text="too many pages are open")
+        self._waiting += 1
+        try:
+            return _json(await self._poller.newer_than(after))
+        finally:
+            self._waiting -= 1
+
+    async def _log(self, request: web.Request) -> web.Response:
+        """Answer with a page of records: from the id ``first`` on, or the last ones."""
+        partition = _bounded(request.match_info["partition"], "partition", 0, 1 << 31)
+        first = _whole(request, "first", None)
+        count = _whole(request, "count", _DEFAULT_COUNT, 1, MAX_PAGE_RECORDS)
+        name = request.query.get("format", DataFormat.AUTO.value)
+        if name not in set(DataFormat):
+            raise ValueError(f"format must be one of {', '.join(DataFormat)}")
+        page = await self._reader.page(partition, first, count, DataFormat(name))
+        return _json(asdict(page))
+
+    async def _find(self, request: web.Request) -> web.Response:
+        """Answer with the transaction of a request id, or which ids do not have it."""
+        req_id = parse_request_id(request.query.get("request", ""))
+        result = await self._reader.find(req_id, _whole(request, "before", None))
+        return _json(asdict(result))
+
+
+def _file(name: str, content_type: str) -> Handler:
+    """Return a handler that answers with a file of the page, which is read once."""
+    content = resources.files("waltz.console").joinpath("static", name).read_bytes()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=content, content_type=content_type, charset="utf-8")
+
+    return answer
+
+
+def _guard(allowed: Collection[str]) -> Any:
+    """Return the middleware that refuses requests by their Host header and their origin."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        # A link on another page may open the console, but nothing may read its values.
+        is_page = not request.path.startswith("/api/")
+        fetch_site = None if is_page else request.headers.get("Sec-Fetch-Site")
+        reason = refusal(request.headers.get("Host"), fetch_site, allowed)
+        if reason is not None:
+            return _error(403, reason)
+        return await handler(request)
+
+    return guard
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer expected errors as JSON with their text."""
+    try:
+        return await handler(request)
+    except (PartitionUnknown, TransactionNotFound) as error:
+        return _error(404, str(error))
+    except PermissionDenied as error:
+        return _error(403, str(error))
+    except WaltzError as error:
+        return _error(503, str(error))
+    except ValueError as error:
+        return _error(400, str(error))
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.json_response(value, status=status, dumps=json.dumps)
+
+
+def _error(status: int, text: str) -> web.Response:
+    return _json({"error": text}, status)
+
+
+def _whole(
+    request: web.Request,
+    name: str,
+    default: Any,
+    least: int = 0,
+    most: int = _LARGEST_ID,
+) -> Any:
+    """Return a parameter of the request as a whole number. Raises ValueError."""
+    text = request.query.get(name)
+    return default if text is None else _bounded(text, name, least, most)
+
+
+def _bounded(text: str, name: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        raise ValueError(f"{name} must be a whole number from {least} to {most}")
+    return int(text)

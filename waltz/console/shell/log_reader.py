@@ -1,0 +1,187 @@
+"""Read pages of the log for the page's log browser, and search it. Touches the network.
+
+Every read is bounded: in records, in bytes, in time, and in how many are under way at once. The
+client is opened by the first read, and again after it has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from waltz.client import ClientClosed, ClientFailed, LogClient, ServerTooOld
+from waltz.console.core.records import DataFormat, ShownRecord, show_record
+from waltz.protocol.records import Record, RecordHeader, ReqId
+
+MAX_PAGE_RECORDS = 200
+_PAGE_BYTES = 1 << 20
+_SEARCH_HEADERS = 5000
+"""How many headers one request of a search reads."""
+_SEARCH_REQUESTS = 20
+_MOST_READS = 4
+_ANSWER_SECONDS = 10.0
+
+OpenClient = Callable[[], Awaitable[LogClient[bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Consecutive transactions of a partition, and the log's last id, -1 for an empty log.
+
+    ``next_id`` is the id after the page, None if the log ends with the page. ``bounded`` is whether
+    the page has fewer transactions than requested because of the bound on its bytes.
+    """
+
+    partition: int
+    high_water_mark: int
+    records: tuple[ShownRecord, ...]
+    next_id: int | None
+    bounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The transaction ``found`` of a request id, None if none of the searched ones has it.
+
+    The ids from ``first_id`` to ``last_id`` were searched; ``complete`` is whether no older ones
+    are left.
+    """
+
+    partition: int
+    found: int | None
+    first_id: int
+    last_id: int
+    complete: bool
+
+
+class LogReader:
+    """Reads one cluster's log by one client."""
+
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open_client = open_client
+        self._client: LogClient[bytes] | None = None
+        self._opening = asyncio.Lock()
+        self._places = asyncio.Semaphore(_MOST_READS)
+
+    async def page(
+        self, partition: int, first_id: int | None, count: int, wanted: DataFormat
+    ) -> Page:
+        """Return up to ``count`` transactions from ``first_id`` on; None: the last ones.
+
+        Raises WaltzError.
+        """
+        async with self._places:
+            client = await self._ready_client()
+            mark = await client.high_water_mark(partition, timeout=_ANSWER_SECONDS)
+            first = max(0, mark - count + 1) if first_id is None else first_id
+            last = min(first + count - 1, mark)
+            if last < first:
+                return Page(partition, mark, (), None, False)
+            records = await _records(client, partition, first, last)
+            after = first + len(records)
+            shown = tuple(show_record(record, wanted) for record in records)
+            return Page(partition, mark, shown, after if after <= mark else None, after <= last)
+
+    async def find(self, req_id: ReqId, before: int | None) -> SearchResult:
+        """Search the newest transactions, or those before ``before``, for a request id.
+
+        Raises WaltzError.
+        """
+        async with self._places:
+            client, partition = await self._ready_client(), req_id.partition
+            mark = await client.high_water_mark(partition, timeout=_ANSWER_SECONDS)
+            end = mark + 1 if before is None else min(before, mark + 1)
+            last = end - 1
+            for _ in range(_SEARCH_REQUESTS):
+                if end <= 0:
+                    break
+                first = max(0, end - _SEARCH_HEADERS)
+                found, read_from = await _search(client, req_id, first, end)
+                end = read_from
+                if found is not None:
+                    return SearchResult(partition, found, end, last, end <= 0)
+            return SearchResult(partition, None, end, last, end <= 0)
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _ready_client(self) -> LogClient[bytes]:
+        """Return the client; open it, or another one after it has failed."""
+        async with self._opening:
+            if self._client is not None:
+                try:
+                    await self._client.flush(timeout=_ANSWER_SECONDS)
+                except (ClientFailed, ClientClosed):
+                    await self._client.close()
+                    self._client = None
+            if self._client is None:
+                self._client = await self._open_client()
+            return self._client
+
+
+async def _records(
+    client: LogClient[bytes], partition: int, first: int, last: int
+) -> tuple[Record, ...]:
+    """Return the records from ``first`` to ``last``, or fewer because of the bound on bytes."""
+    try:
+        found = await client.bulk.records(
+            partition,
+            first,
+            max_records=last - first + 1,
+            max_bytes=_PAGE_BYTES,
+            timeout=_ANSWER_SECONDS,
+        )
+    except ServerTooOld:
+        return await _streamed(client, partition, first, last)
+    return tuple(found.records)
+
+
+async def _streamed(
+    client: LogClient[bytes], partition: int, first: int, last: int
+) -> tuple[Record, ...]:
+    """Return what `_records` returns, from a server that has no request for ranges."""
+    records: list[Record] = []
+    size = 0
+    stream = client.stream(partition, after=first - 1, until=last, data=True)
+    async for each in stream:
+        size += len(each.data)
+        if records and size > _PAGE_BYTES:
+            break
+        records.append(Record(each.id, each.req_id, each.header, each.data, 0))
+    await stream.aclose()
+    return tuple(records)
+
+
+async def _search(
+    client: LogClient[bytes], req_id: ReqId, first: int, end: int
+) -> tuple[int | None, int]:
+    """Search the ids from ``first`` to ``end`` - 1; return the id found, and the first searched."""
+    at = first
+    while at < end:
+        headers = await _headers(client, req_id.partition, at, end)
+        for header in headers:
+            if header.req_id == req_id:
+                return header.transaction_id, first
+        if not headers:
+            break
+        at += len(headers)
+    return None, first
+
+
+async def _headers(
+    client: LogClient[bytes], partition: int, first: int, end: int
+) -> tuple[RecordHeader, ...]:
+    """Return headers from ``first`` on, those below ``end``."""
+    try:
+        found = await client.bulk.headers(
+            partition, first, max_headers=end - first, timeout=_ANSWER_SECONDS
+        )
+    except ServerTooOld:
+        stream = client.stream(partition, after=first - 1, until=end - 1)
+        headers = tuple([RecordHeader(t.id, t.req_id, t.header) async for t in stream])
+        await stream.aclose()
+        return headers
+    return found.headers

@@ -1,0 +1,233 @@
+"""Sample the cluster for all browsers together, and only while one waits. Touches the network.
+
+A browser requests the sample after the one that it has. The first such request starts a sample, at
+the earliest ``interval`` after the one before; all requests that wait get the same result. Without
+a request there is no sample, so the console costs nothing while it is not watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from waltz.admin import query_servers
+from waltz.admin.core.sample import Sample
+from waltz.admin.monitoring import Monitor
+from waltz.console.core.history import History
+from waltz.console.core.view import ClusterView, Names, as_value, failed_view, view_cluster
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.store import StoreError
+from waltz.metadata.zookeeper_access import BadCredentials, ZooKeeperAccess
+from waltz.net import TlsConfig, TlsConfigError
+
+log = logging.getLogger(__name__)
+
+_SESSION_TIMEOUT_MS = 30_000
+_REACH_SECONDS = 15.0
+"""How often servers are asked which storages they reach. They open connections for the answer."""
+
+Clock = Callable[[], float]
+
+
+class SampleFailed(Exception):
+    """The cluster could not be sampled; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleTarget:
+    """The cluster that the console shows, and how to connect to it.
+
+    A process has ``timeout_seconds`` for its answer, ZooKeeper the same time and more.
+    """
+
+    zookeeper: str
+    root: str
+    tls: TlsConfig
+    zookeeper_access: ZooKeeperAccess
+    interval: float
+    timeout_seconds: float
+
+
+class Source:
+    """Samples one cluster; the connection to ZooKeeper is opened by the first sample.
+
+    Also keeps, from queries at longer intervals, which storages each server reaches.
+    """
+
+    def __init__(self, target: ConsoleTarget) -> None:
+        self.target = target
+        self.name = ""
+        self.reached: dict[int, dict[str, bool]] = {}
+        self._opened = AsyncExitStack()
+        self._monitor: Monitor | None = None
+        self._reaching: asyncio.Task[None] | None = None
+        self._reached_at: float | None = None
+
+    async def sample(self) -> Sample:
+        """Return a sample. Raises SampleFailed."""
+        limit = self.target.timeout_seconds * 3 + 2
+        try:
+            async with asyncio.timeout(limit):
+                monitor = self._monitor or await self._open()
+                sample = await monitor.sample()
+        except TimeoutError:
+            raise SampleFailed(
+                f"ZooKeeper at {self.target.zookeeper} did not answer within {limit:g} s"
+            ) from None
+        except (StoreError, NoCluster, MalformedMetadata, BadCredentials, TlsConfigError) as error:
+            raise SampleFailed(str(error)) from error
+        self._query_reached(sample)
+        return sample
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._reaching is not None:
+            self._reaching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reaching
+        await self._opened.aclose()
+
+    async def _open(self) -> Monitor:
+        target = self.target
+        async with AsyncExitStack() as opened:
+            store = await KazooStore.connect(
+                target.zookeeper,
+                _SESSION_TIMEOUT_MS,
+                target.zookeeper_access,
+                connect_timeout_s=target.timeout_seconds * 2 + 1,
+            )
+            opened.push_async_callback(store.close)
+            cluster = Cluster(store, target.root)
+            self.name = (await cluster.params()).name
+            monitor = await opened.enter_async_context(
+                Monitor(cluster, target.tls, timeout_seconds=target.timeout_seconds, details=True)
+            )
+            self._opened = opened.pop_all()
+        self._monitor = monitor
+        return monitor
+
+    def _query_reached(self, sample: Sample) -> None:
+        """Begin a query of all servers if the last one is long enough ago."""
+        now = asyncio.get_running_loop().time()
+        if self._reaching is not None and not self._reaching.done():
+            return
+        if self._reached_at is not None and now - self._reached_at < _REACH_SECONDS:
+            return
+        self._reached_at = now
+        self._reaching = asyncio.create_task(self._query_servers(sample))
+
+    async def _query_servers(self, sample: Sample) -> None:
+        members = sample.membership.servers().values()
+        reports = await query_servers(members, self.target.tls)
+        self.reached = {
+            server: dict(report.storages)
+            for server, report in reports.items()
+            if report.problem is None
+        }
+
+
+class Poller:
+    """The newest view of the cluster, its number, and the requests that wait for the next."""
+
+    def __init__(self, source: Source, wall_clock: Clock = time.time) -> None:
+        self._source = source
+        self._wall_clock = wall_clock
+        self._history = History()
+        self._view: ClusterView | None = None
+        self._value: dict[str, Any] = {}
+        self._number = 0
+        self._sampled_at: float | None = None
+        self._sampling: asyncio.Task[None] | None = None
+        self._waiting = 0
+
+    @property
+    def number(self) -> int:
+        """The number of the newest view, 0 before the first."""
+        return self._number
+
+    async def newer_than(self, number: int) -> dict[str, Any]:
+        """Return the JSON value of the newest view, once its number is not ``number``.
+
+        A view that is older than the interval was taken for an earlier reader, and is not returned.
+        """
+        if number == self._number or not self._is_current():
+            self._waiting += 1
+            try:
+                if self._sampling is None:
+                    self._sampling = asyncio.create_task(self._sample())
+                # A request that is cancelled must not cancel the sample that others wait for.
+                await asyncio.shield(self._sampling)
+            finally:
+                self._waiting -= 1
+        return self._value
+
+    def _is_current(self) -> bool:
+        """Whether the newest view is of a sample that began less than one interval ago."""
+        if self._sampled_at is None:
+            return False
+        age = asyncio.get_running_loop().time() - self._sampled_at
+        return age < self._source.target.interval
+
+    async def close(self) -> None:
+        """End the sample that is under way, and close the connections."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sampling
+        await self._source.close()
+
+    async def _sample(self) -> None:
+        """Wait until the next sample is due, take it, and publish its view."""
+        try:
+            loop = asyncio.get_running_loop()
+            if self._sampled_at is not None:
+                await asyncio.sleep(self._sampled_at + self._source.target.interval - loop.time())
+            if self._waiting == 0:
+                return
+            self._sampled_at = loop.time()
+            self._view = await self._next_view()
+            self._number += 1
+            self._value = as_value(self._number, self._view, self._history)
+        finally:
+            self._sampling = None
+
+    async def _next_view(self) -> ClusterView:
+        target = self._source.target
+        try:
+            sample = await self._source.sample()
+        except SampleFailed as problem:
+            names = Names(self._source.name, target.root, target.zookeeper)
+            return failed_view(names, self._view, str(problem))
+        at = self._wall_clock()
+        names = Names(self._source.name, target.root, target.zookeeper)
+        before = self._history.add(sample, at)
+        return view_cluster(
+            names, before, sample, at, reached=self._source.reached, history=self._history
+        )
+
+
+@asynccontextmanager
+async def polling(target: ConsoleTarget) -> AsyncIterator[Poller]:
+    """Yield a poller of the cluster while the context is open."""
+    poller = Poller(Source(target))
+    try:
+        yield poller
+    finally:
+        await poller.close()
+
+
+__all__ = [
+    "ConsoleTarget",
+    "Poller",
+    "SampleFailed",
+    "Source",
+    "polling",
+]

@@ -1,0 +1,118 @@
+// The page: follows the samples of the cluster, and shows the view that the address names.
+
+import { update, h } from "/dom.js";
+import { clock } from "/format.js";
+import { overview, partitions, servers, storages, timeline } from "/cluster.js";
+import { LogView } from "/log.js";
+
+const RETRY_MS = 2000;
+const VIEWS = { overview, partitions, storages, servers, timeline };
+const TITLES = {
+  overview: "Overview", partitions: "Partitions", storages: "Storages",
+  servers: "Servers", log: "Log", timeline: "Timeline",
+};
+
+const byId = (id) => document.getElementById(id);
+const log = new LogView((query) => {
+  const wanted = `#/log?${query}`;
+  if (location.hash === wanted) log.load();
+  else location.hash = wanted;
+});
+
+let cluster = null;
+let unreachable = false;
+let paused = false;
+let watching = null;
+
+function route() {
+  const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { name: name in TITLES ? name : "overview", query: new URLSearchParams(query || "") };
+}
+
+function render() {
+  const { name } = route();
+  showState();
+  if (!cluster || name === "log") return;
+  update(byId("view"), VIEWS[name](cluster));
+}
+
+function showState() {
+  const names = cluster && cluster.names;
+  byId("cluster-name").textContent = names ? [names.name, names.root].filter(Boolean).join(" · ") : "connecting";
+  let text = "no sample yet";
+  if (cluster && cluster.at !== null) {
+    const at = clock(cluster.at);
+    text = paused ? `Paused at ${at}` : cluster.problem || unreachable ? `Not current: as of ${at}` : `Live, ${at}`;
+  } else if (paused) text = "Paused";
+  byId("live-state").textContent = text;
+  const problem = unreachable ? "The console does not answer: is its process still running?" : cluster && cluster.problem;
+  document.body.classList.toggle("stale", Boolean(problem));
+  update(byId("notice"), problem && h("p", { class: "banner" }, `${problem}${/[.?]$/.test(problem) ? "" : "."} `,
+    cluster && cluster.at !== null ? `The values below are not current: they are those of ${clock(cluster.at)}.`
+      : "Nothing is known of the cluster yet. The console keeps trying."));
+}
+
+function changeView() {
+  const { name, query } = route();
+  const title = TITLES[name];
+  const moved = byId("heading").textContent !== title;
+  byId("heading").textContent = title;
+  document.title = `${title} · Waltz console`;
+  for (const link of byId("views").children) {
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (name === "log") log.show(byId("view"), query);
+  else if (moved) byId("view").replaceChildren();
+  render();
+  return moved;
+}
+
+/** Follow the samples until the page is hidden or paused. Each request waits for the next sample. */
+async function watch(signal) {
+  while (!signal.aborted) {
+    try {
+      const response = await fetch(`/api/cluster?after=${cluster ? cluster.number : 0}`, { signal });
+      if (!response.ok) throw new Error(response.statusText);
+      cluster = await response.json();
+      unreachable = false;
+    } catch (error) {
+      if (signal.aborted) return;
+      unreachable = true;
+      render();
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      continue;
+    }
+    log.sampled(cluster);
+    render();
+  }
+}
+
+function follow() {
+  const wanted = !paused && !document.hidden;
+  if (wanted && !watching) {
+    watching = new AbortController();
+    watch(watching.signal);
+  } else if (!wanted && watching) {
+    watching.abort();
+    watching = null;
+  }
+  render();
+}
+
+byId("pause").addEventListener("click", () => {
+  paused = !paused;
+  byId("pause").setAttribute("aria-pressed", String(paused));
+  follow();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // The part of the address after # names the view.
+  byId("content").focus();
+});
+document.addEventListener("visibilitychange", follow);
+window.addEventListener("hashchange", () => {
+  // The focus moves to the new heading, so that a reader of the page begins there.
+  if (changeView()) byId("heading").focus();
+});
+changeView();
+follow();
