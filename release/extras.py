@@ -68,6 +68,18 @@ async def main():
         assert await client.append(0, b"hello") == 0
 asyncio.run(main())
 """
+_CONSOLE = """
+import json, pathlib, subprocess, sys, urllib.request
+waltz = pathlib.Path(sys.executable).parent / "waltz"
+console = subprocess.Popen([waltz, "console", "--port", "0"], stderr=subprocess.PIPE, text=True)
+try:
+    url = next(word for word in console.stderr.readline().split() if word.startswith("http"))
+    assert b"<title>" in urllib.request.urlopen(url).read()
+    value = json.load(urllib.request.urlopen(url + "api/cluster"))
+    assert value["totals"]["partitions"] > 0, value
+finally:
+    console.terminate()
+"""
 _OPERATOR = "import waltz_operator.main, waltz_operator.shell.finalizer_removal\n"
 
 
@@ -107,7 +119,7 @@ TRIALS = {
     "cli": Trial(
         "cli",
         commands=("waltz log append 0 hello", "waltz log tail 0", "waltz storage list"),
-        refused=(("waltz local up --dir other", "local"),),
+        refused=(("waltz local up --dir other", "local"), ("waltz console", "console")),
         absent=("pyspark", "kopf", "sqlalchemy"),
     ),
     "parquet": Trial(
@@ -115,6 +127,7 @@ TRIALS = {
         commands=("waltz log export exported --format parquet",),
         absent=("pyspark", "pandas"),
     ),
+    "console": Trial("console", _CONSOLE, absent=("pyspark", "kopf")),
     "config": Trial("config", _CONFIG, absent=("typer", "aiohttp", "pyspark")),
     "server": Trial("server", commands=("waltz-server --version", "waltz-server --help")),
     "storage": Trial("storage", commands=("waltz-storage --version", "waltz-storage --help")),

@@ -190,6 +190,9 @@ SCENARIOS = (LOCAL, MADE, SHOWN, USED, FILES, CHANGED)
 
 NOT_TYPED = {
     "waltz local up": "goes on until Ctrl-C",
+    "waltz console": "goes on until Ctrl-C",
+    "waltz console --port 0 --interval 5": "goes on until Ctrl-C",
+    "waltz console --host 0.0.0.0 --allow-host console.example": "goes on until Ctrl-C",
     "waltz top": "goes on until Ctrl-C",
     "waltz top --interval 5": "goes on until Ctrl-C",
     "waltz log tail 0-3 -n 0 --follow -o json | jq .data": "goes on until Ctrl-C",

@@ -137,6 +137,10 @@ class Browser:
         """Wait until an element shows a text."""
         self.wait(lambda: text in self.text(selector), f"{text!r} in {selector}")
 
+    def wait_until_shown(self, selector: str) -> None:
+        """Wait until an element has visible text."""
+        self.wait(lambda: self.text(selector), selector)
+
     def save_screenshot(self, path: Path) -> None:
         """Write a picture of the whole page."""
         options = {"format": "png", "captureBeyondViewport": True}

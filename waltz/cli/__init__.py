@@ -1,9 +1,9 @@
 """The command ``waltz``: verbs grouped by noun.
 
 The nouns are `cluster`, `server`, `storage`, `access`, `log`, `client`, `perf`, `disk`, `config`
-and `local`; ``waltz top`` is a verb without a noun. The folder of a noun has its verbs in
-`commands`, and the classes of their results in `rows`. Its other modules are for a few verbs, such
-as those of exports.
+and `local`; ``waltz top`` and ``waltz console`` are verbs without a noun. The folder of a noun has
+its verbs in `commands`, and the classes of their results in `rows`. Its other modules are for a few
+verbs, such as those of exports.
 
 * `app` assembles the command; `running` runs a verb and turns its errors into exit statuses
 * `options` and `cluster_options` declare options that several verbs have; `settings` reads the

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from waltz.cli.app import app
 
-NOUNS_WITHOUT_VERBS = {"top"}
+NOUNS_WITHOUT_VERBS = {"console", "top"}
 HOSTS = {"storage", "storages", "server", "servers", "source", "destination"}
 HOSTS_IN_ORDER = ([], ["source", "destination"], *([host] for host in HOSTS))
 

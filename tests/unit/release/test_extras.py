@@ -134,6 +134,20 @@ def test_local_cluster_without_spark_names_the_extra_in_one_line() -> None:
     assert ended.stderr == f"waltz: waltz local up needs pyspark: {remedy}\n"
 
 
+def test_console_without_aiohttp_names_the_extra_in_one_line() -> None:
+    program = (
+        "import sys\n"
+        "from waltz.cli import main\n"
+        "sys.modules['aiohttp'] = None\n"
+        "sys.argv = ['waltz', 'console', '--cluster', 'never']\n"
+        "main()"
+    )
+    ended = run(program)
+    remedy = "pip install 'waltz-log[console]'"
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == f"waltz: waltz console needs aiohttp: {remedy}\n"
+
+
 def test_every_extra_for_users_is_tried_in_a_fresh_environment() -> None:
     tried = {extra for trial in TRIALS.values() for extra in trial.extras.split(",")} - {""}
     assert tried == project_extras() - _FOR_DEVELOPERS

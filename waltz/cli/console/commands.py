@@ -11,14 +11,15 @@ import typer
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import examples
 from waltz.cli.output import say
-from waltz.cli.running import Failed, run
+from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.client import Client, connect
 from waltz.client.opening import Opening
 from waltz.console.core.hosts import allowed_names, is_loopback
 from waltz.console.shell.log_reader import LogReader
-from waltz.console.shell.poller import ConsoleTarget, polling
+from waltz.console.shell.poller import ConsoleTarget, Poller, Source
 from waltz.metadata.core.paths import Paths
 from waltz.net import ListenFailed
+from waltz.runtime.extras import check_installed
 
 app = typer.Typer()
 
@@ -68,6 +69,8 @@ def console_command(
     The page works while processes or ZooKeeper do not answer; it shows what they would report as
     unknown. The cluster is sampled only while a browser shows the page.
     """
+    with exit_on_expected_error():
+        check_installed("waltz console", "console", "aiohttp")
     where = target(context)
     with contextlib.suppress(KeyboardInterrupt):
         run(_serve(where, host, port, allow_host or [], interval, timeout), seconds=None)
@@ -76,12 +79,7 @@ def console_command(
 async def _serve(
     where: Target, host: str, port: int, names: list[str], interval: float, timeout_seconds: float
 ) -> None:
-    try:
-        from waltz.console.shell.http import serve_console
-    except ModuleNotFoundError as missing:
-        if missing.name != "aiohttp":
-            raise
-        raise Failed("waltz console needs aiohttp: pip install 'waltz-log[console]'") from missing
+    from waltz.console.shell.http import serve_console
 
     # An unusable path or TLS file is an error here, not at every sample.
     Paths(where.root)
@@ -100,7 +98,8 @@ async def _serve(
         where.zookeeper, where.root, where.tls, where.zookeeper_access, interval, timeout_seconds
     )
     reader = LogReader(open_client)
-    async with polling(chosen) as poller, contextlib.aclosing(reader):
+    poller = Poller(Source(chosen))
+    async with contextlib.aclosing(poller), contextlib.aclosing(reader):
         allowed = allowed_names(host, names)
         try:
             async with serve_console(host, port, allowed, poller, reader) as bound:

@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from waltz.client import ClientClosed, ClientFailed, LogClient, ServerTooOld
+from waltz.client.deadlines import in_time
 from waltz.console.core.records import DataFormat, ShownRecord, show_record
 from waltz.protocol.records import Record, RecordHeader, ReqId
 
 MAX_PAGE_RECORDS = 200
 _PAGE_BYTES = 1 << 20
-_SEARCH_HEADERS = 5000
-"""How many headers one request of a search reads."""
-_SEARCH_REQUESTS = 20
 _MOST_READS = 4
-_ANSWER_SECONDS = 10.0
 
 OpenClient = Callable[[], Awaitable[LogClient[bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """The bounds of one read: the time for each answer, and the requests of a search.
+
+    A search reads ``search_headers`` headers in one request to a server.
+    """
+
+    answer_seconds: float = 10.0
+    search_headers: int = 5000
+    search_requests: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +68,9 @@ class SearchResult:
 class LogReader:
     """Reads one cluster's log by one client."""
 
-    def __init__(self, open_client: OpenClient) -> None:
+    def __init__(self, open_client: OpenClient, bounds: ReadBounds = ReadBounds()) -> None:
         self._open_client = open_client
+        self._bounds = bounds
         self._client: LogClient[bytes] | None = None
         self._opening = asyncio.Lock()
         self._places = asyncio.Semaphore(_MOST_READS)
@@ -73,12 +84,12 @@ class LogReader:
         """
         async with self._places:
             client = await self._ready_client()
-            mark = await client.high_water_mark(partition, timeout=_ANSWER_SECONDS)
+            mark = await client.high_water_mark(partition, timeout=self._bounds.answer_seconds)
             first = max(0, mark - count + 1) if first_id is None else first_id
             last = min(first + count - 1, mark)
             if last < first:
                 return Page(partition, mark, (), None, False)
-            records = await _records(client, partition, first, last)
+            records = await self._records(client, partition, first, last)
             after = first + len(records)
             shown = tuple(show_record(record, wanted) for record in records)
             return Page(partition, mark, shown, after if after <= mark else None, after <= last)
@@ -90,15 +101,15 @@ class LogReader:
         """
         async with self._places:
             client, partition = await self._ready_client(), req_id.partition
-            mark = await client.high_water_mark(partition, timeout=_ANSWER_SECONDS)
+            mark = await client.high_water_mark(partition, timeout=self._bounds.answer_seconds)
             end = mark + 1 if before is None else min(before, mark + 1)
             last = end - 1
-            for _ in range(_SEARCH_REQUESTS):
+            for _ in range(self._bounds.search_requests):
                 if end <= 0:
                     break
-                first = max(0, end - _SEARCH_HEADERS)
-                found, read_from = await _search(client, req_id, first, end)
-                end = read_from
+                first = max(0, end - self._bounds.search_headers)
+                found = await self._search(client, req_id, first, end)
+                end = first
                 if found is not None:
                     return SearchResult(partition, found, end, last, end <= 0)
             return SearchResult(partition, None, end, last, end <= 0)
@@ -113,7 +124,7 @@ class LogReader:
         async with self._opening:
             if self._client is not None:
                 try:
-                    await self._client.flush(timeout=_ANSWER_SECONDS)
+                    await self._client.flush(timeout=self._bounds.answer_seconds)
                 except (ClientFailed, ClientClosed):
                     await self._client.close()
                     self._client = None
@@ -121,22 +132,52 @@ class LogReader:
                 self._client = await self._open_client()
             return self._client
 
+    async def _records(
+        self, client: LogClient[bytes], partition: int, first: int, last: int
+    ) -> tuple[Record, ...]:
+        """Return the records from ``first`` to ``last``, or fewer because of the bound on bytes."""
+        try:
+            found = await client.bulk.records(
+                partition,
+                first,
+                max_records=last - first + 1,
+                max_bytes=_PAGE_BYTES,
+                timeout=self._bounds.answer_seconds,
+            )
+        except ServerTooOld:
+            work = _streamed(client, partition, first, last)
+            missing = f"the records of partition {partition} from {first} on did not arrive"
+            return await in_time(work, self._bounds.answer_seconds, missing)
+        return tuple(found.records)
 
-async def _records(
-    client: LogClient[bytes], partition: int, first: int, last: int
-) -> tuple[Record, ...]:
-    """Return the records from ``first`` to ``last``, or fewer because of the bound on bytes."""
-    try:
-        found = await client.bulk.records(
-            partition,
-            first,
-            max_records=last - first + 1,
-            max_bytes=_PAGE_BYTES,
-            timeout=_ANSWER_SECONDS,
-        )
-    except ServerTooOld:
-        return await _streamed(client, partition, first, last)
-    return tuple(found.records)
+    async def _search(
+        self, client: LogClient[bytes], req_id: ReqId, first: int, end: int
+    ) -> int | None:
+        """Search the ids from ``first`` to ``end`` - 1; return the one with ``req_id``, if any."""
+        at = first
+        while at < end:
+            headers = await self._headers(client, req_id.partition, at, end)
+            for header in headers:
+                if header.req_id == req_id:
+                    return header.transaction_id
+            if not headers:
+                break
+            at += len(headers)
+        return None
+
+    async def _headers(
+        self, client: LogClient[bytes], partition: int, first: int, end: int
+    ) -> tuple[RecordHeader, ...]:
+        """Return headers from ``first`` on, those below ``end``."""
+        try:
+            found = await client.bulk.headers(
+                partition, first, max_headers=end - first, timeout=self._bounds.answer_seconds
+            )
+        except ServerTooOld:
+            work = _streamed_headers(client, partition, first, end)
+            missing = f"the headers of partition {partition} from {first} on did not arrive"
+            return await in_time(work, self._bounds.answer_seconds, missing)
+        return found.headers
 
 
 async def _streamed(
@@ -145,43 +186,18 @@ async def _streamed(
     """Return what `_records` returns, from a server that has no request for ranges."""
     records: list[Record] = []
     size = 0
-    stream = client.stream(partition, after=first - 1, until=last, data=True)
-    async for each in stream:
-        size += len(each.data)
-        if records and size > _PAGE_BYTES:
-            break
-        records.append(Record(each.id, each.req_id, each.header, each.data, 0))
-    await stream.aclose()
+    async with aclosing(client.stream(partition, after=first - 1, until=last, data=True)) as stream:
+        async for each in stream:
+            size += len(each.data)
+            if records and size > _PAGE_BYTES:
+                break
+            records.append(Record(each.id, each.req_id, each.header, each.data, 0))
     return tuple(records)
 
 
-async def _search(
-    client: LogClient[bytes], req_id: ReqId, first: int, end: int
-) -> tuple[int | None, int]:
-    """Search the ids from ``first`` to ``end`` - 1; return the id found, and the first searched."""
-    at = first
-    while at < end:
-        headers = await _headers(client, req_id.partition, at, end)
-        for header in headers:
-            if header.req_id == req_id:
-                return header.transaction_id, first
-        if not headers:
-            break
-        at += len(headers)
-    return None, first
-
-
-async def _headers(
+async def _streamed_headers(
     client: LogClient[bytes], partition: int, first: int, end: int
 ) -> tuple[RecordHeader, ...]:
-    """Return headers from ``first`` on, those below ``end``."""
-    try:
-        found = await client.bulk.headers(
-            partition, first, max_headers=end - first, timeout=_ANSWER_SECONDS
-        )
-    except ServerTooOld:
-        stream = client.stream(partition, after=first - 1, until=end - 1)
-        headers = tuple([RecordHeader(t.id, t.req_id, t.header) async for t in stream])
-        await stream.aclose()
-        return headers
-    return found.headers
+    """Return the headers from ``first`` to ``end`` - 1 from such a server."""
+    async with aclosing(client.stream(partition, after=first - 1, until=end - 1)) as stream:
+        return tuple([RecordHeader(t.id, t.req_id, t.header) async for t in stream])

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,7 +176,7 @@ class Poller:
         age = asyncio.get_running_loop().time() - self._sampled_at
         return age < self._source.target.interval
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the sample that is under way, and close the connections."""
         if self._sampling is not None:
             self._sampling.cancel()
@@ -212,22 +212,3 @@ class Poller:
         return view_cluster(
             names, before, sample, at, reached=self._source.reached, history=self._history
         )
-
-
-@asynccontextmanager
-async def polling(target: ConsoleTarget) -> AsyncIterator[Poller]:
-    """Yield a poller of the cluster while the context is open."""
-    poller = Poller(Source(target))
-    try:
-        yield poller
-    finally:
-        await poller.close()
-
-
-__all__ = [
-    "ConsoleTarget",
-    "Poller",
-    "SampleFailed",
-    "Source",
-    "polling",
-]
