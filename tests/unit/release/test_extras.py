@@ -139,7 +139,7 @@ def test_console_without_aiohttp_names_the_extra_in_one_line() -> None:
         "import sys\n"
         "from waltz.cli import main\n"
         "sys.modules['aiohttp'] = None\n"
-        "sys.argv = ['waltz', 'console', '--cluster', 'never']\n"
+        "sys.argv = ['waltz', 'console', '--zookeeper', 'none:1']\n"
         "main()"
     )
     ended = run(program)
