@@ -28,7 +28,7 @@ REPAIR_BUGS = (
     Planted(
         "a repair trusts the lengths of the peer's records",
         Package.STORAGE,
-        "if not fits or end > segment.end:\n",
+        "if end > segment.end or not _begins_at(segments, segment, data, next_id, end):\n",
         "if False:\n",
         "A repair overwrites the beginning of the next record.",
         _REFUSED,

@@ -54,7 +54,7 @@ class Listener:
         tls.listening_context()
         self._socket: socket.socket | None = None
         self._connections: set[FrameConnection] = set()
-        self._entering: set[asyncio.Task[None]] = set()
+        self._opening: set[asyncio.Task[None]] = set()
         """The tasks that make connections of accepted sockets."""
 
     def start(self, host: str | None, port: int) -> None:
@@ -84,9 +84,9 @@ class Listener:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-        for task in self._entering:
+        for task in self._opening:
             task.cancel()
-        await asyncio.gather(*self._entering, return_exceptions=True)
+        await asyncio.gather(*self._opening, return_exceptions=True)
         for connection in list(self._connections):
             connection.close("shutting down")
 
@@ -112,15 +112,15 @@ class Listener:
             peer_socket.close()
             return
         peer_socket.setblocking(False)
-        task = asyncio.get_running_loop().create_task(self._enter(peer_socket))
-        self._entering.add(task)
-        task.add_done_callback(self._entering.discard)
+        task = asyncio.get_running_loop().create_task(self._open_connection(peer_socket))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
 
     def _resume_accepting(self) -> None:
         if self._socket is not None:
             asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
-    async def _enter(self, peer_socket: socket.socket) -> None:
+    async def _open_connection(self, peer_socket: socket.socket) -> None:
         """Make a connection of an accepted socket; if that fails, close the socket and log why."""
         peer = "?"
         connection: FrameConnection | None = None

@@ -143,11 +143,7 @@ def _plan_segment(
     start = _start_of(segments, segment, data, first_id)
     offsets = array("q", accumulate(map(len, records), initial=start))
     next_id, end = first_id + len(records), offsets[-1]
-    # The next record begins where the index says, or where an undamaged record with its id is.
-    fits = _indexed_position(segments, segment, next_id) == end or (
-        next_id < segment.next_id and _sound_size(data, next_id, end, segment.end) is not None
-    )
-    if not fits or end > segment.end:
+    if end > segment.end or not _begins_at(segments, segment, data, next_id, end):
         raise RequestRefused(
             f"{_listed(first_id, len(records))} of the peer do not fit: they would end at byte "
             f"{end} of segment {segment.first_id}, where record {next_id} does not begin; "
@@ -234,6 +230,19 @@ def _refuse_undamaged(
                 f"record {transaction} is not damaged, and it differs from that of the peer: "
                 "nothing is repaired; compare the replicas with waltz storage compare"
             )
+
+
+def _begins_at(
+    segments: LogSegments, segment: SegmentBounds, data: ByteSource, transaction: int, position: int
+) -> bool:
+    """Return whether a record of the segment, or the end of its last record, is at ``position``.
+
+    The index says so, or an undamaged record with this id is there.
+    """
+    if _indexed_position(segments, segment, transaction) == position:
+        return True
+    is_in_segment = transaction < segment.next_id
+    return is_in_segment and _sound_size(data, transaction, position, segment.end) is not None
 
 
 def _indexed_position(
