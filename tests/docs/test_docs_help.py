@@ -95,6 +95,8 @@ waltz log read 0 0-
 waltz log read 0 17 --raw > picture.png
 waltz log high-water-mark
 waltz log high-water-mark 0 -o json
+waltz log find 17:3:0:42
+waltz log find 17:3:0:42 --after 1000 -o json
 waltz client high-water-mark
 waltz client high-water-mark 0-3 -o yaml
 waltz client validate

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from waltz.client.append_call import AppendCall, AppendToken, batch_outcome
+from waltz.client.append_outcome import wait_until_settled
 from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.batches import BatchOutcome
@@ -155,6 +156,13 @@ class Appender:
             state.appends.give_up(req_id)
             self._perform(state)
 
+    async def settled(self, req_id: ReqId) -> bool:
+        """Wait until an append of this client has an outcome; see `wait_until_settled`."""
+        state = await self._partition(req_id.partition)
+        state.appends.flush()
+        self._perform(state)
+        return await wait_until_settled(state.appends, req_id, self._check)
+
     async def flush(self) -> None:
         """Wait until every append that was called before has an outcome."""
         if not self._open_calls:
@@ -220,10 +228,7 @@ class Appender:
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` as an open call.
-
-        If the timeout of ``call`` passes, cancel ``work``, set ``call.late`` and return.
-        """
+        """Await ``work`` as an open call. If its timeout passes, cancel it; set ``call.late``."""
         self._calls += 1
         number = self._calls
         self._open_calls[number] = None
@@ -242,8 +247,7 @@ class Appender:
 
     async def _append(self, call: AppendCall, append: Append) -> None:
         """Append, and append again as long as the outcome is ABSENT. Raises ClientAhead."""
-        if append.mark is not None:
-            await self._request_client.check_mark(call.partition, append.mark)
+        await self._request_client.check_mark(call.partition, append.mark)
         state = await self._partition(call.partition)
         size = len(append.data)
         while True:
@@ -259,8 +263,7 @@ class Appender:
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
-        if (mark := appends[0].mark) is not None:
-            await self._request_client.check_mark(call.partition, mark)
+        await self._request_client.check_mark(call.partition, appends[0].mark)
         state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
         await state.in_flight.enter(count, size)

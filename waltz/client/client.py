@@ -32,7 +32,7 @@ from waltz.metadata.membership import ClientMembership
 from waltz.metadata.store import StoreError
 from waltz.net import TCP, Dialer, Network
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
-from waltz.protocol.records import NO_TRANSACTION
+from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 
 class Client(LogClient[DataT]):
@@ -193,6 +193,10 @@ class Client(LogClient[DataT]):
     @override
     async def _read_mark(self, partition: int) -> int:
         return await self._request_client.read_mark(partition)
+
+    @override
+    async def _settled(self, req_id: ReqId) -> bool:
+        return await self._appender.settled(req_id)
 
     @override
     async def _flush(self) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
+from waltz.client.append_outcome import search_log
+from waltz.client.core.batches import Absent, Appended
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.metrics import AppendState, ClientMetrics
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
@@ -20,7 +22,7 @@ from waltz.client.log_bulk import LogBulk
 from waltz.client.options import ClientOptions
 from waltz.client.submitting import Build, submit
 from waltz.protocol.locks import Lock
-from waltz.protocol.records import NO_TRANSACTION
+from waltz.protocol.records import NO_TRANSACTION, ReqId
 from waltz.runtime.core.json_metrics import JsonMetrics
 
 T = TypeVar("T")
@@ -184,8 +186,8 @@ class LogClient(abc.ABC, Generic[DataT]):
             ClientClosed: The client is closed.
         """
         self._check(partition)
-        work = self._mount(partition, mark)
-        return await self._in_time(work, timeout, f"partition {partition} was not mounted")
+        missing = f"partition {partition} was not mounted"
+        return await self._in_time(self._mount(partition, mark), timeout, missing)
 
     @overload
     def stream(
@@ -289,6 +291,31 @@ class LogClient(abc.ABC, Generic[DataT]):
         missing = f"no server answered with the high-water mark of partition {partition}"
         return await self._in_time(self._read_mark(partition), timeout, missing)
 
+    async def outcome(
+        self,
+        req_id: ReqId,
+        *,
+        after: int = NO_TRANSACTION,
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
+    ) -> Appended | Absent | None:
+        """Return what became of an append that raised AppendUncertain.
+
+        ``req_id`` is that of the error. The client reads the request ids in the partition's log
+        after the transaction ``after``, which may be any from before the append.
+
+        Returns `Appended` if the append is in the log, and `Absent` if it is not and never will be.
+        The client that made the append returns one of these, unless the log has lost transactions.
+        Another client returns None if the append is not in the log so far, and the log does not
+        prove that it never will be: a later append of its client, or any append in a later
+        generation of the partition, proves that.
+
+        Raises:
+            ClientAhead: The log ends before ``after``. The errors of `mount` are raised, too.
+        """
+        self._check(req_id.partition)
+        missing = f"what became of the append {req_id} was not found out"
+        return await self._in_time(self._outcome(req_id, after), timeout, missing)
+
     async def flush(
         self,
         *,
@@ -330,6 +357,13 @@ class LogClient(abc.ABC, Generic[DataT]):
     def _count_received(self, partition: int, transactions: int) -> None:
         self._metrics.of(partition).received += transactions
 
+    async def _outcome(self, req_id: ReqId, after: int) -> Appended | Absent | None:
+        is_settled = req_id.client_id == self.client_id and await self._settled(req_id)
+        # A settled append is in the log up to this mark, or never.
+        mark = await self._read_mark(req_id.partition)
+        stream = self.stream(req_id.partition, after=after, until=max(mark, after))
+        return await search_log(stream, req_id, is_settled=is_settled)
+
     # The methods that an implementation provides.
 
     @abc.abstractmethod
@@ -357,6 +391,9 @@ class LogClient(abc.ABC, Generic[DataT]):
 
     @abc.abstractmethod
     async def _read_mark(self, partition: int) -> int: ...
+
+    @abc.abstractmethod
+    async def _settled(self, req_id: ReqId) -> bool: ...
 
     @abc.abstractmethod
     async def _flush(self) -> None: ...

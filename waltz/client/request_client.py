@@ -80,15 +80,15 @@ class RequestClient:
         self.note_mark(partition, answer.number)
         return answer.number
 
-    async def check_mark(self, partition: int, mark: int) -> None:
-        """Raise ClientAhead if the partition's log ends before ``mark``.
+    async def check_mark(self, partition: int, mark: int | None) -> None:
+        """Raise ClientAhead if the partition's log ends before ``mark``, unless that is None.
 
         With such a mark, no lock would ever refuse an append: the server compares the mark with the
         transactions that took the locks, and each of them is older than the mark. The server does
         not compare the mark with the end of the log, so the client does.
         """
         confirmations = 0
-        while mark > self.known_mark(partition):
+        while mark is not None and mark > self.known_mark(partition):
             log_mark = await self.read_mark(partition)
             if log_mark >= mark:
                 return

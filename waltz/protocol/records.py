@@ -57,12 +57,28 @@ class ReqId:
     """The id of a request. The id of an append is unique, and is stored with its transaction.
 
     ``generation`` is that of the partition: it grows when the partition moves to another server.
+    As text, such as ``17:3:0:42``, a request id has these four numbers in their order.
     """
 
     client_id: int
     generation: int
     partition: int
     seq: int
+
+    def __str__(self) -> str:
+        return f"{self.client_id}:{self.generation}:{self.partition}:{self.seq}"
+
+    @classmethod
+    def parse(cls, text: str) -> ReqId:
+        """Return the request id that ``text`` shows. Raises ValueError."""
+        try:
+            client_id, generation, partition, seq = map(int, text.split(":"))
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a request id: that is 17:3:0:42, for example, the client's id, "
+                "the generation, the partition and the sequence number"
+            ) from None
+        return cls(client_id, generation, partition, seq)
 
     def encode(self) -> bytes:
         """Return the 16 bytes of the wire and disk form."""

@@ -79,6 +79,10 @@ class SyncClient(Generic[DataT]):
     high_water_mark = Blocking(LogClient[DataT].high_water_mark)
     """Return the id of the last committed transaction; see `waltz.LogClient.high_water_mark`."""
 
+    outcome = Blocking(LogClient[DataT].outcome)
+    """Return what became of an append that raised AppendUncertain; see `waltz.LogClient.outcome`.
+    """
+
     flush = Blocking(LogClient[DataT].flush)
     """Wait for the outcomes of all appends; see `waltz.LogClient.flush`."""
 

@@ -440,7 +440,8 @@ async def test_append_without_outcome_in_time_is_uncertain() -> None:
         await client.mount(0)
         await client.append(0, b"a")
         cluster.holding = (AppendRequest,)
-        with pytest.raises(AppendUncertain, match="look for that request id") as caught:
+        remedy = r"client.outcome\(error.req_id\), or with: waltz log find \d+:\d+:0:\d+, before"
+        with pytest.raises(AppendUncertain, match=remedy) as caught:
             await client.append(0, b"b")
         cluster.holding = ()
         cluster.release()

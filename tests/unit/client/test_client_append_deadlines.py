@@ -88,7 +88,7 @@ class Marks:
     def note_mark(self, partition: int, mark: int) -> None:
         pass
 
-    async def check_mark(self, partition: int, mark: int) -> None:
+    async def check_mark(self, partition: int, mark: int | None) -> None:
         pass
 
 

@@ -12,7 +12,7 @@ from waltz.sync import SyncClient, SyncStream
 from waltz.testing import SyncCluster
 from waltz.testing.cluster import InProcessOptions
 
-BLOCKING_METHODS = ("append", "mount", "read", "high_water_mark", "flush")
+BLOCKING_METHODS = ("append", "mount", "read", "high_water_mark", "outcome", "flush")
 
 
 def public_methods(kind: type) -> dict[str, Callable[..., object]]:

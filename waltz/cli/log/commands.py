@@ -19,6 +19,7 @@ from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.log import export as log_export
 from waltz.cli.log import import_files as log_import
+from waltz.cli.log import rows
 from waltz.cli.options import (
     AnswerTimeout,
     AnyPartitions,
@@ -31,8 +32,9 @@ from waltz.cli.output import Format, Output, show, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
 from waltz.cli.transactions import as_line, as_value
-from waltz.client import LogStream
+from waltz.client import Absent, Appended, LogStream
 from waltz.client.core.ranges import parse_ids, parse_lock
+from waltz.protocol import ReqId
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 app.add_typer(log_export.app)
@@ -220,6 +222,41 @@ def high_water_mark_command(
             return await high_water_marks(client, named)
 
     show(output, cluster_rows.render_high_water_marks(run(work())))
+
+
+@app.command(
+    "find",
+    cls=ClusterCommand,
+    epilog=examples("waltz log find 17:3:0:42", "waltz log find 17:3:0:42 --after 1000 -o json"),
+)
+def find_command(
+    context: typer.Context,
+    request_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="REQUEST_ID",
+            help="The id in the text of AppendUncertain: client, generation, partition, number.",
+        ),
+    ],
+    after: Annotated[
+        int, typer.Option(min=-1, help="Begin after this transaction. Default: at the first.")
+    ] = -1,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Find out what became of an append: appended, absent for ever, or unknown so far.
+
+    An unknown append is not in the log, but its client or its server may still append it. That ends
+    when the client appends again, or when the partition moves to another server and grows.
+    """
+    where = target(context)
+    req_id = parse_argument(ReqId.parse, request_id)
+
+    async def work() -> Appended | Absent | None:
+        async with open_client(where) as client:
+            return await client.outcome(req_id, after=after, timeout=timeout)
+
+    show(output, rows.render_append(req_id, run(work(), seconds=None)))
 
 
 async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:

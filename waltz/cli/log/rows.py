@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from waltz.cli.rows import Rendering, column, listing
+from waltz.cli.rows import Rendering, column, listing, record
+from waltz.client import Absent, Appended
+from waltz.protocol import ReqId
 
 
 class ExportRange(NamedTuple):
@@ -41,6 +43,32 @@ class ImportedPartition:
     partition: int
     before: Annotated[int, column("imported before")]
     imported: Annotated[int, column("imported now")]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAppend:
+    """What became of an append: ``appended``, ``absent`` (for ever), or ``unknown`` so far.
+
+    ``id`` is the transaction's id, if the append is in the log.
+    """
+
+    request_id: str
+    partition: int
+    outcome: str
+    id: int | None
+
+
+def render_append(req_id: ReqId, found: Appended | Absent | None) -> Rendering:
+    """Return the rendering of what became of the append ``req_id``."""
+    number: int | None = None
+    match found:
+        case Appended(transaction_id):
+            outcome, number = "appended", transaction_id
+        case Absent():
+            outcome = "absent"
+        case None:
+            outcome = "unknown"
+    return record("Append", FoundAppend(str(req_id), req_id.partition, outcome, number))
 
 
 def render_export(ranges: Mapping[int, ExportRange]) -> Rendering:

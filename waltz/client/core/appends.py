@@ -139,6 +139,11 @@ class PartitionAppends:
         if sent is not None and sent.req_id == req_id:
             self.effects.results.append(sent.uncertain())
 
+    def is_in_doubt(self, req_id: ReqId) -> bool:
+        """Whether the append ``req_id`` was sent and has no outcome yet."""
+        sent = self._sent.in_doubt.get(req_id.seq)
+        return sent is not None and sent.req_id == req_id
+
     def flush(self) -> None:
         """Request the outcomes of all appends in doubt, if there are any.
 

@@ -143,7 +143,8 @@ class AppendUncertain(WaltzError):
     """An append was sent and is in doubt: it may be in the log now or later, or never.
 
     ``req_id`` is the request id of the append. If the append is in the log, its transaction has
-    this request id. Look for this id with `LogBulk.headers` before you append again.
+    this request id. Find out with `LogClient.outcome`, or with ``waltz log find``, before you
+    append again.
 
     For a batch, ``outcomes`` has the outcome of each append, None for an append in doubt.
     ``req_id`` is the request id of the first append in doubt. Each next append of the batch has the
@@ -160,13 +161,14 @@ class AppendUncertain(WaltzError):
         if outcomes:
             what = (
                 f"partition {partition}: {outcomes.count(None)} of the {len(outcomes)} appends of "
-                f"a batch are in doubt; the first was sent as {req_id} ({reason}): look for the "
-                "request ids in the log before you append these again"
+                f"a batch are in doubt; the first was sent as {req_id} ({reason}): find out "
+                "what became of each with client.outcome before you append it again"
             )
         else:
             what = (
                 f"partition {partition}: an append was sent as {req_id} and is in doubt "
-                f"({reason}): look for that request id in the log before you append it again"
+                f"({reason}): find out what became of it with client.outcome(error.req_id), or "
+                f"with: waltz log find {req_id}, before you append it again"
             )
         super().__init__(what)
         self.partition = partition

@@ -1,0 +1,44 @@
+"""Find out what became of an append that raised AppendUncertain. Waits on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from waltz.client.core.append_search import AppendSearch
+from waltz.client.core.appends import PartitionAppends
+from waltz.client.core.batches import Absent, Appended
+from waltz.client.core.log_stream import LogStream
+from waltz.protocol.records import ReqId
+
+_POLL_SECONDS = 0.05
+"""How often `wait_until_settled` looks at the append: no call waits for its outcome any more."""
+
+
+async def wait_until_settled(
+    appends: PartitionAppends, req_id: ReqId, check: Callable[[], None]
+) -> bool:
+    """Wait until the append ``req_id`` of this client is not in doubt any more.
+
+    ``check`` raises the error of a client that has ended. Returns false if the outcome stays
+    unknown, because the log has lost transactions.
+    """
+    while appends.is_in_doubt(req_id):
+        await asyncio.sleep(_POLL_SECONDS)
+        check()
+    return appends.mount.log_mark_behind is None
+
+
+async def search_log(
+    stream: LogStream[None], req_id: ReqId, *, is_settled: bool
+) -> Appended | Absent | None:
+    """Return what ``stream`` shows about the append ``req_id``.
+
+    With ``is_settled``, the append is in the stream, or it never will be in the log.
+    """
+    search = AppendSearch(req_id)
+    async with stream:
+        async for batch in stream.batches():
+            if search.look(batch):
+                return search.result
+    return Absent() if is_settled else None

@@ -1,0 +1,47 @@
+"""Find out from the transactions of a log what became of one append. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from waltz.client.core.batches import Absent, Appended
+from waltz.client.core.values import Transaction
+from waltz.protocol.records import ReqId, wrapped
+
+
+class AppendSearch:
+    """Looks for the append ``req_id`` in the transactions of its partition, from old to new.
+
+    ``result`` is `Appended` if a transaction has this request id. It is `Absent` if a transaction
+    proves that the append is not in the log and never will be:
+
+    * A transaction of a later generation: the server of that generation has ended the earlier one,
+      and refuses its appends (spec/behaviour.md section 4).
+    * A later append of the same client: a server writes the appends of one client in the order in
+      which they were sent (spec/behaviour.md section 8).
+
+    Otherwise ``result`` is None: a server may still write the append.
+    """
+
+    def __init__(self, req_id: ReqId) -> None:
+        self.result: Appended | Absent | None = None
+        self._req_id = req_id
+
+    def look(self, transactions: Iterable[Transaction[Any]]) -> bool:
+        """Examine transactions that follow those before; return whether there is a result."""
+        wanted = self._req_id
+        for transaction in transactions:
+            found = transaction.req_id
+            if found == wanted:
+                self.result = Appended(transaction.id)
+                return True
+            later_of_client = (
+                found.client_id == wanted.client_id
+                and found.generation == wanted.generation
+                and wrapped(found.seq - wanted.seq) > 0
+            )
+            if found.generation > wanted.generation or later_of_client:
+                self.result = Absent()
+                return True
+        return False
