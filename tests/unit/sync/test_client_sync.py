@@ -96,9 +96,11 @@ def test_interrupted_call_cancels_its_work(attempt: int) -> None:
     assert caller is not None
 
     async def work() -> None:
-        signal.pthread_kill(caller, signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            while True:
+                signal.pthread_kill(caller, signal.SIGINT)
+                # Python does not end a wait for a signal that came just before the wait.
+                await asyncio.sleep(5)
         except asyncio.CancelledError:
             cancelled.set()
             raise
