@@ -18,6 +18,7 @@ from tests.mutants.planted_sessions import SESSION_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
 from tests.mutants.planted_spark import SPARK_BUGS
 from tests.mutants.planted_storage import STORAGE_BUGS
+from tests.mutants.planted_testing import TESTING_BUGS
 from tests.mutants.planted_wal import WAL_BUGS
 
 PLANTED = (
@@ -38,4 +39,5 @@ PLANTED = (
     *OPERATOR_BUGS,
     *ROLL_BUGS,
     *SPARK_BUGS,
+    *TESTING_BUGS,
 )

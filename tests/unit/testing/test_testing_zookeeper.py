@@ -99,6 +99,20 @@ def test_operation_without_an_answer_times_out_or_is_answered_later() -> None:
     run(work())
 
 
+async def test_expired_session_loses_its_nodes_and_learns_of_it() -> None:
+    zookeeper = MemoryZooKeeper()
+    one, two = await opened(zookeeper)
+    await one.create("/e", None, ephemeral=True)
+    before = one.health.session_id
+    zookeeper.expire(one)
+    assert await two.get("/e") is None
+    assert one.health.state is SessionState.LOST
+    zookeeper.resume(one)
+    assert one.health.state is SessionState.CONNECTED
+    assert one.health.session_id != before
+    assert await one.get("/n") is not None
+
+
 @pytest.mark.parametrize("expire", [True, False])
 async def test_abandoned_session_keeps_its_nodes_until_it_expires(expire: bool) -> None:
     zookeeper = MemoryZooKeeper()
