@@ -477,4 +477,24 @@ SHELL_BUGS = (
             "unit/cli/test_cli_running.py::test_verb_whose_file_cannot_be_used_fails_with_the_name_of_the_file"
         ),
     ),
+    Planted(
+        "a continued import does not know its own transactions",
+        Package.CLI,
+        "recorded.client_ids.append(client.client_id)\n",
+        "",
+        "A continued import appends transactions twice.",
+        nodes(
+            "unit/cli/test_cli_import_continued.py::test_repeated_import_appends_only_what_the_log_lacks"
+        ),
+    ),
+    Planted(
+        "an import of other files is continued",
+        Package.CLI,
+        "if any(count < 0 for count in missing.values()):\n",
+        "if False:\n",
+        "The log gets a mixture of two exports.",
+        nodes(
+            "unit/cli/test_cli_import_continued.py::test_repeated_import_appends_only_what_the_log_lacks"
+        ),
+    ),
 )

@@ -1,0 +1,61 @@
+"""An import that is run again appends what the log lacks, on a cluster in one process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from waltz.cli.cluster_options import Target
+from waltz.cli.log import import_files
+from waltz.cli.log.import_files import _import
+from waltz.cli.log.import_record import ImportRecord
+from waltz.cli.log.import_sources import find_sources
+from waltz.cli.log.rows import ImportCounts
+from waltz.cli.running import Failed
+from waltz.client import Client
+from waltz.testing import InProcessCluster
+
+KEY = uuid.UUID(int=1)
+
+
+async def import_file(file: Path) -> ImportCounts:
+    record_file = file.with_suffix(".import")
+    record = ImportRecord.read(record_file, KEY)
+    sources = find_sources(file, None, to=0)
+    where = cast(Target, None)
+    done = await _import(where, sources, record, record_file, new_ids=True, dry_run=False)
+    return done[0]
+
+
+async def test_repeated_import_appends_only_what_the_log_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    async with InProcessCluster() as cluster:
+
+        @asynccontextmanager
+        async def open_client(where: Target) -> AsyncIterator[Client]:
+            async with cluster.connect() as client:
+                yield client
+
+        monkeypatch.setattr(import_files, "open_client", open_client)
+        rows = [f'{{"data": "row {number}"}}\n' for number in range(5)]
+        file.write_text("".join(rows[:3]))
+        assert await import_file(file) == ImportCounts(before=0, now=3)
+        async with cluster.connect() as client:
+            await client.append(0, b"of another program")
+        assert await import_file(file) == ImportCounts(before=3, now=0)
+        file.write_text("".join(rows))
+        assert await import_file(file) == ImportCounts(before=3, now=2)
+        found = [each.data.decode() for each in cluster.transactions(0)]
+        assert found == ["row 0", "row 1", "row 2", "of another program", "row 3", "row 4"]
+        # With fewer rows than before, these cannot be the files of that import.
+        file.write_text("".join(rows[:4]))
+        with pytest.raises(Failed, match="the record of an import of other files"):
+            await import_file(file)
+        assert len(cluster.transactions(0)) == 6
