@@ -169,7 +169,7 @@ class Client(LogClient[DataT]):
             dialer=self._dialer,
             request_client=self._request_client,
             new_client_id=self._new_client_id,
-            deserialize=self._deserialize,
+            deserializer=self._deserializer,
             buffer=self._options.stream_buffer,
             count_received=self._count_received,
             on_end=self._streams.discard,

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from waltz.client.append_outcome import search_log
 from waltz.client.core.batches import Absent, Appended
+from waltz.client.core.deserializing import Deserializer
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.metrics import AppendState, ClientMetrics
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
@@ -53,6 +54,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         client_id: int,
     ) -> None:
         self._options = options
+        self._deserializer = Deserializer(options.serializer, options.unreadable)
         self._cluster_name = cluster_name
         self._num_partitions = num_partitions
         self._client_id = client_id
@@ -241,7 +243,7 @@ class LogClient(abc.ABC, Generic[DataT]):
             PartitionUnknown: The cluster has no such partition.
 
         Iterating over the stream raises ClientAhead, DataCorrupt, PermissionDenied, ClientClosed,
-        ClientFailed, the errors of the serializer, and ClusterUnreachable if ZooKeeper does not
+        ClientFailed, DataUnreadable, and ClusterUnreachable if ZooKeeper does not
         answer.
         """
         marks, ends = stream_bounds(partitions, after, until)
@@ -261,6 +263,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         Raises:
             TransactionNotFound: The log ends before the transaction.
             DataCorrupt: The data did not match their checksum in any attempt.
+            DataUnreadable: The serializer cannot read the data.
             AnswerLate: The timeout passed.
             PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
@@ -271,7 +274,7 @@ class LogClient(abc.ABC, Generic[DataT]):
             f"the data of transaction {transaction_id} of partition {partition} did not arrive"
         )
         data = await self._in_time(self._read_data(partition, transaction_id), timeout, missing)
-        return cast(DataT, self._deserialize(data))
+        return cast(DataT, self._deserializer.read_one(partition, transaction_id, data))
 
     async def high_water_mark(
         self,
@@ -349,10 +352,6 @@ class LogClient(abc.ABC, Generic[DataT]):
         if seconds is None:
             seconds = self._options.answer_timeout
         return await in_time(work, seconds, missing)
-
-    def _deserialize(self, data: bytes) -> Any:
-        serializer = self._options.serializer
-        return data if serializer is None else serializer.deserialize(data)
 
     def _count_received(self, partition: int, transactions: int) -> None:
         self._metrics.of(partition).received += transactions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from waltz.client.core.deserializing import Unreadable
 from waltz.client.core.values import Serializer
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
@@ -20,6 +21,9 @@ class ClientOptions:
         zookeeper_access: TLS and authentication of the connection to ZooKeeper. By default the
             connection is plaintext, and the client is not authenticated.
         serializer: Converts the application's values to bytes and back. None: data are bytes.
+        unreadable: What happens to data that the serializer cannot read. ``"raise"``: streams and
+            reads raise DataUnreadable, a stream after the transactions before it. ``"skip"``:
+            streams leave the transaction out. ``"raw"``: the data are the bytes.
         session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
             milliseconds.
         connect_timeout: How long ZooKeeper may take to answer when the client is opened.
@@ -38,6 +42,7 @@ class ClientOptions:
     tls: TlsConfig = field(default_factory=TlsConfig)
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     serializer: Serializer[Any] | None = None
+    unreadable: Unreadable = "raise"
     session_timeout_ms: int = 30_000
     connect_timeout: float = 10.0
     append_timeout: float | None = None
@@ -50,6 +55,7 @@ class ClientOptions:
 class _PlainOptions(TypedDict, total=False):
     """The options that are passed to `ClientOptions` unchanged."""
 
+    unreadable: Unreadable
     session_timeout_ms: int
     connect_timeout: float
     append_timeout: float | None

@@ -23,6 +23,7 @@ from waltz.client.core.codec import (
     FeedRun,
     parse,
 )
+from waltz.client.core.deserializing import SKIPPED, Deserializer
 from waltz.client.core.directory import Directory
 from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt, PermissionDenied
 from waltz.client.core.feed import PartitionFeed
@@ -34,10 +35,9 @@ from waltz.client.core.values import DataT_co, Transaction
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
-from waltz.client.stream_ranges import StreamRanges, read_batches
+from waltz.client.stream_ranges import StreamRanges, fed_transaction, read_batches
 from waltz.client.ticker import Ticker
 from waltz.net import Dialer, decode_received
-from waltz.protocol import ReqId
 
 BATCH_TRANSACTIONS = 1000
 """The most transactions of one batch."""
@@ -50,17 +50,16 @@ application."""
 
 @dataclass(frozen=True, slots=True)
 class StreamDependencies:
-    """The parts of a client that its streams use.
-
-    ``buffer`` is the number of fed transactions that a stream holds before it stops reading.
-    """
+    """The parts of a client that its streams use."""
 
     directory: Directory
     dialer: Dialer
     request_client: RequestClient
     new_client_id: Callable[[], Awaitable[int]]
-    deserialize: Callable[[bytes], Any]
+    deserializer: Deserializer
     buffer: int
+    """The number of fed transactions that a stream holds before it stops reading."""
+
     count_received: Callable[[int, int], None]
     """Called with a partition, and the number of its transactions that the application got."""
 
@@ -189,7 +188,7 @@ class ServerStream(LogStream[DataT_co]):
         )
         try:
             async for batch in read_batches(
-                ranges, self._wait_unless_failed, self._dependencies.deserialize
+                ranges, self._wait_unless_failed, self._dependencies.deserializer
             ):
                 yield batch
         finally:
@@ -280,7 +279,7 @@ class ServerStream(LogStream[DataT_co]):
     async def _from_feeds(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions without data."""
         while (records := await self._next_records()) is not None:
-            yield [_transaction(record, None) for record in records]
+            yield [fed_transaction(record, None) for record in records]
 
     async def _from_feeds_with_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
@@ -291,8 +290,9 @@ class ServerStream(LogStream[DataT_co]):
             while unread or reads:
                 while unread and ahead.room():
                     reads.append(self._start_read(unread.popleft(), ahead))
-                if batch := self._take_completed(reads, ahead):
-                    yield batch
+                if completed := self._take_completed(reads, ahead):
+                    if batch := [each for each in completed if each is not None]:
+                        yield batch
                 else:
                     # Not `_wait_unless_failed`: if the stream has failed, the transactions whose
                     # data have arrived are yielded before the error.
@@ -317,12 +317,14 @@ class ServerStream(LogStream[DataT_co]):
         self._dependencies.request_client.send(record[FEED_PARTITION], request, on_answer)
         return read
 
-    def _take_completed(self, reads: deque[_DataRead], ahead: ReadAhead) -> list[Transaction[Any]]:
-        """Remove completed reads and return their transactions, up to the first missing answer.
+    def _take_completed(
+        self, reads: deque[_DataRead], ahead: ReadAhead
+    ) -> list[Transaction[Any] | None]:
+        """Remove completed reads up to the first missing answer; return their transactions.
 
-        Stop before a read that failed. If that is the first one of ``reads``, raise its error.
+        None is one to skip. Stop before a failed read; if it is the first, raise its error.
         """
-        batch: list[Transaction[Any]] = []
+        batch: list[Transaction[Any] | None] = []
         while reads and reads[0].done:
             try:
                 transaction = self._transaction_of(reads[0])
@@ -336,8 +338,8 @@ class ServerStream(LogStream[DataT_co]):
             ahead.taken(len(read.answer.data))
         return batch
 
-    def _transaction_of(self, read: _DataRead) -> Transaction[Any]:
-        """Return the transaction of a read that is done, or raise the error of the read."""
+    def _transaction_of(self, read: _DataRead) -> Transaction[Any] | None:
+        """Return the transaction of a read that is done, None to skip it. Raises its error."""
         answer = read.answer
         if answer is None:
             raise self._failure or ClientClosed()
@@ -347,7 +349,11 @@ class ServerStream(LogStream[DataT_co]):
             )
         if answer.kind is AnswerKind.DENIED:
             raise PermissionDenied(read.record[FEED_PARTITION], answer.denial)
-        return _transaction(read.record, self._dependencies.deserialize(answer.data))
+        record = read.record
+        value = self._dependencies.deserializer.read(
+            record[FEED_PARTITION], record[FEED_TRANSACTION_ID], answer.data
+        )
+        return None if value is SKIPPED else fed_transaction(record, value)
 
     def _check_feed(self, partition: int) -> None:
         """Make the stream fail if its feed was denied, or is known to be beyond the log's end."""
@@ -392,9 +398,3 @@ class ServerStream(LogStream[DataT_co]):
             feed.tick(now)
             self._perform(partition)
         return any(feed.mount.phase is not Phase.MOUNTED for feed in self._feeds.values())
-
-
-def _transaction(record: FeedRecord, data: Any) -> Transaction[Any]:
-    client, generation, partition, seq, transaction_id, header = record
-    req_id = ReqId(client, generation, partition, seq)
-    return Transaction(partition, transaction_id, req_id, header, data)

@@ -13,7 +13,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
-from waltz.client.core.errors import ClientAhead, DataCorrupt, PermissionDenied
+from waltz.client.core.codec import FeedRecord
+from waltz.client.core.deserializing import SKIPPED, Deserializer
+from waltz.client.core.errors import (
+    ClientAhead,
+    DataCorrupt,
+    DataUnreadable,
+    PermissionDenied,
+)
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
 from waltz.client.core.values import Transaction
 from waltz.client.request_client import OnAnswer, RequestClient
@@ -194,15 +201,15 @@ class StreamRanges:
 
 
 def decode_transactions(
-    partition: int, records: RecordBatch, deserialize: Callable[[bytes], Any]
-) -> tuple[list[Transaction[Any]], Exception | None]:
-    """Return the transactions of a range, and the error that ``deserialize`` raised, or None.
+    partition: int, records: RecordBatch, deserializer: Deserializer
+) -> tuple[list[Transaction[Any]], DataUnreadable | None]:
+    """Return the transactions of a range, and the error that ``deserializer`` raised, or None.
 
     If there is an error, only the transactions before it are returned, so that the application gets
     them before the error.
     """
     wire, position = records.wire, 0
-    unpack = WIRE_HEAD.unpack_from
+    unpack, read = WIRE_HEAD.unpack_from, deserializer.read
     decoded: list[Transaction[Any]] = []
     for _ in range(records.count):
         head = unpack(wire, position)
@@ -210,28 +217,37 @@ def decode_transactions(
         start = position + WIRE_HEAD.size
         position = start + length + _CHECKSUM_BYTES
         try:
-            data = deserialize(wire[start : start + length])
-        except Exception as error:
+            data = read(partition, transaction_id, wire[start : start + length])
+        except DataUnreadable as error:
             return decoded, error
+        if data is SKIPPED:
+            continue
         req_id = ReqId(client, generation, of_partition, seq)
         decoded.append(Transaction(partition, transaction_id, req_id, header, data))
     return decoded, None
 
 
+def fed_transaction(record: FeedRecord, data: Any) -> Transaction[Any]:
+    """Return the transaction that a feed has shown as ``record``."""
+    client, generation, partition, seq, transaction_id, header = record
+    req_id = ReqId(client, generation, partition, seq)
+    return Transaction(partition, transaction_id, req_id, header, data)
+
+
 async def read_batches(
-    ranges: StreamRanges, wait_for_change: Callable[[], Any], deserialize: Callable[[bytes], Any]
+    ranges: StreamRanges, wait_for_change: Callable[[], Any], deserializer: Deserializer
 ) -> AsyncIterator[list[Transaction[Any]]]:
     """Yield the transactions of ``ranges`` until `StreamRanges.complete` or ``unsupported``.
 
     ``wait_for_change`` must return after a call of the ``wake`` of ``ranges``. Raises
-    ``ranges.failure`` and the errors of ``deserialize``.
+    ``ranges.failure`` and DataUnreadable.
     """
     ranges.request()
     while True:
         arrived = ranges.take()
         if arrived is not None:
             decoded, unreadable = decode_transactions(
-                arrived.partition, arrived.records, deserialize
+                arrived.partition, arrived.records, deserializer
             )
             if decoded:
                 yield decoded

@@ -20,6 +20,7 @@ from waltz.client import (
     Serializer,
     Transaction,
 )
+from waltz.client.core.deserializing import Unreadable
 from waltz.client.core.values import DataT
 from waltz.client.opening import Opening
 from waltz.metadata.cluster import Cluster
@@ -59,6 +60,7 @@ class InProcessOptions(TypedDict, total=False):
     answer_timeout: float | None
     max_in_flight: int
     stream_buffer: int
+    unreadable: Unreadable
 
 
 class InProcessClient(Client[DataT]):

@@ -96,6 +96,28 @@ class DataCorrupt(WaltzError):
         self.transaction_id = transaction_id
 
 
+class DataUnreadable(WaltzError, ValueError):
+    """The client's serializer cannot read the data of a transaction.
+
+    ``data`` is the transaction's data in bytes. The cause of the error is that of the serializer.
+    The option ``unreadable`` of the client makes streams skip such transactions, or return the
+    bytes.
+    """
+
+    def __init__(
+        self, partition: int, transaction_id: int, data: bytes, error: Exception | None
+    ) -> None:
+        reason = "" if error is None else f" ({type(error).__name__}: {error})"
+        super().__init__(
+            f"the serializer cannot read the {len(data)} bytes of transaction {transaction_id} of "
+            f"partition {partition}{reason}: use the serializer that wrote them, or open the "
+            "client with unreadable='skip' or unreadable='raw'"
+        )
+        self.partition = partition
+        self.transaction_id = transaction_id
+        self.data = data
+
+
 class DataTooLarge(WaltzError, ValueError):
     """The data of a transaction, or of a batch, exceeds the limit. Nothing was sent."""
 

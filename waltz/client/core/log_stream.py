@@ -32,8 +32,8 @@ class LogStream(abc.ABC, Generic[DataT_co]):
     def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
         """Yield lists of the transactions that have arrived, each with 1 to 1,000 transactions.
 
-        Raises ClientAhead, DataCorrupt, PermissionDenied, ClientFailed, ClientClosed, the errors of
-        the serializer, and ClusterUnreachable if ZooKeeper does not answer.
+        Raises ClientAhead, DataCorrupt, PermissionDenied, ClientFailed, ClientClosed,
+        DataUnreadable, and ClusterUnreachable if ZooKeeper does not answer.
         """
 
     @abc.abstractmethod

@@ -1,0 +1,51 @@
+"""Read the data of transactions with the client's serializer, or apply the policy. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, assert_never
+
+from waltz.client.core.errors import DataUnreadable
+from waltz.client.core.values import Serializer
+
+Unreadable = Literal["raise", "skip", "raw"]
+"""What happens to data that the serializer cannot read: see `waltz.ClientOptions.unreadable`."""
+
+SKIPPED = object()
+"""`Deserializer.read` returns this for a transaction that a stream leaves out."""
+
+
+class Deserializer:
+    """Reads data with ``serializer`` (None: data are bytes)."""
+
+    __slots__ = ("_serializer", "_unreadable")
+
+    def __init__(self, serializer: Serializer[Any] | None, unreadable: Unreadable) -> None:
+        self._serializer = serializer
+        self._unreadable = unreadable
+
+    def read(self, partition: int, transaction_id: int, data: bytes) -> Any:
+        """Return the value of a transaction's data, `SKIPPED`, or the data; see `Unreadable`.
+
+        Raises DataUnreadable.
+        """
+        if self._serializer is None:
+            return data
+        try:
+            return self._serializer.deserialize(data)
+        except Exception as error:
+            match self._unreadable:
+                case "raw":
+                    return data
+                case "skip":
+                    return SKIPPED
+                case "raise":
+                    raise DataUnreadable(partition, transaction_id, data, error) from error
+                case _:
+                    assert_never(self._unreadable)
+
+    def read_one(self, partition: int, transaction_id: int, data: bytes) -> Any:
+        """Do the same for a transaction that the caller has named: it cannot be left out."""
+        value = self.read(partition, transaction_id, data)
+        if value is SKIPPED:
+            raise DataUnreadable(partition, transaction_id, data, None)
+        return value
