@@ -115,8 +115,8 @@ LEAK_BUGS = (
     Planted(
         "a storage stops below its tasks",
         Package.STORAGE,
-        "if stopping and self.engine.idle and self._arrivals.empty():\n",
-        "if stopping and self._arrivals.empty():\n",
+        "if self._stopping and self.engine.idle and not self._arrivals and not self._committing:\n",
+        "if self._stopping and not self._arrivals and not self._committing:\n",
         "A task uses files that are closed, and its answer is lost.",
         nodes(
             "unit/storage/test_storage_engine_thread.py::test_engine_thread_that_stops_first_does_the_jobs_that_were_submitted"

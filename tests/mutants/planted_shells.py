@@ -429,8 +429,7 @@ SHELL_BUGS = (
     Planted(
         "a storage that hangs after some answers stays connected",
         Package.SERVER,
-        "left = _ANSWER_SECONDS - waited\n"
-        "self._deadline = self._loop.call_later(left, self._check_deadline)\n",
+        "self._deadline = self._loop.call_at(due, self._check_deadline)\n",
         "return\n",
         "A hung storage delays appends.",
         nodes(
