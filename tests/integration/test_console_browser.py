@@ -143,6 +143,7 @@ def _log_page(url: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
+@pytest.mark.slow
 def test_console_starts_while_zookeeper_is_dead_and_recovers(running: LocalCluster) -> None:
     running.kill("zookeeper")
     with console(running) as url:
@@ -154,6 +155,7 @@ def test_console_starts_while_zookeeper_is_dead_and_recovers(running: LocalClust
         assert len(recovered["partitions"]) == PARTITIONS
 
 
+@pytest.mark.slow
 @needs_browser
 def test_page_in_a_browser(running: LocalCluster, tmp_path: Path) -> None:
     """One browser for all: its start takes longer than each part."""
@@ -171,6 +173,7 @@ def test_page_in_a_browser(running: LocalCluster, tmp_path: Path) -> None:
         assert browser.errors() == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_page_says_that_the_console_does_not_answer(running: LocalCluster, tmp_path: Path) -> None:
     with Browser.open(tmp_path) as browser:

@@ -61,7 +61,8 @@ function outOf(part, total) {
 function sparkline(points) {
   const known = points.filter((point) => point.transactions_per_second !== null);
   if (known.length < 2) return null;
-  const highest = Math.max(1, ...known.map((point) => point.transactions_per_second));
+  const most = Math.max(...known.map((point) => point.transactions_per_second));
+  const highest = Math.max(1, most);
   const first = points[0].at;
   const span = Math.max(1, points[points.length - 1].at - first);
   let path = "";
@@ -77,7 +78,7 @@ function sparkline(points) {
     drawing = true;
   }
   const minutes = Math.max(1, Math.round(span / 60));
-  const text = `at most ${Math.round(highest).toLocaleString("en")} in the last ${minutes === 1 ? "minute" : `${minutes} minutes`}`;
+  const text = `at most ${Math.round(most).toLocaleString("en")} in the last ${minutes === 1 ? "minute" : `${minutes} minutes`}`;
   return h("span", { class: "sparkline" },
     h("svg", { viewBox: "0 0 200 40", preserveAspectRatio: "none", "aria-hidden": "true" },
       h("line", { x1: 0, y1: 39, x2: 200, y2: 39 }),
