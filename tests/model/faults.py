@@ -88,6 +88,7 @@ def _restored(disk: Disk, copy: Disk, fault: Fault, bugs: frozenset[Bug]) -> Dis
         return copy._replace(log=disk.log, refused=disk.log[: len(copy.log)] != copy.log)
     # The flushed mark names the last record of the present log.
     intact = copy.log[: len(disk.log)] == disk.log
+    # Each truncation raises the generation of both volumes: an older copy has a lower one.
     if len(copy.log) > len(disk.log) and Bug.OPENS_OLDER_TAIL not in bugs:
         intact = False
     return disk._replace(log=copy.log, refused=not intact)

@@ -238,4 +238,15 @@ STORAGE_BUGS = (
             "unit/storage/test_storage_truncation.py::test_truncation_below_another_mark_is_refused"
         ),
     ),
+    Planted(
+        "a truncation keeps the generation of the volumes",
+        Package.STORAGE,
+        "self._control.advance_generation()\n",
+        "pass\n",
+        "A data volume restored from before a truncation brings removed records back.",
+        nodes(
+            "unit/storage/test_storage_single_faults.py::"
+            "test_data_volume_from_before_a_truncation_is_refused"
+        ),
+    ),
 )

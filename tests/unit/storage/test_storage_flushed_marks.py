@@ -16,6 +16,7 @@ from waltz.protocol.admin import Switch
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import open_control
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.control.flushed_marks import FlushedMarks, open_marks
 from waltz_storage.core.control.flushed_marks_format import (
     FLUSHED_FILE,
@@ -211,7 +212,7 @@ def test_log_cut_below_its_local_mark_is_opened() -> None:
     assert open_on(disk.restarted()).partition(PARTITION).log.max_id == 0
 
 
-def test_older_volume_with_other_records_is_damage() -> None:
+def test_older_directory_of_partition_with_other_records_is_damage() -> None:
     data, meta = MemoryDisk(), MemoryDisk()
     options = LogOptions(lambda: 7, allocate_bytes=0)
     directory = StorageDirectory(data, KEY, 2, options, meta)
@@ -221,6 +222,8 @@ def test_older_volume_with_other_records_is_damage() -> None:
     older = data.restarted()
     directory.partition(PARTITION).handle(storage.TruncateRequest(6, 0, PARTITION, 3), 1)
     append(directory, 2, b"other")
+    # Only the partition's directory is older: a volume that is older is refused as a whole.
+    older.open(DATA_PAIR_FILE).write(0, data.content(DATA_PAIR_FILE))
     directory = StorageDirectory(older, KEY, 2, options, meta.restarted())
     assert "record 5 is not the one that was flushed" in damage_of(directory)
 

@@ -226,3 +226,24 @@ def test_one_storage_of_older_snapshot_loses_no_committed_record(
     before = past(two_volumes=two_volumes)
     for copy in before.copies[: before.same_session]:
         check(partial(older_storage, copy), two_volumes=two_volumes, absent=absent)
+
+
+def test_data_volume_from_before_a_truncation_is_refused() -> None:
+    """The copy has a record that was removed; the others have acknowledged another one instead."""
+    trio = Trio.create(two_volumes=True)
+    trio.open_session()
+    trio.append("abc", records(0, 3, "one"))
+    trio.append("a", records(3, 1, "lost"))
+    older = trio.volumes["a"].data.restarted()
+    assert trio.open_session() == {"a", "b", "c"}
+    trio.append("bc", records(3, 1, "new"))
+    acknowledged = trio.content("c")
+    for directory in trio.running.values():
+        directory.flush_marks()
+    trio = trio.copy()
+    trio.volumes["a"] = Volumes(older, trio.volumes["a"].meta)
+    trio.start("ac")
+    assert trio.open_session() == frozenset()
+    trio.start("b")
+    assert trio.open_session() == {"b", "c"}
+    assert trio.content("b") == trio.content("c") == acknowledged

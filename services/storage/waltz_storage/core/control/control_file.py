@@ -38,7 +38,7 @@ from waltz_storage.core.control.directory_pair import (
     lock_pair,
 )
 from waltz_storage.core.control.flushed_marks import FlushedMarks, open_marks
-from waltz_storage.core.disk import Disk, DiskFile
+from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 
 _NEW_FILE = f"{CONTROL_FILE}.new"
@@ -154,6 +154,18 @@ class ControlFile:
         self._entries[partition] = steps[-1]
         self._damage.pop(partition, None)
         self.flushed_marks.clear(partition)
+
+    def advance_generation(self) -> None:
+        """Refuse from now on a data volume that is restored from a copy made before this call.
+
+        Call this after a truncation. An older copy still has the records that were removed, and
+        the flushed mark does not show that: the record that it names is in the copy, too
+        (`test_data_volume_from_before_a_truncation_is_refused`). Storages with one directory have
+        no generation. Raises NoSpace, DiskFailed.
+        """
+        if self._pair is not None:
+            with changing("update of the pair files"):
+                self._pair.advance()
 
     def close(self) -> None:
         """Close the file, make the flushed marks durable, release the locks of the directories.

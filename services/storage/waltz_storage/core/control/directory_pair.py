@@ -6,12 +6,13 @@ file would then name marks for records that the storage does not have. So each d
 file*, created before the control file, and a storage starts only if both pair files have the same
 UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file.
 
-Each start also raises the *generation* in both pair files, first in the data directory. If one
-volume was restored from a copy of an earlier start, the generations differ, and the storage refuses
-to start. One difference is accepted: the data directory may be one generation ahead of the meta
-directory, because a crash between the two writes leaves that. A meta volume that was restored from
-a copy of the previous start looks the same. That is safe: the sessions and marks in its control
-file are older than the log, and an older mark claims fewer records.
+Each start, and each truncation of a log, also raises the *generation* in both pair files, first in
+the data directory. If one volume was restored from a copy of an earlier generation, the generations
+differ, and the storage refuses to start. One difference is accepted: the data directory may be one
+generation ahead of the meta directory, because a crash between the two writes leaves that. A meta
+volume that was restored from a copy of the previous generation looks the same. That is safe: the
+sessions and marks in its control file are older than the log, and an older mark claims fewer
+records.
 
 Files are used only through the `Disk` objects that the caller passes.
 """
@@ -151,8 +152,8 @@ def pair_problem(data: PairContent, meta: PairContent) -> str | None:
         return f"{DATA_PAIR_FILE} and {META_PAIR_FILE} differ"
     if data.generation not in (meta.generation, meta.generation + 1):
         return (
-            f"{DATA_PAIR_FILE} is of start {data.generation}, but {META_PAIR_FILE} of start "
-            f"{meta.generation}: one of the volumes was restored from an older copy"
+            f"{DATA_PAIR_FILE} is of generation {data.generation}, but {META_PAIR_FILE} of "
+            f"generation {meta.generation}: one of the volumes was restored from an older copy"
         )
     return None
 

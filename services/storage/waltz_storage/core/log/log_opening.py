@@ -141,7 +141,7 @@ def _check_flushed_record(log: PartitionLog, known: KnownLog) -> None:
     If the log is refused, it is closed.
 
     A copy from before a truncation may be longer than the log that it replaces. It then has another
-    record at the flushed mark (`test_older_volume_with_other_records_is_damage`).
+    record at the flushed mark (`test_older_directory_of_partition_with_other_records_is_damage`).
     """
     flushed = known.flushed
     if flushed is None:
