@@ -51,17 +51,23 @@ class Sample:
     metadata: Mapping[int, PartitionMetadata]
     servers: Mapping[int, ServerSample]
     storages: Mapping[str, StorageSample]
+    _owners: Mapping[int, tuple[int, int]] = field(init=False, repr=False, compare=False)
+    """For each assigned partition its server and generation: `owner` is called for every replica.
+    """
+
+    def __post_init__(self) -> None:
+        owners: dict[int, tuple[int, int]] = {}
+        for server, owned in self.membership.assignment.servers.items():
+            for each in owned:
+                owners.setdefault(each.partition, (server, each.generation))
+        object.__setattr__(self, "_owners", owners)
 
     def owner(self, partition: int) -> tuple[int | None, int | None]:
         """Return the server that ZooKeeper assigns ``partition`` to, and the generation.
 
         Both are None if there is no such server.
         """
-        for server, owned in self.membership.assignment.servers.items():
-            for each in owned:
-                if each.partition == partition:
-                    return server, each.generation
-        return None, None
+        return self._owners.get(partition, (None, None))
 
     def mark(self, partition: int) -> int | None:
         """Return the high-water mark that the partition's server reported, None without a report.

@@ -71,14 +71,19 @@ class ClusterFacts:
     metadata: Mapping[int, PartitionMetadata]
     servers: Mapping[int, ServerReport]
     storages: Mapping[str, StorageReport]
+    _owners: Mapping[int, list[int]] = field(init=False, repr=False, compare=False)
+    """The servers of each assigned partition: every check of every partition needs them."""
+
+    def __post_init__(self) -> None:
+        owners: dict[int, list[int]] = {}
+        for server, owned in self.assignment.servers.items():
+            for partition in {each.partition for each in owned}:
+                owners.setdefault(partition, []).append(server)
+        object.__setattr__(self, "_owners", owners)
 
     def owners(self, partition: int) -> list[int]:
         """Return the servers that ZooKeeper assigns ``partition`` to; a correct state has one."""
-        return [
-            server
-            for server, owned in self.assignment.servers.items()
-            if any(each.partition == partition for each in owned)
-        ]
+        return self._owners.get(partition, [])
 
 
 @dataclass(frozen=True, slots=True)

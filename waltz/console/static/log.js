@@ -23,6 +23,8 @@ export class LogView {
   /** Show the log browser for the parameters in the address. */
   show(target, query) {
     this.query = query;
+    const found = this.search && this.search.value && this.search.value.found;
+    if (String(found) !== query.get("first")) this.search = null; // It belongs to another page.
     if (!this.form || !target.contains(this.form)) {
       this.form = this.makeForm();
       this.finder = this.makeFinder();
