@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from waltz.cli.settings import TlsFile, read_cli_settings
+from waltz.cli.settings import read_cli_settings
+from waltz.client.settings import TlsFile
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file

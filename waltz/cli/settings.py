@@ -12,7 +12,6 @@ from typing import Any
 
 from waltz.runtime.configuration import (
     KEY_STORES,
-    Settings,
     Text,
     TlsSettings,
     ZooKeeperSettings,
@@ -47,10 +46,6 @@ class CliSettings(ZooKeeperSettings):
         """Yield a sentence for each combination of values that cannot be used."""
         yield from super().problems(ignored)
         yield from self.tls_settings.tls_problems("", ignored)
-
-
-class TlsFile(Settings, TlsSettings):
-    """The file of the option ``--tls``; its keys are the TLS settings without a prefix."""
 
 
 def read_cli_settings(path: Path, environment: Mapping[str, str] = os.environ) -> CliSettings:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from waltz.client.client import Client
 from waltz.client.core.errors import ClusterUnreachable
 from waltz.client.core.values import Serializer
+from waltz.client.location import find_cluster
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.zookeeper_access import BadCredentials
+from waltz.net import TlsConfig
 from waltz.runtime.extras import needs_extra
 
 T = TypeVar("T")
@@ -19,24 +22,37 @@ T = TypeVar("T")
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[ConnectOptions]
+    zookeeper: str | Path | None = None,
+    *,
+    root: str | None = None,
+    serializer: Serializer[T],
+    **options: Unpack[ConnectOptions],
 ) -> Opening[Client[T]]: ...
 
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[ConnectOptions]
+    zookeeper: str | Path | None = None,
+    *,
+    root: str | None = None,
+    serializer: None = None,
+    **options: Unpack[ConnectOptions],
 ) -> Opening[Client[bytes]]: ...
 
 
 def connect(
-    zookeeper: str,
+    zookeeper: str | Path | None = None,
     *,
-    root: str,
+    root: str | None = None,
     serializer: Serializer[Any] | None = None,
     **options: Unpack[ConnectOptions],
 ) -> Opening[Client[Any]]:
-    """Open a client of the cluster whose root znode is ``root`` in the ZooKeeper at ``zookeeper``.
+    """Open a client of a cluster.
+
+    Without arguments, it is the cluster that the environment names, as for the command line:
+    ``WALTZ_CLUSTER``, the path of a ``cluster.json``, or ``WALTZ_ZOOKEEPER`` and ``WALTZ_ROOT``,
+    and ``WALTZ_TLS`` (``on``, ``off`` or a file). If it names none, it is the local cluster in
+    ``waltz-local/cluster.json``.
 
     Await the result to get the client, or enter it with ``async with``, which closes the client at
     the end:
@@ -53,8 +69,9 @@ def connect(
         asyncio.run(main())
 
     Args:
-        zookeeper: The addresses of ZooKeeper, such as ``"zk-0:2181,zk-1:2181"``.
-        root: The path of the cluster in ZooKeeper.
+        zookeeper: The addresses of ZooKeeper, such as ``"zk-0:2181,zk-1:2181"``, or the path of a
+            ``cluster.json``. With this argument the environment is not read.
+        root: The path of the cluster in ZooKeeper. Default: ``/waltz``, or that of the file.
         serializer: Converts the application's values to bytes and back. None: data are bytes.
         options: Options of the client. `ClientOptions` has their meaning and defaults.
 
@@ -62,12 +79,14 @@ def connect(
 
     Raises:
         ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read.
-        ClusterNotFound: There is no cluster at ``root``.
+        ClusterNotFound: No cluster is named, the file cannot be read, or there is no cluster at
+            ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
         waltz.net.TlsConfigError: A certificate or key file cannot be used.
     """
+    tls = options.get("tls")
     chosen = client_options(serializer, options)
-    return Opening(lambda: _open(zookeeper, root, chosen))
+    return Opening(lambda: _open_at(zookeeper, root, tls, chosen))
 
 
 def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
@@ -83,6 +102,13 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
 
     zookeeper, root, options = read_client_settings(Path(path))
     return Opening(lambda: _open(zookeeper, root, options))
+
+
+async def _open_at(
+    place: str | Path | None, root: str | None, tls: TlsConfig | None, options: ClientOptions
+) -> Client[Any]:
+    found = find_cluster(place, root, tls)
+    return await _open(found.zookeeper, found.root, replace(options, tls=found.tls))
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:

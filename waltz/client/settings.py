@@ -15,6 +15,7 @@ from waltz.runtime.configuration import (
     KEY_STORES,
     ClusterSettings,
     Positive,
+    Settings,
     TlsSettings,
     group,
     read_settings,
@@ -52,6 +53,10 @@ class ClientSettings(ClusterSettings):
         """Yield a sentence for each combination of values that cannot be used."""
         yield from super().problems(ignored)
         yield from self.tls_settings.tls_problems("client.", ignored)
+
+
+class TlsFile(Settings, TlsSettings):
+    """The file of ``--tls`` and ``WALTZ_TLS``; its keys are the TLS settings without a prefix."""
 
 
 def read_client_settings(

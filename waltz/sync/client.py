@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Mapping
+from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from waltz.client import LogClient, LogStream, Serializer
@@ -159,24 +160,32 @@ class SyncClient(Generic[DataT]):
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[ConnectOptions]
+    zookeeper: str | Path | None = None,
+    *,
+    root: str | None = None,
+    serializer: Serializer[T],
+    **options: Unpack[ConnectOptions],
 ) -> SyncClient[T]: ...
 
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[ConnectOptions]
+    zookeeper: str | Path | None = None,
+    *,
+    root: str | None = None,
+    serializer: None = None,
+    **options: Unpack[ConnectOptions],
 ) -> SyncClient[bytes]: ...
 
 
 def connect(
-    zookeeper: str,
+    zookeeper: str | Path | None = None,
     *,
-    root: str,
+    root: str | None = None,
     serializer: Serializer[Any] | None = None,
     **options: Unpack[ConnectOptions],
 ) -> SyncClient[Any]:
-    """Open a client of the cluster whose root znode is ``root`` in the ZooKeeper at ``zookeeper``.
+    """Open a blocking client.
 
     The arguments and errors are those of `waltz.connect`.
     """

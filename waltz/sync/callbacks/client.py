@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
@@ -289,9 +290,9 @@ class CallbackClient(Generic[DataT]):
 @overload
 def connect(
     application: Application[T],
-    zookeeper: str,
+    zookeeper: str | Path | None = None,
     *,
-    root: str,
+    root: str | None = None,
     serializer: Serializer[T],
     auto_mount: bool = True,
     **options: Unpack[ConnectOptions],
@@ -301,9 +302,9 @@ def connect(
 @overload
 def connect(
     application: Application[bytes],
-    zookeeper: str,
+    zookeeper: str | Path | None = None,
     *,
-    root: str,
+    root: str | None = None,
     serializer: None = None,
     auto_mount: bool = True,
     **options: Unpack[ConnectOptions],
@@ -312,16 +313,16 @@ def connect(
 
 def connect(
     application: Application[Any],
-    zookeeper: str,
+    zookeeper: str | Path | None = None,
     *,
-    root: str,
+    root: str | None = None,
     serializer: Serializer[Any] | None = None,
     auto_mount: bool = True,
     **options: Unpack[ConnectOptions],
 ) -> CallbackClient[Any]:
     """Open a client with callbacks.
 
-    Its cluster has the root znode ``root`` in the ZooKeeper at ``zookeeper``. ``auto_mount`` is
+    ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is
     that of `CallbackClient`. The other arguments and the errors are those of `waltz.connect`.
     ``max_in_flight`` limits both the client's open appends and the open contexts of each partition.
     To set other arguments of `CallbackClient`, create it from a client that `waltz.sync.connect`

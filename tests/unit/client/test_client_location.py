@@ -1,0 +1,117 @@
+"""Test which cluster `waltz.connect` opens, from its arguments, the environment and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import waltz
+import waltz.sync
+from waltz.client.core.errors import ClusterNotFound
+from waltz.client.location import ClusterLocation, find_cluster
+from waltz.net import PLAINTEXT, TlsConfig
+from waltz.runtime.configuration import ConfigError
+
+TLS = TlsConfig()
+VARIABLES = ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_CLUSTER", "WALTZ_TLS")
+
+
+def described(path: Path, zookeeper: str = "127.0.0.1:7", *, tls: bool = False) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"zookeeper": zookeeper, "root": "/of-file", "tls": tls}))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, which is empty; no variable names a cluster."""
+    monkeypatch.chdir(tmp_path)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_addresses_and_root_are_used_without_the_environment() -> None:
+    variables = {"WALTZ_ZOOKEEPER": "other:1", "WALTZ_ROOT": "/other", "WALTZ_TLS": "off"}
+    assert find_cluster("zk:1", "/r", None, variables) == ClusterLocation("zk:1", "/r", TLS)
+
+
+def test_root_has_a_default() -> None:
+    assert find_cluster("zk:1", None, None, {}).root == "/waltz"
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_file_names_the_cluster_and_its_tls(directory: Path, as_text: bool) -> None:
+    path = described(directory / "cluster.json")
+    place = str(path) if as_text else path
+    wanted = ClusterLocation("127.0.0.1:7", "/of-file", PLAINTEXT)
+    assert find_cluster(place, None, None, {"WALTZ_ROOT": "/other"}) == wanted
+    assert find_cluster(place, "/r", TLS, {}) == ClusterLocation("127.0.0.1:7", "/r", TLS)
+
+
+def test_file_of_a_cluster_with_tls_turns_tls_on(directory: Path) -> None:
+    assert find_cluster(described(directory / "a.json", tls=True), None, None, {}).tls == TLS
+
+
+def test_environment_names_zookeeper_root_and_tls() -> None:
+    variables = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_ROOT": "/r", "WALTZ_TLS": "off"}
+    assert find_cluster(None, None, None, variables) == ClusterLocation("zk:1", "/r", PLAINTEXT)
+    assert find_cluster(None, "/s", TLS, variables) == ClusterLocation("zk:1", "/s", TLS)
+    assert find_cluster(None, None, None, {"WALTZ_ZOOKEEPER": "zk:1"}).tls == TLS
+
+
+def test_environment_names_a_file_whose_values_other_variables_override(directory: Path) -> None:
+    variables = {"WALTZ_CLUSTER": str(described(directory / "a.json")), "WALTZ_ROOT": "/r"}
+    wanted = ClusterLocation("127.0.0.1:7", "/r", PLAINTEXT)
+    assert find_cluster(None, None, None, variables) == wanted
+    variables |= {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_TLS": "on"}
+    assert find_cluster(None, None, None, variables) == ClusterLocation("zk:1", "/r", TLS)
+
+
+def test_local_cluster_is_found_in_the_working_directory(directory: Path) -> None:
+    described(directory / "waltz-local/cluster.json")
+    assert find_cluster(None, None, None, {}).zookeeper == "127.0.0.1:7"
+    assert find_cluster(None, None, None, {"WALTZ_ZOOKEEPER": "zk:1"}).zookeeper == "zk:1"
+
+
+def test_tls_file_of_the_environment_is_read(directory: Path) -> None:
+    (directory / "tls.yml").write_text("serverName: waltz\n")
+    variables = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_TLS": "tls.yml"}
+    assert find_cluster(None, None, None, variables).tls.server_name == "waltz"
+    with pytest.raises(ConfigError, match="missing"):
+        find_cluster(None, None, None, variables | {"WALTZ_TLS": "missing.yml"})
+
+
+def test_cluster_that_is_not_named_is_an_error_with_the_remedies() -> None:
+    with pytest.raises(ClusterNotFound, match=r"WALTZ_ZOOKEEPER or WALTZ_CLUSTER, or start"):
+        find_cluster(None, None, None, {})
+
+
+def test_file_that_is_missing_is_an_error() -> None:
+    with pytest.raises(ClusterNotFound, match=r"cannot read cluster.json: No such file"):
+        find_cluster("cluster.json", None, None, {})
+
+
+def test_settings_file_of_the_command_line_is_an_error() -> None:
+    with pytest.raises(ClusterNotFound, match="open the client with connect_as_configured"):
+        find_cluster(None, None, None, {"WALTZ_CLUSTER": "cli.yml"})
+
+
+async def test_connect_without_arguments_opens_the_cluster_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ClusterNotFound, match="no cluster is named"):
+        await waltz.connect()
+    monkeypatch.setenv("WALTZ_ZOOKEEPER", "127.0.0.1:1")
+    with pytest.raises(waltz.ClusterUnreachable, match=r"127\.0\.0\.1:1"):
+        await waltz.connect(connect_timeout=0.1)
+
+
+async def test_connect_with_a_file_opens_its_cluster(directory: Path) -> None:
+    path = described(directory / "cluster.json", "127.0.0.1:1")
+    with pytest.raises(waltz.ClusterUnreachable, match=r"127\.0\.0\.1:1"):
+        await waltz.connect(str(path), connect_timeout=0.1)
+    with pytest.raises(waltz.ClusterUnreachable):
+        waltz.sync.connect(path, connect_timeout=0.1)
