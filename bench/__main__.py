@@ -172,8 +172,8 @@ def _command(
 ) -> None:
     """Measure a cluster of 3 storages and 1 server on this machine.
 
-    An append counts when the feed has delivered its transaction to the client. That is after an
-    fdatasync on a quorum of storages.
+    An append counts when the server has answered it. That is after an fdatasync on a quorum of
+    storages.
     """
     if interleave is not None:
         asyncio.run(_interleave(interleave, pairs, size or 512, scale))

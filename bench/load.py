@@ -1,8 +1,8 @@
 """Generate load: many clients on one event loop, each with a window of open appends.
 
 This program encodes appends itself instead of using the client library, so that it loads the
-server and not the library. So it shares no code with ``waltz perf``. An append counts when the feed
-has delivered its transaction to the client, which is after an fdatasync on a quorum of storages.
+server and not the library. So it shares no code with ``waltz perf``. An append counts when the
+server has answered it, which is after an fdatasync on a quorum of storages.
 
     python -m bench.load '{"host": …, "port": …, …}'
 
@@ -20,12 +20,12 @@ import time
 from dataclasses import asdict, dataclass
 from zlib import crc32
 
-from waltz.client.core.codec import FEED_TRANSACTION_ID, FeedRun, parse
 from waltz.net import TlsConfig, dial
 from waltz.net.connection import FrameConnection, FrameHandler
 from waltz.protocol import CLIENT_SERVER, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.client_numbers import APPEND_TYPE
+from waltz.protocol.batches import OutcomeKind
+from waltz.protocol.client_numbers import ANSWERED_APPEND_TYPE
 from waltz.runtime.process import run_loop
 
 _PREFIX_BYTES = struct.calcsize(">bhi")  # magic number, version, length of the body
@@ -63,7 +63,7 @@ class Load:
 class LoadResult:
     """The result of a run. ``cpu_seconds`` is the CPU time of the load generator.
 
-    The latencies are those of appends from their sending to their arrival in the feed.
+    The latencies are those of appends from their sending to the arrival of their answers.
     """
 
     seconds: float
@@ -77,7 +77,7 @@ class LoadResult:
 class LoadClient(FrameHandler):
     """One connection that keeps ``window`` appends open on one partition.
 
-    ``share`` is how many appends it makes. ``mounted`` is set when the feed was requested, ``done``
+    ``share`` is how many appends it makes. ``mounted`` is set when appends may be sent, ``done``
     when every append is committed.
     """
 
@@ -111,33 +111,25 @@ class LoadClient(FrameHandler):
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
-        """Request the end of the log; the answer leads to the mount and to the feed."""
+        """Request the end of the log; the answer leads to the mount."""
         self._connection = connection
         connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), _VERSION))
 
     def received(self, bodies: list[bytes]) -> None:
         """Note the outcomes of appends, and send as many new appends."""
         ended = 0  # own appends that are committed or refused now
-        for item in parse(bodies, _VERSION):
-            if isinstance(item, FeedRun):
-                ended += self._count_committed(item)
-                continue
-            match item:
+        for body in bodies:
+            message = cs.decode(body, _VERSION)
+            match message:
+                case cs.AppendAnswers():
+                    ended += self._count_answered(message)
                 case cs.HighWaterMarkResponse(transaction_id=mark):
                     self._mark = mark
-                    self._send(cs.MountRequest(self._session, mark, 0))
+                    self._send(cs.MountRequest(self._session, mark, 0, fed=False))
                 case cs.MountResponse(state=cs.MountState.READY):
-                    self._send(cs.FeedRequest(self._session, self._mark))
                     self.mounted.set_result(None)
-                case cs.FeedSuspended():
-                    self._send(cs.FeedRequest(self._session, self._mark))
-                case cs.LockFailure(req_id=req_id):
-                    self.lock_failures += 1
-                    self._left += 1
-                    del self._sent[req_id.seq]
-                    ended += 1
                 case _:
-                    raise AssertionError(f"unexpected {item}")
+                    raise AssertionError(f"unexpected {message}")
         if ended:
             self._open -= ended
             self.fill()
@@ -161,7 +153,7 @@ class LoadClient(FrameHandler):
             self._seq += 1
             parts.append(
                 _APPEND.pack(
-                    CLIENT_SERVER.magic, _VERSION, self._length, APPEND_TYPE,
+                    CLIENT_SERVER.magic, _VERSION, self._length, ANSWERED_APPEND_TYPE,
                     self._client_id, self._generation, self._partition,
                     self._seq, self._mark, int(locks),
                 )
@@ -176,15 +168,21 @@ class LoadClient(FrameHandler):
         assert self._connection is not None
         self._connection.send(b"".join(parts))
 
-    def _count_committed(self, run: FeedRun) -> int:
-        """Note the committed transactions; return how many of them are of this client."""
-        own, sent, now = 0, self._sent, time.perf_counter()
-        for client_id, _, _, seq, _, _ in run.records:
-            if client_id == self._client_id:
-                self.latencies.append(now - sent.pop(seq))
-                own += 1
-        self._mark = run.records[-1][FEED_TRANSACTION_ID]
-        return own
+    def _count_answered(self, message: cs.AppendAnswers) -> int:
+        """Note the outcomes of appends, and return their number."""
+        sent, now = self._sent, time.perf_counter()
+        self._mark = message.high_water_mark
+        for answer in message.answers:
+            begun = sent.pop(answer.seq)
+            match answer.kind:
+                case OutcomeKind.COMMITTED:
+                    self.latencies.append(now - begun)
+                case OutcomeKind.REFUSED:
+                    self.lock_failures += 1
+                    self._left += 1
+                case _:
+                    raise AssertionError(f"unexpected {answer}")
+        return len(message.answers)
 
     def _send(self, message: cs.Message) -> None:
         assert self._connection is not None

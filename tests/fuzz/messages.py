@@ -27,6 +27,8 @@ from waltz.protocol import (
     client_server,
 )
 from waltz.protocol.client_numbers import (
+    ANSWERED_APPEND_TYPE,
+    APPEND_ANSWERS_SINCE,
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
@@ -170,9 +172,9 @@ class Messages:
             except (MalformedMessage, UnsupportedByPeer):
                 return data[:2] + mutate(random, data[2:], other[2:])
         if kind < 0.4:
-            return bytes((random.randrange(3), random.randrange(6))) + data[2:]
+            return bytes((random.randrange(3), random.randrange(7))) + data[2:]
         if kind < 0.45:
-            return data[:2] + bytes((random.randrange(30),)) + data[3:]
+            return data[:2] + bytes((random.randrange(32),)) + data[3:]
         return data[:2] + mutate(random, data[2:], other[2:])
 
     def check(self, data: bytes) -> bool:
@@ -182,7 +184,8 @@ class Messages:
         decoded = _outcome(lambda: messages.decode(body, version))
         if messages is client_server and body:
             _check_client_codec(body, version, decoded)
-            if body[0] == APPEND_TYPE:
+            answered = body[0] == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
+            if body[0] == APPEND_TYPE or answered:
                 _check_append_codec(body, version, decoded)
             if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 _check_batch_codec(body, decoded)

@@ -26,8 +26,13 @@ from waltz.protocol import (
     storage,
 )
 from waltz.protocol.admin import PartitionState, Switch
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
-from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
+from waltz.protocol.batches import AppendAnswer, BatchedAppend, BatchedOutcome, OutcomeKind
+from waltz.protocol.client_server import (
+    AnsweredAppendRequest,
+    AppendRequest,
+    MountState,
+    TransactionDataResponse,
+)
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
@@ -117,6 +122,11 @@ def outcome(random: Random) -> BatchedOutcome:
     return BatchedOutcome(random.choice(list(OutcomeKind)), int64(random))
 
 
+def answer(random: Random) -> AppendAnswer:
+    ids = (int32(random), int32(random), int32(random), int32(random))
+    return AppendAnswer(*ids, random.choice(list(OutcomeKind)), int64(random))
+
+
 def failure(random: Random) -> RpcFailure:
     def frame() -> StackFrame:
         return StackFrame(text(random), text(random), maybe(random, text), int32(random))
@@ -160,6 +170,7 @@ _BY_TYPE: dict[Any, Make] = {
     tuple[DamagedRange, ...]: _some(damaged_range),
     tuple[BatchedAppend, ...]: _some(batched_append),
     tuple[BatchedOutcome, ...]: _some(outcome),
+    tuple[AppendAnswer, ...]: _some(answer),
     RecordHeader | None: lambda random: maybe(random, header),
     RecordBatch: batch,
     StoredBatch: stored,
@@ -195,7 +206,7 @@ def message(random: Random, messages: ModuleType) -> Any:
     """
     kinds = message_classes(messages)
     if messages is client_server and random.random() < 0.2:
-        kinds = (AppendRequest,)
+        kinds = (AppendRequest, AnsweredAppendRequest)
     return message_of(random, random.choice(kinds))
 
 
@@ -214,7 +225,7 @@ def with_field_changed(random: Random, original: Any) -> Any:
     makers = _makers(kind)
     name = random.choice(list(makers))
     value = makers[name](random)
-    if kind is AppendRequest and name == "data" and random.random() < 0.1:
+    if issubclass(kind, AppendRequest) and name == "data" and random.random() < 0.1:
         return replace(original, data=None)
     if isinstance(original, TransactionDataResponse) and name in ("data", "checksum", "error"):
         return message_of(random, TransactionDataResponse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.planted_access import ACCESS_BUGS
 from tests.mutants.planted_admin import ADMIN_BUGS
+from tests.mutants.planted_answers import ANSWER_BUGS
 from tests.mutants.planted_batches import BATCH_BUGS
 from tests.mutants.planted_clients import CLIENT_BUGS
 from tests.mutants.planted_leaks import LEAK_BUGS
@@ -26,6 +27,7 @@ PLANTED = (
     *WAL_BUGS,
     *SESSION_BUGS,
     *CLIENT_BUGS,
+    *ANSWER_BUGS,
     *BATCH_BUGS,
     *RANGE_BUGS,
     *READ_BUGS,

@@ -13,6 +13,7 @@ from tests.sim.replica import Replica
 from waltz.client.core.codec import FeedRecord
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import Record
+from waltz.protocol.batches import AppendAnswer
 from waltz_storage.core.errors import PartitionDamaged
 
 _READ_AFTER_COMMITS = 30
@@ -49,6 +50,8 @@ class Checker:
         """For each transaction that a client was fed: client id, generation and sequence number."""
         self._data: dict[int, bytes] = {}
         """The data of each transaction whose data a client has read."""
+        self._absent: set[tuple[int, int, int]] = set()
+        """The request ids of the appends that a server has answered as not in the log."""
         self._opened: dict[int, int] = {}
         """For each store session that has opened, the mark at which it opened."""
         self._content: list[tuple[bytes, bytes]] = []
@@ -82,6 +85,10 @@ class Checker:
         """Check a transaction's data that ``who`` read: they must be the same for every client."""
         if self._data.setdefault(transaction_id, data) != data:
             raise Violation(Guarantee.SAME, f"{who} reads {transaction_id} with other data")
+
+    def answered_absent(self, answer: AppendAnswer) -> None:
+        """Record a server's answer that an append is not in the log and never will be."""
+        self._absent.add((answer.client_id, answer.generation, answer.seq))
 
     def client_committed(self, op: Operation, transaction_id: int) -> None:
         """Record that a client received the answer: committed."""
@@ -235,6 +242,12 @@ class Checker:
                     f"{name} is in the log as {ids[record.data]} and {record.transaction_id}",
                 )
             ids[record.data] = record.transaction_id
+            r = record.req_id
+            if (r.client_id, r.generation, r.seq) in self._absent:
+                raise Violation(
+                    Guarantee.ONCE,
+                    f"{r} is {record.transaction_id}, but was answered not in the log",
+                )
         for data, op in self.ops.items():
             found = ids.get(data)
             if op.committed_as is not None and found != op.committed_as:

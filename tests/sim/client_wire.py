@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.sim.answer_checks import AnswerChecks
 from tests.sim.checker import Checker
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
@@ -13,7 +14,8 @@ from tests.sim.run_failure import RunFailure
 from waltz.client.core.codec import FEED_TRANSACTION_ID, FeedRun, parse
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as cs
-from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
+from waltz.protocol.batches import OutcomeKind
+from waltz.protocol.client_numbers import ANSWERED_APPEND_TYPE, APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.frames import frame_head
 from waltz.testing.interceptors import DialedConnection
 from waltz_server.core.reads.range_reads import NOT_HERE, NOT_OPEN
@@ -21,7 +23,7 @@ from waltz_server.core.reads.range_reads import NOT_HERE, NOT_OPEN
 _RANGE_REFUSALS = {NOT_HERE: "not here", NOT_OPEN: "not open"}
 """The names of these errors in the counters."""
 
-_CHECKED_REQUESTS = (APPEND_TYPE, APPEND_BATCH_TYPE, 23, 25)
+_CHECKED_REQUESTS = (APPEND_TYPE, ANSWERED_APPEND_TYPE, APPEND_BATCH_TYPE, 23, 25)
 """The types of the requests that are checked; the numbers are RecordsRequest and HeadersRequest."""
 
 
@@ -78,8 +80,9 @@ class ClientWire:
         """By sequence number, the open requests for ranges, and the client's position at each."""
         self._batches: dict[int, Batch] = {}
         """The unanswered batches, by the sequence number of their request."""
+        self._answers = AnswerChecks(client.name, client.checker)
         self._last_fed = -1
-        """The last transaction fed on this connection."""
+        """The last transaction fed on this connection, or known from the mark of an answer."""
 
     @property
     def has_open_batch(self) -> bool:
@@ -125,6 +128,8 @@ class ClientWire:
                     # The client sends an append again only when it is certainly not in the log.
                     client.history.counters["client: absent"] += 1
                 client.sent.add(data)
+                if isinstance(message, cs.AnsweredAppendRequest):
+                    self._answers.record_sent(message)
             case cs.AppendBatchRequest(req_id=req_id, appends=appends):
                 batch = client.checker.ops[appends[0].data].batch
                 assert batch is not None
@@ -157,6 +162,12 @@ class ClientWire:
                     f"{client.name} has seen {self._last_fed}, and its server says after a flush "
                     f"that the log ends at {mark}",
                 )
+            case cs.AppendAnswers(high_water_mark=mark, answers=answers):
+                self._answers.check_answers(message)
+                self._last_fed = max(self._last_fed, mark)
+                for answer in answers:
+                    outcome = OutcomeKind(answer.kind).name.lower()
+                    client.history.counters[f"client: append answered {outcome}"] += 1
             case cs.AppendBatchResponse(req_id=req_id, outcomes=outcomes):
                 batch = self._batches.pop(req_id.seq, None)
                 if batch is None:

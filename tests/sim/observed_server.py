@@ -369,7 +369,7 @@ class SimServer:
         if self._ending is not None:
             # A process that was killed holds its address until its tasks have ended.
             await asyncio.wait([self._ending])
-        version = self._random.choice((4, 5, 5, 5))
+        version = self._random.choice((4, 5, 6, 6, 6))
         self._process = _Process(self._number, self._shared, version, self)
         self._history.note(self.name, f"starts, with version {version}")
         await self._process.start()

@@ -48,6 +48,8 @@ _BATCH_RATE = 0.4
 """How often a client that supports batches appends a batch instead of one append."""
 _TIMEOUT_RATE = 0.05
 """How often an append has a timeout, which may be too short."""
+_UNMARKED_RATE = 0.3
+"""Share of the appends without a checked lock that have no mark."""
 _HEADER = 7
 _LOCKS = tuple(Lock("sim", number) for number in range(12))
 _LOCK_OF_HASH = {lock.hash(): lock for lock in _LOCKS}
@@ -143,7 +145,7 @@ class Appender(SimClient):
         checker: Checker,
         random: Random,
     ) -> None:
-        version = random.choice((4, 5))
+        version = random.choice((4, 5, 6, 6, 6))
         super().__init__(f"client-{client_id}", partition, version, environment, checker, random)
         self.num_open = 0
         """The number of appends without an outcome."""
@@ -185,7 +187,7 @@ class Appender(SimClient):
                 write_locks=_locks_of(op.write_locks),
                 read_locks=_locks_of(op.read_locks),
                 append_locks=_locks_of(op.append_locks),
-                mark=mark,
+                mark=None if self._needs_no_mark(op) else mark,
                 timeout=self._timeout(),
             )
         except LockFailed as failed:
@@ -267,6 +269,10 @@ class Appender(SimClient):
         if "no outcome within" not in str(uncertain):
             raise Violation(Guarantee.DURABLE, f"{self.name}: {uncertain}") from uncertain
         self._counters["client: timed out, in doubt"] += 1
+
+    def _needs_no_mark(self, op: Operation) -> bool:
+        """Whether to send an append without a mark: sometimes, if no lock of it is checked."""
+        return not op.write_locks + op.read_locks and self._random.random() < _UNMARKED_RATE
 
     def _timeout(self) -> float | None:
         return self._random.uniform(0.01, 1.0) if self._random.random() < _TIMEOUT_RATE else None

@@ -32,7 +32,7 @@ class Reader(SimClient):
         checker: Checker,
         random: Random,
     ) -> None:
-        version = random.choice((4, 5))
+        version = random.choice((4, 5, 6))
         super().__init__(f"reader-{client_id}", partition, version, environment, checker, random)
         self._position = -1
         self._with_data = random.random() < 0.3

@@ -25,6 +25,9 @@ from waltz_server.core.replication.replica_roles import RecoveryCase
 COUNTERS_THAT_MUST_OCCUR = (
     "client: absent",
     "client: batch committed except refused appends",
+    "client: append answered absent",
+    "client: append answered committed",
+    "client: append answered refused",
     "client: batch cut to a prefix",
     "client: batch with an append absent",
     "client: batch with an append committed",

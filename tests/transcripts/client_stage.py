@@ -212,6 +212,8 @@ def _outcome(name: str, outcome: BatchedOutcome) -> str:
             return f"{name} refused, {outcome.transaction_id} took the lock"
         case OutcomeKind.ABSENT:
             return f"{name} is not in the log"
+        case OutcomeKind.AHEAD:
+            return f"{name} is ahead, the log ends at {outcome.transaction_id}"
         case OutcomeKind.UNKNOWN:
             return f"{name} is to be looked up"
 

@@ -22,7 +22,7 @@ from waltz.protocol import (
     client_server,
     storage,
 )
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
+from waltz.protocol.batches import AppendAnswer, BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import MountState
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure, StackFrame
@@ -126,6 +126,12 @@ def _append(fields: Entry) -> BatchedAppend:
     return BatchedAppend(write, read, append, fields["header"], data, fields["checksum"])
 
 
+def _answer(fields: Entry) -> AppendAnswer:
+    r = req_id(fields["reqId"])
+    ids = (r.client_id, r.generation, r.partition, r.seq)
+    return AppendAnswer(*ids, fields["outcome"], fields["transactionId"])
+
+
 def _state(fields: Entry) -> admin.PartitionState:
     return admin.PartitionState(*fields.values())
 
@@ -146,6 +152,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "partitionStatus": dict,
     "appends": lambda values: tuple(_append(v) for v in values),
     "outcomes": lambda values: tuple(BatchedOutcome(OutcomeKind(kind), at) for kind, at in values),
+    "answers": lambda values: tuple(_answer(v) for v in values),
     "switch": admin.Switch,
     "states": lambda values: tuple(_state(v) for v in values),
     "ranges": lambda values: tuple(DamagedRange(*v.values()) for v in values),

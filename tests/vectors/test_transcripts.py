@@ -74,6 +74,11 @@ class Run:
             fields["headers"] = tuple(
                 replace(h, req_id=self._request(h.req_id)) for h in message.headers
             )
+        if isinstance(message, client_server.AppendAnswers):
+            fields["answers"] = tuple(
+                each._replace(generation=each.generation + self.generation_shift)
+                for each in message.answers
+            )
         return replace(message, **fields)
 
     def has(self, partition: int) -> bool:

@@ -17,18 +17,25 @@ from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 class AppendCall:
     """A call that appends to ``partition``: one append, or a batch.
 
-    One append is sent again if its outcome is ABSENT; a batch is sent once. ``seconds`` is the
+    One append is sent again if its outcome is ABSENT; a batch is not. Both are sent again if the
+    outcome is AHEAD, until it is confirmed; ``num_ahead`` counts these outcomes. ``seconds`` is the
     timeout of the call (None: no timeout), and ``late`` tells whether the timeout has passed.
-    ``attempts`` counts the calls of `begin`.
+    ``mark`` is the mark that the caller has named, None if it has named none. ``attempts`` counts
+    the calls of `begin`.
     """
 
-    __slots__ = ("_ended", "_num_open", "_tokens", "attempts", "late", "partition", "seconds")
+    __slots__ = (
+        "_ended", "_num_open", "_tokens", "attempts", "late", "mark", "num_ahead", "partition",
+        "seconds",
+    )  # fmt: skip
 
-    def __init__(self, partition: int, seconds: float | None) -> None:
+    def __init__(self, partition: int, seconds: float | None, mark: int | None) -> None:
+        self.mark = mark
         self.partition = partition
         self.seconds = seconds
         self.late = False
         self.attempts = 0
+        self.num_ahead = 0
         self._tokens: list[AppendToken] = []
         self._num_open = 0
         """The number of appends of the present attempt without an outcome."""

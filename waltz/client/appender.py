@@ -12,29 +12,22 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from waltz.client.append_call import AppendCall, AppendToken, batch_outcome
+from waltz.client.append_errors import append_error, is_ahead
 from waltz.client.append_outcome import wait_until_settled
 from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.codec import FeedRun, parse
 from waltz.client.core.directory import Directory
-from waltz.client.core.errors import (
-    AppendUncertain,
-    ClientAhead,
-    ClientClosed,
-    ClusterUnreachable,
-    ErrorFactory,
-    LockFailed,
-    PermissionDenied,
-    ServerTooOld,
-)
-from waltz.client.core.mount import Phase, RequestIds
+from waltz.client.core.errors import ClientClosed, ErrorFactory
+from waltz.client.core.mount import NOT_READY_BACKOFF_SECONDS, Phase, RequestIds
 from waltz.client.in_flight import InFlightLimit
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
 from waltz.net import Dialer, decode_received
+from waltz.protocol.client_numbers import APPEND_ANSWERS_SINCE
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
@@ -97,7 +90,7 @@ class Appender:
     def mark(self, partition: int) -> int:
         """See AppendState."""
         state = self._partitions.get(partition)
-        return NO_TRANSACTION if state is None else state.appends.mark
+        return NO_TRANSACTION if state is None else state.appends.log_mark
 
     def in_flight(self, partition: int) -> int:
         """See AppendState."""
@@ -107,10 +100,10 @@ class Appender:
     async def mount(self, partition: int, mark: int | None = None) -> int:
         """Mount the partition after ``mark`` (None: its high-water mark), unless it is mounted.
 
-        Returns the mark of the partition: the last transaction that its server has sent. Before the
-        first one, that is the transaction after which the partition was mounted.
+        Returns the largest id that this client knows to be in the log.
         """
-        return (await self._partition(partition, mark)).appends.mark
+        appends = (await self._partition(partition, mark)).appends
+        return max(appends.log_mark, self._request_client.known_mark(partition))
 
     async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
         """Append, and return the transaction id. Send the append again if its outcome is ABSENT.
@@ -119,7 +112,7 @@ class Appender:
         AppendUncertain, and ClusterUnreachable if the timeout passes and the append is certainly
         not in the log.
         """
-        call = AppendCall(partition, timeout_seconds)
+        call = AppendCall(partition, timeout_seconds, append.mark)
         await self._track(call, self._append(call, append))
         result = call.outcomes[0] if call.outcomes else None
         if result is None or result.outcome is not Outcome.COMMITTED:
@@ -133,7 +126,7 @@ class Appender:
 
         Raises the errors of `append` except LockFailed.
         """
-        call = AppendCall(partition, timeout_seconds)
+        call = AppendCall(partition, timeout_seconds, appends[0].mark)
         await self._track(call, self._append_batch(call, appends))
         results = call.outcomes
         if not results:
@@ -224,7 +217,7 @@ class Appender:
             else:
                 state.appends.received(item)
         for number, state in touched.items():
-            self._request_client.note_mark(number, state.appends.mark)
+            self._request_client.note_mark(number, state.appends.log_mark)
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
@@ -247,10 +240,10 @@ class Appender:
 
     async def _append(self, call: AppendCall, append: Append) -> None:
         """Append, and append again as long as the outcome is ABSENT. Raises ClientAhead."""
-        await self._request_client.check_mark(call.partition, append.mark)
         state = await self._partition(call.partition)
         size = len(append.data)
         while True:
+            await self._check_mark(state, call)
             await state.in_flight.enter(1, size)
             try:
                 self._check()
@@ -259,20 +252,48 @@ class Appender:
                 await self._await_outcomes(state, call)
             finally:
                 state.in_flight.leave(1, size)
-            if call.outcomes[0].outcome is not Outcome.ABSENT:
+            if call.outcomes[0].outcome is not Outcome.ABSENT and not await self._retry_ahead(
+                state, call
+            ):
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
-        await self._request_client.check_mark(call.partition, appends[0].mark)
         state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
-        await state.in_flight.enter(count, size)
-        try:
-            self._check()
-            state.appends.append_batch(call.begin(count), appends)
-            await self._await_outcomes(state, call)
-        finally:
-            state.in_flight.leave(count, size)
+        while True:
+            await self._check_mark(state, call)
+            await state.in_flight.enter(count, size)
+            try:
+                self._check()
+                state.appends.append_batch(call.begin(count), appends)
+                await self._await_outcomes(state, call)
+            finally:
+                state.in_flight.leave(count, size)
+            if not await self._retry_ahead(state, call):
+                return
+
+    async def _check_mark(self, state: _PartitionState, call: AppendCall) -> None:
+        """Raise ClientAhead if the log ends before the mark of the call.
+
+        A server from `APPEND_ANSWERS_SINCE` on checks the mark itself, with the outcome AHEAD.
+        """
+        if state.appends.mount.version < APPEND_ANSWERS_SINCE:
+            await self._request_client.check_mark(call.partition, call.mark)
+
+    async def _retry_ahead(self, state: _PartitionState, call: AppendCall) -> bool:
+        """Whether to send an append or a batch again whose outcome is AHEAD; wait before that.
+
+        Appends with this outcome are not in the log. It is final after `AHEAD_CONFIRMATIONS`
+        answers: a server that has lost the partition to another one, and does not know it yet,
+        refuses a mark of the other server's log, too.
+        """
+        if call.outcomes[0].outcome is not Outcome.AHEAD:
+            return False
+        call.num_ahead += 1
+        if is_ahead(call, state.appends):
+            return False
+        await asyncio.sleep(NOT_READY_BACKOFF_SECONDS)
+        return True
 
     async def _await_outcomes(self, state: _PartitionState, call: AppendCall) -> None:
         """Wait until the appends of ``call`` have outcomes.
@@ -314,46 +335,11 @@ class Appender:
         result: AppendResult | None,
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
-        """Return the error for the caller of ``call``, which did not succeed.
-
-        ``result`` is the outcome that causes the error, None if no append has an outcome.
-        ``outcomes`` are those of a batch.
-        """
-        partition = call.partition
-        if result is not None:
-            match result.outcome:
-                case Outcome.LOCK_FAILED:
-                    return LockFailed(partition, result.number)
-                case Outcome.AHEAD:
-                    return ClientAhead(partition, self.mark(partition), result.number)
-                case Outcome.DENIED:
-                    denial = self._partitions[partition].appends.denial
-                    return PermissionDenied(partition, denial)
-                case Outcome.UNSUPPORTED:
-                    feature = "batches of appends" if outcomes else "such locks"
-                    return ServerTooOld(partition, result.number, feature)
-                case Outcome.UNCERTAIN:
-                    assert result.req_id is not None
-                    return AppendUncertain(partition, result.req_id, self._why(call), outcomes)
-        if self._ended is not None:
-            return self._ended()
-        # The timeout passed before the append was sent, or before it was sent again.
-        absent = call.attempts > 1 or (result is not None and result.outcome is Outcome.ABSENT)
-        sent = "the append is not in the log" if absent else "nothing was sent"
-        return ClusterUnreachable(
-            f"partition {partition}: no server accepted the append within {call.seconds:g} s; "
-            f"{sent}: check that servers are running and reachable"
-        )
-
-    def _why(self, call: AppendCall) -> str:
-        """Return, for the text of AppendUncertain, why the outcome is unknown."""
-        if call.late:
-            return f"no outcome within {call.seconds:g} s"
-        if self._ended is not None:
-            return str(self._ended())
-        if self._partitions[call.partition].appends.mount.log_mark_behind is not None:
-            return "the log is shorter than before"
-        return "it was given up before its outcome was known"
+        """Return the error for the caller of ``call``; see `append_error`."""
+        state = self._partitions.get(call.partition)
+        appends = None if state is None else state.appends
+        ended = None if self._ended is None else self._ended()
+        return append_error(call, appends, ended, result, outcomes)
 
     def _check(self) -> None:
         """Raise the error of `end`, if `end` was called."""

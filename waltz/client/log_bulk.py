@@ -125,12 +125,12 @@ class LogBulk(abc.ABC):
 
         ``mark`` is the id of the last transaction that the caller's decision takes into account. A
         draft is refused if a later transaction took one of its write or read locks. If ``mark`` is
-        None, the client uses the last transaction that it has received; see `LogClient.append`. The
+        None, the end of the log when the batch arrives takes its place; see `LogClient.append`. The
         locks of a draft do not refuse other drafts of the same batch.
 
         A batch is not atomic. If one draft is refused, the others are still appended. After a
         fault, the first drafts of the batch may be in the log while the others are `Absent`. No
-        draft is sent twice.
+        draft is sent twice, unless a server refuses the whole batch because of its mark.
 
         Raises:
             AppendUncertain: The timeout passed, or the client was closed, after the batch was sent

@@ -109,10 +109,11 @@ class LogClient(abc.ABC, Generic[DataT]):
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
         The server refuses the append if a later transaction took one of the write or read locks,
         even a transaction of this client. In rare cases the server refuses an append although no
-        transaction took its locks. If ``mark`` is None, the client uses the last transaction that
-        it has received when it sends the append. The caller may not have seen this transaction, so
-        locks without a mark protect no decision. `submit` sets the mark. A mark is a transaction of
-        this partition: if the log is shorter, the append raises ClientAhead.
+        transaction took its locks. If ``mark`` is None, the locks are checked from the end of the
+        log on that the append finds when it arrives at the server (before protocol version 6: from
+        the last transaction that the client has received). The caller may not have seen this
+        transaction, so locks without a mark protect no decision. `submit` sets the mark. A mark is
+        a transaction of this partition: if the log is shorter, the append raises ClientAhead.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that the transaction is not in the log.
@@ -174,12 +175,12 @@ class LogClient(abc.ABC, Generic[DataT]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
-        """Prepare the partition for appends; return the last transaction received from its server.
+        """Prepare the partition for appends; return the largest id known to be in its log.
 
         Without this call, the first append mounts the partition after its high-water mark. With a
-        ``mark``, the first mount is after this transaction, and the server sends every later one.
-        If the log ends before ``mark``, because the mark belongs to another log, appends raise
-        ClientAhead.
+        ``mark``, the first mount is after this transaction; a server of a protocol version before 6
+        sends every later one. If the log ends before ``mark``, because the mark belongs to another
+        log, appends raise ClientAhead.
 
         Raises:
             AnswerLate: The timeout passed.

@@ -1,10 +1,12 @@
-"""The appends of a batch and their outcomes (spec/wire.md section 9). Pure."""
+"""The appends of a batch, and the outcomes of appends (spec/wire.md sections 9 and 12). Pure."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from waltz.protocol.fields import BYTES, INT, INTS, MalformedMessage, Reader
 from waltz.protocol.records import NO_TRANSACTION, checksum
@@ -14,7 +16,11 @@ MAX_BATCH_APPENDS = 10_000
 MAX_LOCKS = 1 << 16
 """The most locks of one append, and of all appends of a batch together."""
 
+LOG_MARK = -(1 << 63)
+"""As a client's mark in an append: the log's mark when the append arrives (version 6)."""
+
 _OUTCOME = struct.Struct(">bq")
+_ANSWER = struct.Struct(">iiiibq")
 _SMALLEST_APPEND_BYTES = 24
 """An append without locks and data has six ints: three counts, header, data length, checksum."""
 
@@ -41,6 +47,11 @@ class OutcomeKind(IntEnum):
     """The append is not in the log and never will be."""
     UNKNOWN = 3
     """The append may be in the log; the client must search the log before it sends it again."""
+    AHEAD = 4
+    """The log ends before the mark of the append, so that its locks could not be checked.
+
+    Only version 6 has this outcome. The append is not in the log and never will be.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class BatchedOutcome:
 
     ``transaction_id`` is the append's own id if the append was committed, -1 if it is absent or its
     outcome is unknown. If the append was refused, the client must apply the log up to
-    ``transaction_id`` before it tries again.
+    ``transaction_id`` before it tries again. If the client is ahead, it is the log's last id.
     """
 
     kind: OutcomeKind
@@ -104,6 +115,38 @@ class OutcomesCodec:
             raise MalformedMessage(f"unknown outcome of an append: {error}") from None
 
 
+class AppendAnswer(NamedTuple):
+    """The outcome of one append: its request id, the number of an `OutcomeKind`, and an id.
+
+    ``transaction_id`` is that of `BatchedOutcome`. This is a plain tuple of numbers for speed.
+    """
+
+    client_id: int
+    generation: int
+    partition: int
+    seq: int
+    kind: int
+    transaction_id: int
+
+
+class AnswersCodec:
+    """An int count, then that many `AppendAnswer`."""
+
+    def write(self, out: list[bytes], value: Sequence[AppendAnswer]) -> None:
+        """Append count and items."""
+        INT.write(out, len(value))
+        out += (_ANSWER.pack(*answer) for answer in value)
+
+    def read(self, reader: Reader) -> tuple[AppendAnswer, ...]:
+        """Read count and items; raises MalformedMessage."""
+        raw = reader.take(_ANSWER.size * reader.count(_ANSWER.size))
+        answers = tuple(map(AppendAnswer._make, _ANSWER.iter_unpack(raw)))
+        for answer in answers:
+            if answer.kind not in _OUTCOME_KINDS:
+                raise MalformedMessage(f"unknown outcome of an append: {answer.kind}")
+        return answers
+
+
 def check_locks(count: int) -> None:
     """Raise MalformedMessage if one request has ``count`` locks, and these are too many."""
     if count > MAX_LOCKS:
@@ -120,5 +163,8 @@ def _read_append(reader: Reader) -> BatchedAppend:
     return BatchedAppend(write_locks, read_locks, append_locks, header, data, claimed_checksum)
 
 
+_OUTCOME_KINDS = frozenset(map(int, OutcomeKind))
+
 APPENDS = AppendsCodec()
 OUTCOMES = OutcomesCodec()
+ANSWERS = AnswersCodec()

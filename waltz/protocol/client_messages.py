@@ -1,4 +1,4 @@
-"""The messages between client and server, as values (spec/wire.md sections 4 and 9). Pure.
+"""The messages between client and server, as values (spec/wire.md sections 4, 9 and 12). Pure.
 
 Every message begins with a `ReqId`. The `ReqId` of a request about one partition has the client's
 id, the partition's generation that the client knows, the partition, and a sequence number. The
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome
+from waltz.protocol.batches import AppendAnswer, BatchedAppend, BatchedOutcome
 from waltz.protocol.records import RecordBatch, RecordHeader, ReqId
 
 
@@ -36,16 +36,20 @@ class MountRequest:
     MountResponse, FeedRequest and FeedSuspended of this feed repeat ``req_id``. ``seq_num`` is the
     number of the connection, which grows with each connection of the client: after the mount, the
     server ignores requests about the partition on the client's older connections.
+
+    If ``fed`` is false, the server feeds nothing before its answer: the client needs no feed,
+    because the server answers its appends. Before version 6 every mount is fed.
     """
 
     req_id: ReqId
     client_high_water_mark: int
     seq_num: int
+    fed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class MountResponse:
-    """The answer to a mount. READY arrives after the feed has reached the high-water mark."""
+    """The answer to a mount. If the mount is fed, READY follows the feed up to the mark."""
 
     req_id: ReqId
     state: MountState
@@ -68,6 +72,27 @@ class AppendRequest:
     header: int
     data: bytes
     checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredAppendRequest(AppendRequest):
+    """An append whose outcome the server sends in `AppendAnswers`.
+
+    ``client_high_water_mark`` may be `LOG_MARK`: the log's mark when the append arrives.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAnswers:
+    """The outcomes of some `AnsweredAppendRequest` of one client, and the log's high-water mark.
+
+    ``req_id`` is that of the first of them. The outcomes of committed appends arrive in the order
+    of the log.
+    """
+
+    req_id: ReqId
+    high_water_mark: int
+    answers: tuple[AppendAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

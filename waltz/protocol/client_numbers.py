@@ -12,6 +12,8 @@ TRANSACTION_DATA_REQUEST_TYPE = 6
 HEADERS_RESPONSE_TYPE = 26
 APPEND_BATCH_TYPE = 27
 REQUEST_DENIED_TYPE = 29
+ANSWERED_APPEND_TYPE = 30
+APPEND_ANSWERS_TYPE = 31
 
 READ_LOCKS_SINCE = 1
 """The first version whose appends have read locks."""
@@ -33,3 +35,6 @@ ALWAYS_ANSWERED_SINCE = 5
 
 DENIALS_SINCE = 5
 """The first version with an answer to a request that the client has no right to make."""
+
+APPEND_ANSWERS_SINCE = 6
+"""The first version whose appends are answered, so that their client needs no feed."""

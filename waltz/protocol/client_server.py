@@ -1,4 +1,4 @@
-"""Encode and decode messages between client and server (spec/wire.md sections 4 and 9). Pure.
+"""Encode and decode messages between client and server (spec/wire.md sections 4, 9 and 12). Pure.
 
 The table in this module defines how each message of `client_messages` is encoded in each version.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz.protocol.batches import APPENDS, OUTCOMES, check_locks
+from waltz.protocol.batches import ANSWERS, APPENDS, OUTCOMES, check_locks
 from waltz.protocol.client_messages import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
+    AnsweredAppendRequest,
+    AppendAnswers,
     AppendBatchRequest,
     AppendBatchResponse,
     AppendRequest,
@@ -42,6 +44,9 @@ from waltz.protocol.client_messages import (
     TransactionDataResponse,
 )
 from waltz.protocol.client_numbers import (
+    ANSWERED_APPEND_TYPE,
+    APPEND_ANSWERS_SINCE,
+    APPEND_ANSWERS_TYPE,
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_LOCKS_SINCE,
@@ -76,6 +81,8 @@ from waltz.protocol.records import ReqId, checksum
 __all__ = [
     "AddPreferredPartitionRequest",
     "AddPreferredPartitionResponse",
+    "AnsweredAppendRequest",
+    "AppendAnswers",
     "AppendBatchRequest",
     "AppendBatchResponse",
     "AppendRequest",
@@ -169,13 +176,30 @@ class _DataResponseOnWire:
 _PARTITIONS = (Field("partitions", INTS),)
 _TRANSACTION_ID = (Field("transaction_id", LONG),)
 _MARK = Field("client_high_water_mark", LONG)
+_APPEND = (
+    _MARK,
+    Field("write_locks", INTS),
+    Field("read_locks", INTS, since=READ_LOCKS_SINCE, absent=()),
+    Field("append_locks", INTS, since=APPEND_LOCKS_SINCE, absent=()),
+    Field("header", INT),
+    Field("data", BYTES),
+    Field("checksum", INT),
+)
 _ERROR_AND_MARK = (Field("error", TEXT), Field("high_water_mark", LONG))
 
 _TABLE = MessageTable(
     CLIENT_SERVER,
     (Field("req_id", REQ_ID),),
     (
-        Layout(MountRequest, 0, (_MARK, Field("seq_num", LONG))),
+        Layout(
+            MountRequest,
+            0,
+            (
+                _MARK,
+                Field("seq_num", LONG),
+                Field("fed", BOOLEAN, since=APPEND_ANSWERS_SINCE, absent=True),
+            ),
+        ),
         Layout(
             MountResponse,
             1,
@@ -188,19 +212,7 @@ _TABLE = MessageTable(
                 ),
             ),
         ),
-        Layout(
-            AppendRequest,
-            APPEND_TYPE,
-            (
-                _MARK,
-                Field("write_locks", INTS),
-                Field("read_locks", INTS, since=READ_LOCKS_SINCE, absent=()),
-                Field("append_locks", INTS, since=APPEND_LOCKS_SINCE, absent=()),
-                Field("header", INT),
-                Field("data", BYTES),
-                Field("checksum", INT),
-            ),
-        ),
+        Layout(AppendRequest, APPEND_TYPE, _APPEND),
         Layout(FeedRequest, 3, (_MARK,)),
         Layout(FeedData, FEED_DATA_TYPE, (*_TRANSACTION_ID, Field("header", INT))),
         Layout(FeedSuspended, 5),
@@ -268,6 +280,13 @@ _TABLE = MessageTable(
         ),
         Layout(AppendBatchResponse, 28, (Field("outcomes", OUTCOMES),), since=APPEND_BATCH_SINCE),
         Layout(RequestDenied, REQUEST_DENIED_TYPE, (Field("error", TEXT),), since=DENIALS_SINCE),
+        Layout(AnsweredAppendRequest, ANSWERED_APPEND_TYPE, _APPEND, since=APPEND_ANSWERS_SINCE),
+        Layout(
+            AppendAnswers,
+            APPEND_ANSWERS_TYPE,
+            (Field("high_water_mark", LONG), Field("answers", ANSWERS)),
+            since=APPEND_ANSWERS_SINCE,
+        ),
     ),
 )
 
@@ -275,6 +294,8 @@ Message = (
     MountRequest
     | MountResponse
     | AppendRequest
+    | AnsweredAppendRequest
+    | AppendAnswers
     | FeedRequest
     | FeedData
     | FeedSuspended

@@ -13,7 +13,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
+from waltz.protocol.client_numbers import (
+    ANSWERED_APPEND_TYPE,
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+)
 from waltz.protocol.fields import TEXT, MalformedMessage, Reader
 
 _HEAD = struct.Struct(">bhi")
@@ -61,12 +65,12 @@ STORAGE_APPEND_TYPE = 6
 REPAIR_TYPE = 22
 """The message type of a request to repair records, on the admin port of a storage."""
 
-_APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE))
+_APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE, ANSWERED_APPEND_TYPE))
 _STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
 _REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
-    "client/server", ord("L"), (0, 1, 2, 3, 4, 5), "Waltz Client", "Waltz Server", _APPENDS
+    "client/server", ord("L"), (0, 1, 2, 3, 4, 5, 6), "Waltz Client", "Waltz Server", _APPENDS
 )
 STORAGE = ProtocolSpec(
     "storage",

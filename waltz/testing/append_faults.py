@@ -15,12 +15,19 @@ from dataclasses import replace
 
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedOutcome, OutcomeKind
-from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
+from waltz.protocol.batches import LOG_MARK, AppendAnswer, BatchedOutcome, OutcomeKind
+from waltz.protocol.client_numbers import (
+    ANSWERED_APPEND_TYPE,
+    APPEND_ANSWERS_SINCE,
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+)
 from waltz.protocol.records import wrapped
 from waltz.testing.faults import AppendDelivery, DeliveryDraws, Faults
 from waltz.testing.frames import Frame, split_frames
 from waltz.testing.interceptors import DialedConnection
+
+_APPENDING_TYPES = (APPEND_TYPE, ANSWERED_APPEND_TYPE, APPEND_BATCH_TYPE)
 
 GiveUp = Callable[[ReqId], None]
 """Lets the client of an append raise AppendUncertain; called on the client's event loop."""
@@ -29,17 +36,21 @@ GiveUp = Callable[[ReqId], None]
 class AppendFaults:
     """The faults of all appends of a cluster: rates, and single faults that a test orders."""
 
-    def __init__(self, partitions: int, seed: int, give_up: GiveUp) -> None:
+    def __init__(
+        self, partitions: int, seed: int, give_up: GiveUp, log_mark: Callable[[int], int]
+    ) -> None:
         self.rates = Faults()
         self.give_up = give_up
+        self.log_mark = log_mark
+        """Returns the high-water mark of a partition."""
         self.lock = threading.RLock()
         self.suspended: dict[int, int] = {}
         """The last transaction that feeds show, for each partition whose feed is suspended."""
         self.watched: dict[ReqId, tuple[ReqId, ...]] = {}
         """The appends that will raise AppendUncertain when they are in the log.
 
-        Each id is mapped to the ids of all appends of its batch. When a client's feed shows one of
-        these appends, the client gives up all appends of its batch.
+        Each id is mapped to the ids of all appends of its batch. When an answer or a client's feed
+        shows that one of these appends is in the log, the client gives up all appends of its batch.
         """
         self._seed = seed
         self._draws: dict[tuple[int, int], DeliveryDraws] = {}
@@ -145,7 +156,7 @@ class AppendInterceptor:
 
     def _frame_sent(self, frame: Frame) -> bytes:
         """Return what the server gets for a frame, after the fault of the appends in it."""
-        if not frame.body or frame.body[0] not in (APPEND_TYPE, APPEND_BATCH_TYPE):
+        if not frame.body or frame.body[0] not in _APPENDING_TYPES:
             return frame.raw
         message = cs.decode(frame.body, frame.version)
         if isinstance(message, cs.AppendRequest):
@@ -158,9 +169,7 @@ class AppendInterceptor:
         has_locks = bool(append.write_locks or append.read_locks)
         delivery = self._faults.delivery(append.req_id, has_locks=has_locks)
         if delivery is AppendDelivery.CONFLICT:
-            # The refusal names a transaction that the client has received already.
-            refusal = cs.LockFailure(append.req_id, append.client_high_water_mark)
-            self._inject(cs.encode(refusal, frame.version))
+            self._inject(cs.encode(self._refusal(append), frame.version))
             return b""
         return self._delivered(delivery, (append.req_id,), frame)
 
@@ -176,6 +185,20 @@ class AppendInterceptor:
             return self._with_refusal(batch, with_locks[0], frame.version)
         req_ids = tuple(_id_in_batch(batch.req_id, number) for number in range(len(batch.appends)))
         return self._delivered(delivery, req_ids, frame)
+
+    def _refusal(self, append: cs.AppendRequest) -> cs.LockFailure | cs.AppendAnswers:
+        """Return the answer that refuses an append."""
+        req_id, taken_by = append.req_id, self._committed_before(append)
+        if not isinstance(append, cs.AnsweredAppendRequest):
+            return cs.LockFailure(req_id, taken_by)
+        ids = (req_id.client_id, req_id.generation, req_id.partition, req_id.seq)
+        answer = AppendAnswer(*ids, OutcomeKind.REFUSED, taken_by)
+        return cs.AppendAnswers(req_id, taken_by, (answer,))
+
+    def _committed_before(self, request: cs.AppendRequest | cs.AppendBatchRequest) -> int:
+        """Return a transaction, in the log already, that is named as the one that took a lock."""
+        mark = request.client_high_water_mark
+        return self._faults.log_mark(request.req_id.partition) if mark == LOG_MARK else mark
 
     def _delivered(
         self, delivery: AppendDelivery, req_ids: tuple[ReqId, ...], frame: Frame
@@ -202,7 +225,7 @@ class AppendInterceptor:
 
         The server gets two batches: of the appends before the refused one, and of those after it.
         """
-        outcome = BatchedOutcome(OutcomeKind.REFUSED, batch.client_high_water_mark)
+        outcome = BatchedOutcome(OutcomeKind.REFUSED, self._committed_before(batch))
         answer = cs.AppendBatchResponse(_id_in_batch(batch.req_id, refused), (outcome,))
         self._inject(cs.encode(answer, version))
         parts = ((0, batch.appends[:refused]), (refused + 1, batch.appends[refused + 1 :]))
@@ -227,15 +250,49 @@ class AppendInterceptor:
                 if last_shown is not None and transaction_id > last_shown:
                     return self._hold(frame.raw)
                 self._give_up(self._end_watch(req_id))
+            case cs.AppendAnswers():
+                return self._answers_arrived(message, frame)
             case cs.RequestDenied(req_id):
                 self._end_watch(req_id)
             case cs.LockFailure(req_id):
                 self._end_watch(req_id)
-            case cs.AppendBatchResponse(req_id, outcomes):
-                if all(outcome.kind is OutcomeKind.REFUSED for outcome in outcomes):
-                    self._end_watch(req_id)
+            case cs.AppendBatchResponse():
+                return self._batch_answer_arrived(message, frame)
             case cs.RecordsResponse():
                 return self._records_arrived(message, frame)
+        return frame.raw
+
+    def _answers_arrived(self, message: cs.AppendAnswers, frame: Frame) -> bytes:
+        """Return the answers that the client gets now; hold up those that the feed would hold."""
+        last_shown = self._faults.suspended.get(message.req_id.partition)
+        shown, held = [], []
+        for answer in message.answers:
+            is_committed = answer.kind == OutcomeKind.COMMITTED
+            if is_committed and last_shown is not None and answer.transaction_id > last_shown:
+                held.append(answer)
+                continue
+            shown.append(answer)
+            req_ids = self._end_watch(ReqId(*answer[:4]))
+            if is_committed:
+                self._give_up(req_ids)
+        if not held:
+            return frame.raw
+        self._hold(cs.encode(replace(message, answers=tuple(held)), frame.version))
+        if not shown:
+            return b""
+        return cs.encode(replace(message, answers=tuple(shown)), frame.version)
+
+    def _batch_answer_arrived(self, message: cs.AppendBatchResponse, frame: Frame) -> bytes:
+        """Return the answer to a batch, and hold it up as long as the feed would hold it."""
+        outcomes, req_id = message.outcomes, message.req_id
+        if all(outcome.kind is not OutcomeKind.COMMITTED for outcome in outcomes):
+            self._end_watch(req_id)
+        elif frame.version >= APPEND_ANSWERS_SINCE:
+            last = max(outcome.transaction_id for outcome in outcomes)
+            last_shown = self._faults.suspended.get(req_id.partition)
+            if last_shown is not None and last > last_shown:
+                return self._hold(frame.raw)
+            self._give_up(self._end_watch(req_id))
         return frame.raw
 
     def _records_arrived(self, message: cs.RecordsResponse, frame: Frame) -> bytes:

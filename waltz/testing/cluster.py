@@ -108,7 +108,7 @@ class InProcessCluster:
         """The highest high-water mark of each partition that `_high_water_mark` has seen."""
         self._handler_before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], Any] | None
         self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
-        self._appends = AppendFaults(partitions, seed, self._give_up)
+        self._appends = AppendFaults(partitions, seed, self._give_up, self._high_water_mark)
         for server in self.servers:
             self.network.intercept(server.host, SERVER_PORT, self._appends.intercept)
         self.faults = faults or Faults()
@@ -248,7 +248,10 @@ class InProcessCluster:
         self._appends.order(partition, AppendDelivery.CONFLICT)
 
     def suspend_feed(self, partition: int) -> None:
-        """Stop the feed of the partition: streams and ranges have nothing new, and appends wait."""
+        """Stop the feed of the partition: streams and ranges have nothing new, and appends wait.
+
+        Also the answers to appends that are committed from now on are held up.
+        """
         self._check_exists(partition)
         self._appends.suspend_feed(partition, self._high_water_mark(partition))
 

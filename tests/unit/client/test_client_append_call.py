@@ -9,7 +9,7 @@ from waltz.client.core.append_values import AppendResult, Outcome
 
 
 async def test_append_keeps_its_first_outcome() -> None:
-    call = AppendCall(0, None)
+    call = AppendCall(0, None, None)
     first, second = call.begin(2)
     committed = AppendResult(first, Outcome.COMMITTED, 7)
     first.settle(committed)

@@ -91,6 +91,9 @@ class Marks:
     async def check_mark(self, partition: int, mark: int | None) -> None:
         pass
 
+    def known_mark(self, partition: int) -> int:
+        return -1
+
 
 @pytest.fixture
 async def wire() -> Wire:

@@ -16,7 +16,11 @@ from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import ReqId, checksum
-from waltz.protocol.client_numbers import APPEND_TYPE
+from waltz.protocol.client_numbers import (
+    ANSWERED_APPEND_TYPE,
+    APPEND_ANSWERS_SINCE,
+    APPEND_TYPE,
+)
 from waltz.protocol.client_server import (
     AppendRequest,
     FeedRequest,
@@ -88,7 +92,7 @@ class Wire:
         count = len(self.upward) if count is None else count
         bodies, self.upward = self.upward[:count], self.upward[count:]
         for body in bodies:
-            if body[0] == APPEND_TYPE and self.lost_appends:
+            if body[0] in (APPEND_TYPE, ANSWERED_APPEND_TYPE) and self.lost_appends:
                 self.lost_appends -= 1
             else:
                 assert self.connection is not None
@@ -506,22 +510,31 @@ class Faults(RuleBasedStateMachine):
     """
 
     some = st.integers(0, 4)
+    behind = st.sampled_from((None, None, 0, 1, 3))
 
-    @initialize(version=st.sampled_from((2, 3, 4)))
+    @initialize(version=st.sampled_from((2, 4, 5, 6, 6, 6)))
     def begin(self, version: int) -> None:
         self.wire = mounted(stopped=True, version=version)
         self.appended = 0
 
-    @rule(count=st.integers(1, 3), locks=st.lists(st.integers(0, 2), max_size=1))
-    def append(self, count: int, locks: list[int]) -> None:
+    @rule(count=st.integers(1, 3), locks=st.lists(st.integers(0, 2), max_size=1), behind=behind)
+    def append(self, count: int, locks: list[int], behind: int | None) -> None:
         for _ in range(count):
-            self._append_one(locks)
+            self.wire.client.append(self.appended, self._draft(locks, behind))
+            self.appended += 1
 
-    def _append_one(self, locks: list[int]) -> None:
-        self.wire.client.append(
-            self.appended, draft(b"%d" % self.appended, write_locks=tuple(locks))
-        )
-        self.appended += 1
+    @rule(count=st.integers(1, 3), locks=st.lists(st.integers(0, 2), max_size=1), behind=behind)
+    def append_batch(self, count: int, locks: list[int], behind: int | None) -> None:
+        tokens = range(self.appended, self.appended + count)
+        drafts = []
+        for _ in tokens:
+            drafts.append(self._draft(locks, behind))
+            self.appended += 1
+        self.wire.client.append_batch(tokens, drafts)
+
+    def _draft(self, locks: list[int], behind: int | None) -> Append:
+        mark = None if behind is None else max(-1, self.wire.client.log_mark - behind)
+        return draft(b"%d" % self.appended, write_locks=tuple(locks), mark=mark)
 
     @rule(count=some)
     def up(self, count: int) -> None:
@@ -551,8 +564,10 @@ class Faults(RuleBasedStateMachine):
         self.wire.server.feed()
 
     @precondition(lambda self: self.wire.connection is None)
-    @rule(run=st.booleans())
-    def connect(self, run: bool) -> None:
+    @rule(run=st.booleans(), version=st.sampled_from((4, 5, 6, 6, None)))
+    def connect(self, run: bool, version: int | None) -> None:
+        """Connect to a server of ``version``, None: the version of before."""
+        self.wire.version = version or self.wire.version
         self.wire.connect()
         if run:
             self.let_it_run()
@@ -601,9 +616,15 @@ class Faults(RuleBasedStateMachine):
             if settled.outcome is Outcome.COMMITTED:
                 assert wire.server.records[settled.number].data == data
             else:
-                assert settled.outcome in (Outcome.ABSENT, Outcome.LOCK_FAILED)
+                assert settled.outcome in (
+                    Outcome.ABSENT,
+                    Outcome.LOCK_FAILED,
+                    Outcome.UNSUPPORTED,
+                )
                 assert data not in own
-        assert wire.client.mark == wire.server.mark
+        if wire.version < APPEND_ANSWERS_SINCE:
+            assert wire.client.mark == wire.server.mark
+        assert wire.client.mark <= wire.client.log_mark <= wire.server.mark
 
     def _calm(self) -> None:
         wire = self.wire
@@ -618,4 +639,4 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-TestFaults.settings = settings(max_examples=150, stateful_step_count=60)
+TestFaults.settings = settings(max_examples=200, stateful_step_count=60)

@@ -19,8 +19,8 @@ async def test_client_metrics_count_appends_streams_and_failures() -> None:
         assert gauges["waltz-client.cluster-name"]["value"] == "testing"
         assert gauges["waltz-client.client-id"]["value"] == client.client_id
         assert gauges["waltz-client.active-partition-ids"]["value"] == []
-        for _ in range(3):
-            await client.append(0, b"x", write_locks=[Lock("row", 1)], mark=2)
+        for number in range(3):
+            await client.append(0, b"x", write_locks=[Lock("row", 1)], mark=number - 1)
         with pytest.raises(LockFailed):
             await client.append(0, b"x", write_locks=[Lock("row", 1)], mark=0)
         assert [t.id async for t in client.stream(0, until=1)] == [0, 1]

@@ -21,7 +21,7 @@ from waltz.net import (
 )
 from waltz.protocol import CLIENT_SERVER, ProtocolViolation, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.client_numbers import APPEND_TYPE
+from waltz.protocol.client_numbers import ANSWERED_APPEND_TYPE, APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.frames import MAX_SMALL_FRAME_BYTES, FrameDecoder, encode_frame
 
 NEWEST = max(CLIENT_SERVER.versions)
@@ -112,16 +112,17 @@ async def test_large_message_of_another_type_than_appends_is_refused_at_its_firs
         assert f"message of type {FEED_TYPE} with" in port.handlers[0].reasons[0]
 
 
-async def test_large_append_is_received_if_large_requests_are_allowed() -> None:
+@pytest.mark.parametrize("append", [APPEND_TYPE, APPEND_BATCH_TYPE, ANSWERED_APPEND_TYPE])
+async def test_large_append_is_received_if_large_requests_are_allowed(append: int) -> None:
     async with listening(AcceptedConnections()) as port:
         handler, connection = await port.connect()
         size = MAX_SMALL_FRAME_BYTES + 1
-        connection.send(begun(APPEND_TYPE, size, size))
+        connection.send(begun(append, size, size))
         await eventually(lambda: port.handlers[0].bodies == 1)
         accepted = port.handlers[0].connection
         assert accepted is not None
         accepted.allow_large_requests(False)
-        connection.send(begun(APPEND_TYPE, size, 1))
+        connection.send(begun(append, size, 1))
         await eventually(lambda: handler.reasons)
 
 

@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -36,11 +36,17 @@ from waltz.protocol.admin import PartitionState
 from waltz.protocol.batches import (
     MAX_BATCH_APPENDS,
     MAX_LOCKS,
+    AppendAnswer,
     BatchedAppend,
     BatchedOutcome,
     OutcomeKind,
 )
-from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
+from waltz.protocol.client_server import (
+    AnsweredAppendRequest,
+    AppendRequest,
+    MountState,
+    TransactionDataResponse,
+)
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
@@ -51,7 +57,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (STORAGE, storage),
     (ADMIN, admin),
 )
-VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(4), ADMIN: range(3)}
+VERSIONS = {CLIENT_SERVER: range(7), STORAGE: range(4), ADMIN: range(3)}
 """All versions, offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
@@ -82,6 +88,9 @@ _APPENDS = st.tuples(_INT_LISTS, _INT_LISTS, _INT_LISTS, _INTS, st.binary(max_si
     lambda parts: BatchedAppend(*parts, checksum(parts[-1]))
 )
 _OUTCOMES = st.builds(BatchedOutcome, st.sampled_from(OutcomeKind), _LONGS)
+_ANSWERS = st.builds(
+    AppendAnswer, _INTS, _INTS, _INTS, _INTS, st.sampled_from(list(map(int, OutcomeKind))), _LONGS
+)
 _STATES = st.builds(
     PartitionState,
     _INTS,
@@ -116,6 +125,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     admin.Switch: st.sampled_from(admin.Switch),
     tuple[BatchedAppend, ...]: st.lists(_APPENDS, min_size=1, max_size=3).map(tuple),
     tuple[BatchedOutcome, ...]: st.lists(_OUTCOMES, max_size=3).map(tuple),
+    tuple[AppendAnswer, ...]: st.lists(_ANSWERS, max_size=3).map(tuple),
     tuple[PartitionState, ...]: st.lists(_STATES, max_size=3).map(tuple),
     tuple[DamagedRange, ...]: st.lists(
         st.builds(DamagedRange, _INTS, _LONGS, _LONGS), max_size=3
@@ -140,16 +150,21 @@ def any_of(message: type) -> st.SearchStrategy[Any]:
         )
     hints = get_type_hints(message)
     values = {f.name: _of_field(f.name, hints[f.name]) for f in fields(message)}
-    if message is AppendRequest:
+    if issubclass(message, AppendRequest):
         values.pop("checksum")
         return st.fixed_dictionaries(values).map(
-            lambda v: AppendRequest(**v, checksum=checksum(v["data"]))
+            lambda v: message(**v, checksum=checksum(v["data"]))
         )
     return st.builds(message, **values)
 
 
 def as_seen_at(message: Any, version: int) -> Any:
-    """Return the message as decoded at ``version``: old versions encode "ahead" as "not ready"."""
+    """Return the message as decoded at ``version``.
+
+    Old versions encode "ahead" as "not ready", and every mount as a fed one.
+    """
+    if isinstance(message, client_server.MountRequest) and version < 6:
+        return replace(message, fed=True)
     if isinstance(message, client_server.MountResponse) and version < 3:
         ready = message.state is MountState.READY
         state = MountState.READY if ready else MountState.NOT_READY
@@ -280,9 +295,16 @@ def test_append_batch_over_its_limits_is_refused() -> None:
 def test_byte_field_with_an_invalid_value_is_refused() -> None:
     outcome = client_server.AppendBatchResponse(_ID, (BatchedOutcome(OutcomeKind.UNKNOWN),))
     body = bytearray(client_server.encode(outcome, 5)[HEAD_BYTES:])
-    body[-9] = 4
+    body[-9] = 5
     with pytest.raises(MalformedMessage, match="outcome"):
         client_server.decode(bytes(body), 5)
+    answers = client_server.AppendAnswers(
+        _ID, 3, (AppendAnswer(7, 3, 11, 501, OutcomeKind.ABSENT, -1),)
+    )
+    body = bytearray(client_server.encode(answers, 6)[HEAD_BYTES:])
+    body[-9] = 5
+    with pytest.raises(MalformedMessage, match="outcome"):
+        client_server.decode(bytes(body), 6)
     switch = admin.PartitionSwitchRequest(1, (), admin.Switch.READ, True)
     body = bytearray(admin.encode(switch, 1)[HEAD_BYTES:])
     body[-2] = 3
@@ -313,7 +335,7 @@ _KEY = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
     CLIENT_SERVER: (
-        client_server.MountRequest(_ID, -1, 2),
+        client_server.MountRequest(_ID, -1, 2, fed=False),
         client_server.MountResponse(_ID, MountState.NOT_READY),
         AppendRequest(_ID, 10, (1, -2), (), (), 5, b"data", checksum(b"data")),
         client_server.FeedRequest(_ID, 10),
@@ -352,6 +374,16 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
             ),
         ),
         client_server.RequestDenied(_ID, "no right"),
+        AnsweredAppendRequest(_ID, 10, (1, -2), (3,), (), 5, b"data", checksum(b"data")),
+        client_server.AppendAnswers(
+            _ID,
+            12,
+            (
+                AppendAnswer(7, 3, 11, 501, OutcomeKind.COMMITTED, 12),
+                AppendAnswer(7, 3, 11, 503, OutcomeKind.REFUSED, 11),
+                AppendAnswer(7, 3, 11, 504, OutcomeKind.AHEAD, 12),
+            ),
+        ),
     ),
     STORAGE: (
         storage.OpenRequest(-1, -1, -1, _KEY, 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -61,6 +62,12 @@ async def certified(cluster: InProcessCluster, rules: AccessRules, *versions: in
     return client
 
 
+def with_answer(append: cs.AppendRequest) -> cs.AnsweredAppendRequest:
+    """Return the same append as one that the server answers."""
+    values = {each.name: getattr(append, each.name) for each in fields(append)}
+    return cs.AnsweredAppendRequest(**values)
+
+
 def requests(seq: int) -> list[cs.Message]:
     return [
         cs.MountRequest(req_id(seq), -1, 0),
@@ -101,7 +108,7 @@ async def test_appends_without_the_right_are_denied_and_not_in_the_log(
 ) -> None:
     client = await certified(cluster, READS)
     await client.mount()
-    client.send(new_append("a", 1), new_append("b", 2))
+    client.send(new_append("a", 1), with_answer(new_append("b", 2)))
     client.send(cs.AppendBatchRequest(req_id(3), -1, (batched("c"), batched("d"))))
     denied = await client.take(4)
     assert [type(each) for each in denied] == [cs.RequestDenied] * 4
@@ -207,16 +214,18 @@ def test_required_rules_deny_everything_while_there_are_none() -> None:
 # ---- quotas
 
 
+@pytest.mark.parametrize("is_answered", [False, True])
 async def test_client_above_its_rate_is_not_read_until_it_keeps_the_rate(
-    cluster: InProcessCluster,
+    cluster: InProcessCluster, is_answered: bool
 ) -> None:
     now = [0.0]
     node = node_of(cluster)
     node.control = AccessControl(lambda: now[0], limits=QuotaLimits(append_bytes_per_second=100))
     client = await RawClient.connect(cluster)
     await client.mount()
-    client.send(new_append("x" * 400, 1), cs.FlushRequest(req_id(2)))
-    assert await client.take() == [cs.FlushResponse(req_id(2), 0)]
+    append = new_append("x" * 400, 1)
+    client.send(with_answer(append) if is_answered else append, cs.FlushRequest(req_id(2)))
+    assert (await client.take(1 + is_answered))[-1] == cs.FlushResponse(req_id(2), 0)
     (connection,) = node._connections.values()
     assert node._paused == [connection]
     now[0] = 100.0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.replication_world import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.lock_table import LockTable
@@ -108,8 +109,9 @@ class History:
 
     def take(self) -> None:
         before = list(self.undecided)
-        granted, refused = self.queue.take()
-        for _, each, latest in refused:
+        granted, refused = self.queue.take(self.mark)
+        for _, each, outcome in refused:
+            latest = outcome.transaction_id
             expected = max(self.last_taken[lock] for lock in (*each.write_locks, *each.read_locks))
             assert latest == max(expected, START) > each.client_mark
         gone = {id(a) for a in granted} | {id(a) for _, a, _ in refused}
@@ -228,11 +230,11 @@ def test_barriers_behind_waiting_appends_keep_their_order() -> None:
     queue.add_barrier(barriers[1])
     queue.add(peer, [second])
     queue.add_barrier(barriers[2])
-    assert queue.take() == ([first], [])
+    assert queue.take(0) == ([first], [])
     assert queue.passed_barriers() == [barriers[0]]
     queue.resolved([first], 1)
     assert queue.passed_barriers() == [barriers[1]]
-    assert queue.take() == ([], [(peer, second, 1)])
+    assert queue.take(1) == ([], [(peer, second, BatchedOutcome(OutcomeKind.REFUSED, 1))])
     assert queue.passed_barriers() == [barriers[2]]
 
 
@@ -246,9 +248,9 @@ def test_unlocked_appends_of_other_clients_pass_a_waiting_append() -> None:
     other = append("other", client=3, mark=0)
     for each in (holder, waiter, mine, other):
         queue.add(peer, [each])
-    assert queue.take() == ([holder, other], [])
+    assert queue.take(0) == ([holder, other], [])
     queue.resolved([holder, other], None)
-    assert queue.take() == ([waiter, mine], [])
+    assert queue.take(0) == ([waiter, mine], [])
 
 
 def test_free_lock_is_reserved_for_the_first_waiter() -> None:
@@ -260,11 +262,11 @@ def test_free_lock_is_reserved_for_the_first_waiter() -> None:
     later = append("later", client=3, write=(2,), mark=9)
     for each in (holder, first, later):
         queue.add(peer, [each])
-    assert queue.take() == ([holder], [])
+    assert queue.take(0) == ([holder], [])
     queue.resolved([holder], 1)
-    assert queue.take() == ([first], [])
+    assert queue.take(0) == ([first], [])
     queue.resolved([first], 2)
-    assert queue.take() == ([later], [])
+    assert queue.take(0) == ([later], [])
 
 
 def test_stale_waiters_do_not_block_a_new_generation() -> None:
@@ -274,7 +276,7 @@ def test_stale_waiters_do_not_block_a_new_generation() -> None:
     holder = append("holder", client=1, write=(1,), mark=0)
     queue.add(peer, [holder])
     queue.add(peer, [append("old", client=2, write=(1, 2), mark=0)])
-    assert queue.take() == ([holder], [])
+    assert queue.take(0) == ([holder], [])
     queue.drop_stale(2)
     waiter = append("waiter", client=3, write=(1,), mark=0, generation=2)
     free = [
@@ -283,6 +285,6 @@ def test_stale_waiters_do_not_block_a_new_generation() -> None:
     ]
     for each in (waiter, *free):
         queue.add(peer, [each])
-    assert queue.take() == (free, [])
+    assert queue.take(0) == (free, [])
     queue.resolved([holder], None)
-    assert queue.take() == ([waiter], [])
+    assert queue.take(0) == ([waiter], [])

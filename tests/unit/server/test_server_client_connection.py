@@ -47,7 +47,7 @@ def texts(cluster: InProcessCluster, partition: int = 0) -> list[bytes]:
     return [t.data for t in cluster.transactions(partition)]
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_append_feed_and_read_work_in_every_version(
     cluster: InProcessCluster, version: int
 ) -> None:

@@ -154,8 +154,9 @@ class Both:
         self.passes.items.append(new)
 
     def take(self) -> None:
-        granted, refused = self.queue.take()
-        assert (granted, [entry[1:] for entry in refused]) == self.passes.take()
+        granted, refused = self.queue.take(self.mark)
+        found = [(append, outcome.transaction_id) for _, append, outcome in refused]
+        assert (granted, found) == self.passes.take()
         self.open += granted
         due = []
         while self.passes.placed and self.passes.placed[0][0] <= self.resolved:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 from uuid import UUID
 
@@ -12,7 +13,13 @@ from tests.vectors.generate.wire_examples import KEY
 from tests.vectors.messages import PROTOCOLS
 from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, admin, checksum, storage
 from waltz.protocol import client_server as client
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
+from waltz.protocol.batches import (
+    LOG_MARK,
+    AppendAnswer,
+    BatchedAppend,
+    BatchedOutcome,
+    OutcomeKind,
+)
 from waltz.protocol.client_server import MountState
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.frames import encode_frame, encode_hello
@@ -90,6 +97,7 @@ def transcripts() -> list[dict[str, Any]]:
         _no_common_version(),
         _unknown_versions(),
         _client_5(),
+        _client_6(),
         _storage_0(),
         _storage_2(),
         _admin_0(),
@@ -275,6 +283,46 @@ def _client_5() -> dict[str, Any]:
                 ),
             ),
         )
+        .end()
+    )
+
+
+def _client_6() -> dict[str, Any]:
+    def req(seq: int) -> ReqId:
+        return _req(seq, client_id=17, partition=1)
+
+    def append(seq: int, mark: int, **locks: tuple[int, ...]) -> Any:
+        write, read = (locks.get(kind, ()) for kind in ("write", "read"))
+        crc = checksum(_FIRST)
+        return client.AnsweredAppendRequest(req(seq), mark, write, read, (), 5, _FIRST, crc)
+
+    def answer(seq: int, mark: int, kind: OutcomeKind, number: int) -> Any:
+        only = AppendAnswer(17, 1, 1, seq, kind, number)
+        return client.AppendAnswers(req(seq), mark, (only,))
+
+    other = _req(8, client_id=17, generation=6, partition=1)
+    batch = tuple(BatchedAppend((_LOCK,), (), (), 5, _FIRST, checksum(_FIRST)) for _ in range(2))
+    ahead = tuple(BatchedOutcome(OutcomeKind.AHEAD, 4) for _ in batch)
+    return (
+        Dialogue("client-server V6", "client-server", 6)
+        .hello()
+        .send("mount without a feed, ahead", client.MountRequest(req(1), 1000, 0, fed=False))
+        .expect("ahead", client.MountResponse(req(1), MountState.CLIENT_AHEAD))
+        .send("mount without a feed", client.MountRequest(req(2), -1, 0, fed=False))
+        .expect("ready at once", client.MountResponse(req(2), MountState.READY))
+        .send("append under a lock, mark of the log", append(3, LOG_MARK, write=(_LOCK,)))
+        .expect("committed", answer(3, 4, OutcomeKind.COMMITTED, 4))
+        .send("write lock, old client mark", append(4, 3, write=(_LOCK,)))
+        .expect("refused", answer(4, 4, OutcomeKind.REFUSED, 4))
+        .send("append of a client that is ahead", append(5, 1000))
+        .expect("ahead", answer(5, 4, OutcomeKind.AHEAD, 4))
+        .send("batch of a client that is ahead", client.AppendBatchRequest(req(6), 1000, batch))
+        .expect("ahead", client.AppendBatchResponse(req(6), ahead))
+        .send("append of another generation", replace(append(8, 4), req_id=other))
+        .silence("dropped without an answer")
+        .send("mount with a feed", client.MountRequest(req(9), 3, 0))
+        .expect("feed", client.FeedData(req(3), 4, 5))
+        .expect("ready", client.MountResponse(req(9), MountState.READY))
         .end()
     )
 

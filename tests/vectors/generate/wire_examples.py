@@ -57,81 +57,92 @@ def append(**locks: list[int]) -> Fields:
     }
 
 
+def _answers() -> list[Fields]:
+    """Return an answer with each outcome that an append on its own can have."""
+    outcomes = ((0, 42), (1, 40), (2, -1), (4, 43))
+    return [
+        {"reqId": req(seq_num=seq), "outcome": kind, "transactionId": number}
+        for seq, (kind, number) in enumerate(outcomes, 1)
+    ]
+
+
 _TOOL = {"reqId": req(-1, 0, 0, 0)}
 _TOOL_FOR_2 = {"reqId": req(-1, 0, 2, 0)}
 
 CLIENT_SERVER: list[tuple[str, range, Fields]] = [
     ("MountRequest", range(6), {"clientHighWaterMark": 41, "seqNum": 0}),
+    ("MountRequest", range(6, 7), {"clientHighWaterMark": 41, "seqNum": 0, "fed": True}),
+    ("MountRequest", range(6, 7), {"clientHighWaterMark": 41, "seqNum": 0, "fed": False}),
     ("MountResponse", range(3), {"partitionReady": True, "sourcePartitionState": 0}),
     ("MountResponse", range(3), {"partitionReady": False, "sourcePartitionState": 1}),
     ("MountResponse", range(3), {"partitionReady": False, "sourcePartitionState": 2}),
-    *(("MountResponse", range(3, 6), {"partitionState": state}) for state in (0, 1, 2)),
+    *(("MountResponse", range(3, 7), {"partitionState": state}) for state in (0, 1, 2)),
     ("AppendRequest", range(1), append(write=[112, -5])),
     ("AppendRequest", range(1, 2), append(write=[112], read=[-5, 9])),
-    ("AppendRequest", range(2, 6), append(write=[112], read=[-5, 9], append=[])),
-    ("AppendRequest", range(2, 6), append(write=[], read=[], append=[77])),
-    ("FeedRequest", range(6), {"clientHighWaterMark": 42}),
-    ("FeedData", range(6), {"transactionId": 42, "header": 5}),
-    ("FeedSuspended", range(6), {}),
-    ("TransactionDataRequest", range(6), {"transactionId": 42}),
+    ("AppendRequest", range(2, 7), append(write=[112], read=[-5, 9], append=[])),
+    ("AppendRequest", range(2, 7), append(write=[], read=[], append=[77])),
+    ("FeedRequest", range(7), {"clientHighWaterMark": 42}),
+    ("FeedData", range(7), {"transactionId": 42, "header": 5}),
+    ("FeedSuspended", range(7), {}),
+    ("TransactionDataRequest", range(7), {"transactionId": 42}),
     (
         "TransactionDataResponse",
-        range(6),
+        range(7),
         {"transactionId": 42, "success": True, **_data(b"debit 10")},
     ),
     (
         "TransactionDataResponse",
-        range(6),
+        range(7),
         {"transactionId": 42, "success": False, "errorMessage": "partition not ready"},
     ),
-    ("FlushRequest", range(6), {}),
-    ("FlushResponse", range(6), {"transactionId": 42}),
-    ("LockFailure", range(6), {"transactionId": 42}),
-    ("HighWaterMarkRequest", range(6), {}),
-    ("HighWaterMarkResponse", range(6), {"transactionId": 42}),
-    ("HighWaterMarkResponse", range(6), {"transactionId": -(2**63)}),
-    ("CheckStorageConnectivityRequest", range(1, 6), _TOOL),
+    ("FlushRequest", range(7), {}),
+    ("FlushResponse", range(7), {"transactionId": 42}),
+    ("LockFailure", range(7), {"transactionId": 42}),
+    ("HighWaterMarkRequest", range(7), {}),
+    ("HighWaterMarkResponse", range(7), {"transactionId": 42}),
+    ("HighWaterMarkResponse", range(7), {"transactionId": -(2**63)}),
+    ("CheckStorageConnectivityRequest", range(1, 7), _TOOL),
     (
         "CheckStorageConnectivityResponse",
-        range(1, 6),
+        range(1, 7),
         _TOOL | {"storageConnectivity": [["a.example:55280", True], ["b.example:55280", False]]},
     ),
-    ("ServerPartitionsAssignmentRequest", range(2, 6), _TOOL),
-    ("ServerPartitionsAssignmentResponse", range(2, 6), _TOOL | {"partitionIds": [0, 2]}),
-    ("AddPreferredPartitionRequest", range(2, 6), _TOOL_FOR_2 | {"partitionIds": [2, 3]}),
-    ("AddPreferredPartitionResponse", range(2, 6), _TOOL_FOR_2 | {"result": True}),
-    ("RemovePreferredPartitionRequest", range(2, 6), _TOOL_FOR_2 | {"partitionIds": [2]}),
-    ("RemovePreferredPartitionResponse", range(2, 6), _TOOL_FOR_2 | {"result": False}),
-    ("ServerPartitionsHealthStatRequest", range(4, 6), _TOOL),
+    ("ServerPartitionsAssignmentRequest", range(2, 7), _TOOL),
+    ("ServerPartitionsAssignmentResponse", range(2, 7), _TOOL | {"partitionIds": [0, 2]}),
+    ("AddPreferredPartitionRequest", range(2, 7), _TOOL_FOR_2 | {"partitionIds": [2, 3]}),
+    ("AddPreferredPartitionResponse", range(2, 7), _TOOL_FOR_2 | {"result": True}),
+    ("RemovePreferredPartitionRequest", range(2, 7), _TOOL_FOR_2 | {"partitionIds": [2]}),
+    ("RemovePreferredPartitionResponse", range(2, 7), _TOOL_FOR_2 | {"result": False}),
+    ("ServerPartitionsHealthStatRequest", range(4, 7), _TOOL),
     (
         "ServerPartitionsHealthStatResponse",
-        range(4, 6),
+        range(4, 7),
         _TOOL | {"partitionHealth": [[0, True], [2, False]]},
     ),
     (
         "RecordsRequest",
-        range(5, 6),
+        range(5, 7),
         {"firstTransactionId": 42, "maxNumRecords": 100, "maxBytes": 65536, "waitMs": 500},
     ),
     (
         "RecordsResponse",
-        range(5, 6),
+        range(5, 7),
         {"errorMessage": None, "highWaterMark": 42, "records": [_record(42, b"debit 10")]},
     ),
     (
         "RecordsResponse",
-        range(5, 6),
+        range(5, 7),
         {"errorMessage": "partition not ready", "highWaterMark": -(2**63), "records": []},
     ),
-    ("HeadersRequest", range(5, 6), {"firstTransactionId": 41, "maxNumHeaders": 2}),
+    ("HeadersRequest", range(5, 7), {"firstTransactionId": 41, "maxNumHeaders": 2}),
     (
         "HeadersResponse",
-        range(5, 6),
+        range(5, 7),
         {"errorMessage": None, "highWaterMark": 42, "recordHeaders": [_header(41), _header(42)]},
     ),
     (
         "AppendBatchRequest",
-        range(5, 6),
+        range(5, 7),
         {
             "clientHighWaterMark": 41,
             "appends": [
@@ -146,8 +157,16 @@ CLIENT_SERVER: list[tuple[str, range, Fields]] = [
             ],
         },
     ),
-    ("AppendBatchResponse", range(5, 6), {"outcomes": [[0, 42], [1, 40], [2, -1], [3, -1]]}),
-    ("RequestDenied", range(5, 6), {"errorMessage": "no right"}),
+    ("AppendBatchResponse", range(5, 7), {"outcomes": [[0, 42], [1, 40], [2, -1], [3, -1]]}),
+    ("AppendBatchResponse", range(6, 7), {"outcomes": [[4, 40], [4, 40]]}),
+    ("RequestDenied", range(5, 7), {"errorMessage": "no right"}),
+    ("AnsweredAppendRequest", range(6, 7), append(write=[112], read=[-5, 9], append=[77])),
+    (
+        "AnsweredAppendRequest",
+        range(6, 7),
+        append(write=[112], read=[], append=[]) | {"clientHighWaterMark": -(2**63)},
+    ),
+    ("AppendAnswers", range(6, 7), {"highWaterMark": 43, "answers": _answers()}),
 ]
 
 _OFFLINE = {"usedByOfflineRecovery": True}

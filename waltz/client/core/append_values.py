@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from waltz.protocol.batches import BatchedAppend
 from waltz.protocol.records import ReqId
 
 
@@ -12,8 +13,8 @@ class Append(NamedTuple):
     """An append: data with their checksum, header, and locks as hashes.
 
     The server refuses the append if a transaction after ``mark`` took one of its write or read
-    locks. If ``mark`` is None, the client sends the id of the last transaction that it has received
-    when it sends the append.
+    locks. If ``mark`` is None, it is the log's mark when the append arrives at the server; before
+    version 6, the last transaction that the client has received when it sends the append.
     """
 
     data: bytes
@@ -29,6 +30,17 @@ class Append(NamedTuple):
         """The number of locks of all three kinds."""
         return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
 
+    def batched(self) -> BatchedAppend:
+        """Return the append as it is in a batch."""
+        return BatchedAppend(
+            self.write_locks,
+            self.read_locks,
+            self.append_locks,
+            self.header,
+            self.data,
+            self.checksum,
+        )
+
 
 class Outcome(Enum):
     """How an append ended."""
@@ -36,7 +48,7 @@ class Outcome(Enum):
     COMMITTED = "in the log"
     ABSENT = "not in the log, and never will be"
     LOCK_FAILED = "refused because of a lock"
-    AHEAD = "refused: the log ends before the last transaction that this client has seen"
+    AHEAD = "refused: the log ends before the mark of the append or of the client"
     UNSUPPORTED = "not sent: the server's version lacks a kind of lock, or batches"
     DENIED = "refused: the client has no right to append, or to mount the partition"
     UNSENT = "not sent"

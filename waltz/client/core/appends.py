@@ -15,11 +15,14 @@ from typing import NamedTuple
 from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.effects import Effects
+from waltz.client.core.feed_need import FeedNeed
 from waltz.client.core.mount import Mount, Phase, RequestIds
 from waltz.client.core.sent_appends import SentAppend, SentAppends
-from waltz.protocol.batches import BatchedAppend, OutcomeKind
+from waltz.protocol.batches import LOG_MARK, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.client_server import (
+    AnsweredAppendRequest,
+    AppendAnswers,
     AppendBatchRequest,
     AppendBatchResponse,
     AppendRequest,
@@ -45,7 +48,7 @@ class _WaitingAppends(NamedTuple):
 
 
 class PartitionAppends:
-    """One client's appends to one partition, and the feed that shows their outcomes.
+    """One client's appends to one partition, and the answers or the feed with their outcomes.
 
     The caller passes a token, any object, with each append. ``effects.results`` gets an
     `AppendResult` with this token. After `withdraw` or `give_up` of an append, a second
@@ -62,6 +65,7 @@ class PartitionAppends:
         self._long_wait_seconds = long_wait_seconds
         self._waiting: deque[_WaitingAppends] = deque()
         self._sent = SentAppends(self.effects)
+        self._feed = FeedNeed(self.mount, self._sent)
         self.denial = ""
         """The reason of the last denied request."""
         self._oldest_place: int | None = None
@@ -78,6 +82,11 @@ class PartitionAppends:
         return self.mount.mark
 
     @property
+    def log_mark(self) -> int:
+        """The largest id that this client knows to be in the log; see `FeedNeed`."""
+        return self._feed.log_mark
+
+    @property
     def idle(self) -> bool:
         """Whether `tick` has nothing to do: no append waits or is in doubt, and no mount is due."""
         return not (self._sent.in_doubt or self._waiting) and self.mount.phase in (
@@ -88,7 +97,9 @@ class PartitionAppends:
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._sent.drop_open_flushes()
-        self.mount.attach(generation, connection_seq, version)
+        self._feed.expect_no_answers(self._ids.last)
+        fed = self._feed.needs_feed(version)
+        self.mount.attach(generation, connection_seq, version, fed=fed)
 
     def detach(self) -> None:
         """Stop using the connection: it is lost, or another server owns the partition now.
@@ -176,17 +187,21 @@ class PartitionAppends:
                 if self.mount.mount_received(message):
                     self._mounted()
             case FeedSuspended():
-                if message.req_id == self.mount.request_id and self.mount.phase is Phase.MOUNTED:
-                    self._request_feed()
+                if message.req_id == self.mount.request_id:
+                    self._feed.suspended()
+                    self._request_feed_if_needed()
             case LockFailure():
                 self._sent.refuse(message.req_id.seq, message.transaction_id)
                 self._sent.settle_up_to_mark(self.mark)
+            case AppendAnswers():
+                committed_place = self._answered(message)
+                self._advance()
+                self._look_for_skipped(committed_place)
             case AppendBatchResponse():
                 self._batch_answered(message)
-                self._sent.settle_up_to_mark(self.mark)
+                self._advance()
             case FlushResponse():
-                self._sent.flush_answered(message.req_id.seq, message.transaction_id)
-                self._sent.settle_up_to_mark(self.mark)
+                self._flush_answered(message)
             case RequestDenied():
                 self._request_denied(message)
             case HighWaterMarkResponse():
@@ -215,8 +230,8 @@ class PartitionAppends:
         self._sent.end()
 
     def _mounted(self) -> None:
-        """Request the feed, flush if appends are in doubt, and send the appends that waited."""
-        self._request_feed()
+        """Request the feed if needed, flush if appends are in doubt, and send those that waited."""
+        self._request_feed_if_needed()
         self.flush()
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
@@ -248,11 +263,10 @@ class PartitionAppends:
             return
         req_id = self._register(token)
         if mark is None:
-            mark = self.mark
+            mark = self._present_mark
+        request = AnsweredAppendRequest if self._feed.answered else AppendRequest
         self.effects.messages.append(
-            AppendRequest(
-                req_id, mark, write_locks, read_locks, append_locks, header, data, checksum
-            )
+            request(req_id, mark, write_locks, read_locks, append_locks, header, data, checksum)
         )
 
     def _send_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
@@ -265,26 +279,80 @@ class PartitionAppends:
             return
         first, *_ = [self._register(token) for token in tokens]
         mark = appends[0].mark
-        items = tuple(
-            BatchedAppend(
-                append.write_locks,
-                append.read_locks,
-                append.append_locks,
-                append.header,
-                append.data,
-                append.checksum,
-            )
-            for append in appends
-        )
         self.effects.messages.append(
-            AppendBatchRequest(first, self.mark if mark is None else mark, items)
+            AppendBatchRequest(
+                first,
+                self._present_mark if mark is None else mark,
+                tuple(append.batched() for append in appends),
+            )
         )
+
+    @property
+    def _present_mark(self) -> int:
+        """The mark of an append whose caller has named none."""
+        return LOG_MARK if self._feed.answered else self.mark
 
     def _register(self, token: object) -> ReqId:
         """Record an append that is sent now, and return its request id."""
         req_id = self._ids.next(self.mount.generation)
-        self._sent.add(SentAppend(self._ids.last, token, req_id))
+        self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed.log_mark))
         return req_id
+
+    def _answered(self, message: AppendAnswers) -> int:
+        """Settle the answered appends. Ignore answers to appends that are not in doubt.
+
+        Return the place of the last append that is committed, -1 if none is.
+        """
+        self._feed.note_log_mark(message.high_water_mark)
+        in_doubt, committed_place = self._sent.in_doubt, -1
+        for _, generation, _, seq, kind, number in message.answers:
+            if seq in in_doubt and in_doubt[seq].req_id.generation == generation:
+                if kind == OutcomeKind.COMMITTED:
+                    committed_place = in_doubt[seq].place
+                self._settle_answered(seq, OutcomeKind(kind), number)
+        return committed_place
+
+    def _look_for_skipped(self, committed_place: int) -> None:
+        """Look in the log for appends that were sent before an append that is committed now.
+
+        A server answers the commits of a connection in the order in which the appends were sent. So
+        these appends have no answer: the server has dropped them, or their answers were lost with
+        an earlier connection. The feed decides.
+        """
+        if self._feed.has_skipped(committed_place):
+            self._feed.expect_no_answers(committed_place)
+            self.flush()
+            self._request_feed_if_needed()
+
+    def _settle_answered(self, seq: int, kind: OutcomeKind, number: int) -> None:
+        """Settle the append ``seq`` by its answer, which is the truth without the feed."""
+        match kind:
+            case OutcomeKind.COMMITTED:
+                self._feed.note_log_mark(number)
+                self._sent.settle(seq, Outcome.COMMITTED, number)
+            case OutcomeKind.REFUSED:
+                self._feed.note_log_mark(number)
+                self._sent.settle(seq, Outcome.LOCK_FAILED, number)
+            case OutcomeKind.ABSENT:
+                self._sent.settle(seq, Outcome.ABSENT, number)
+            case OutcomeKind.AHEAD:
+                self._sent.settle(seq, Outcome.AHEAD, number)
+            case OutcomeKind.UNKNOWN:
+                pass  # The append stays in doubt.
+
+    def _advance(self) -> None:
+        """Settle what is certain now that answers have settled other appends."""
+        self._feed.advance()
+        self._sent.settle_up_to_mark(self.mark)
+
+    def _flush_answered(self, message: FlushResponse) -> None:
+        """Settle the appends before the flush; look in the log for those without an answer."""
+        place = self._sent.flush_answered(message.req_id.seq, message.transaction_id)
+        if place is not None:
+            self._feed.note_log_mark(message.transaction_id)
+            self._feed.expect_no_answers(place)
+        self._advance()
+        self._request_feed_if_needed()
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
         """Record the outcomes of a batch. Ignore those of appends that are not in doubt.
@@ -297,15 +365,10 @@ class PartitionAppends:
             sent = self._sent.in_doubt.get(wrapped(seq))
             if sent is None or sent.req_id.generation != message.req_id.generation:
                 continue
-            match outcome.kind:
-                case OutcomeKind.REFUSED:
-                    self._sent.refuse(sent.req_id.seq, outcome.transaction_id)
-                case OutcomeKind.ABSENT:
-                    self._sent.drop_absent(sent.req_id.seq)
-                case OutcomeKind.COMMITTED:
-                    self._sent.note_committed(sent.req_id.seq, outcome.transaction_id)
-                case OutcomeKind.UNKNOWN:
-                    pass  # The append stays in doubt.
+            if self._feed.answered:
+                self._settle_answered(sent.req_id.seq, outcome.kind, outcome.transaction_id)
+            else:
+                self._sent.note_batched(sent.req_id.seq, outcome)
 
     def _request_denied(self, message: RequestDenied) -> None:
         """Settle the append that was denied, or all waiting appends if the mount was denied.
@@ -325,9 +388,11 @@ class PartitionAppends:
             self._settle_waiting(Outcome.AHEAD, log_mark)
             self._sent.end_uncertain()
 
-    def _request_feed(self) -> None:
-        assert self.mount.request_id is not None
-        self.effects.messages.append(FeedRequest(self.mount.request_id, self.mark))
+    def _request_feed_if_needed(self) -> None:
+        if self._feed.may_request():
+            assert self.mount.request_id is not None
+            self._feed.requested()
+            self.effects.messages.append(FeedRequest(self.mount.request_id, self.mark))
 
     def _request_flush(self) -> None:
         req_id = self._ids.next(self.mount.generation)

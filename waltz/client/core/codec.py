@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from waltz.protocol.client_numbers import (
+    ANSWERED_APPEND_TYPE,
+    APPEND_ANSWERS_SINCE,
     APPEND_LOCKS_SINCE,
     APPEND_TYPE,
     FEED_DATA_TYPE,
@@ -19,6 +21,7 @@ from waltz.protocol.client_numbers import (
     TRANSACTION_DATA_REQUEST_TYPE,
 )
 from waltz.protocol.client_server import (
+    AnsweredAppendRequest,
     AppendRequest,
     Message,
     TransactionDataRequest,
@@ -104,6 +107,11 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def _encode_append(message: AppendRequest, version: int) -> bytes:
+    code = APPEND_TYPE
+    if isinstance(message, AnsweredAppendRequest):
+        if version < APPEND_ANSWERS_SINCE:
+            return encode(message, version)  # raises UnsupportedByPeer
+        code = ANSWERED_APPEND_TYPE
     if (message.append_locks and version < APPEND_LOCKS_SINCE) or (
         message.read_locks and version < READ_LOCKS_SINCE
     ):
@@ -119,7 +127,7 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
         CLIENT_SERVER.magic,
         version,
         _APPEND_HEAD.size - HEAD_BYTES + len(tail) + len(message.data) + _INT.size,
-        APPEND_TYPE,
+        code,
         r.client_id,
         r.generation,
         r.partition,

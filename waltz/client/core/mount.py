@@ -1,9 +1,10 @@
 """Mount one partition on its present connection, and mount it again when that is necessary. Pure.
 
 A mount makes a connection the one over which a client appends to a partition and receives its feed.
-A mount request names the last transaction that the client has received. The server feeds the
-following transactions and answers READY (spec/wire.md section 4, spec/behaviour.md section 8). The
-appends of a partition have one `Mount`. Each stream has another one for each of its partitions.
+A mount request names the last transaction that the client has received. If the mount is *fed*, the
+server feeds the following transactions; then it answers READY (spec/wire.md sections 4 and 12,
+spec/behaviour.md section 8). The appends of a partition have one `Mount`. Each stream has another
+one for each of its partitions.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class Mount:
         self.denial: str | None = None
         """Why the server denied the last mount request or feed request; None if it did not."""
         self._connection_seq = 0
+        self._fed = True
         self._since: float | None = None
         """The time of the first `tick` after the last restart of the timeout."""
         self._not_ready = 0
@@ -116,16 +118,20 @@ class Mount:
         return self._mark
 
     def advance(self, mark: int) -> None:
-        """Record that the feed has reached ``mark``, and restart the timeout of the mount."""
+        """Record that the client has received everything up to ``mark``; restart the timeout."""
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
         self._since = None
 
-    def attach(self, generation: int, connection_seq: int, version: int) -> None:
+    def attach(
+        self, generation: int, connection_seq: int, version: int, *, fed: bool = True
+    ) -> None:
         """Mount the partition on a new connection to its server, or in a new generation.
 
         ``connection_seq`` is the number of the connection; ``version`` is its protocol version.
+        A mount that is not ``fed`` needs `APPEND_ANSWERS_SINCE`.
         """
+        self._fed = fed
         self.generation = generation
         self.version = version
         self._connection_seq = connection_seq
@@ -213,7 +219,7 @@ class Mount:
     def _request(self) -> None:
         self.request_id = self.ids.next(self.generation)
         self._enter(Phase.MOUNTING)
-        request = MountRequest(self.request_id, self._mark, self._connection_seq)
+        request = MountRequest(self.request_id, self._mark, self._connection_seq, self._fed)
         self._effects.messages.append(request)
 
     def _request_log_mark(self) -> None:

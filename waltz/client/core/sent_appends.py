@@ -8,8 +8,11 @@ an append is
   that was sent after the append is answered and the feed has reached the mark of this answer
   (spec/behaviour.md section 8).
 
-Besides these signals, only a refusal or an AppendBatchResponse determines an outcome. A lost
-connection and elapsed time leave an append in doubt.
+Besides these signals, only an answer of the server determines an outcome: a refusal, an
+AppendBatchResponse or AppendAnswers. A lost connection and elapsed time leave an append in doubt.
+
+The client's *mark* is the id up to which it has received the log. No append in doubt has an id at
+or below the mark. So a feed that begins at the mark shows every append in doubt that is in the log.
 
 The *place* of an append or of a flush is its number in the order in which the client sends its
 requests to the partition (`RequestIds.last`).
@@ -23,19 +26,22 @@ from typing import NamedTuple
 
 from waltz.client.core.append_values import AppendResult, Outcome
 from waltz.client.core.effects import Effects
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz.protocol.records import ReqId
 
 
 class SentAppend(NamedTuple):
     """An append that was sent and has no outcome yet.
 
-    ``committed`` is the transaction id if the server has answered that the append is committed, and
-    the feed has not shown the transaction yet. Otherwise it is None.
+    ``log_mark`` is a mark of the log before the append was sent: if the append is committed, its id
+    is greater. ``committed`` is the transaction id if the server has answered that the append is
+    committed, and the feed has not shown the transaction yet. Otherwise it is None.
     """
 
     place: int
     token: object
     req_id: ReqId
+    log_mark: int
     committed: int | None = None
 
     def uncertain(self) -> AppendResult:
@@ -126,9 +132,9 @@ class SentAppends:
         if sent is not None:
             self._refused.append(_RefusedAppend(sent.token, conflict))
 
-    def drop_absent(self, seq: int) -> None:
-        """Settle the append ``seq``, of which the server has answered that it is absent."""
-        self._settle(AppendResult(self.in_doubt.pop(seq).token, Outcome.ABSENT))
+    def settle(self, seq: int, outcome: Outcome, number: int) -> None:
+        """Settle the append ``seq`` by an answer of the server that needs no feed."""
+        self._settle(AppendResult(self.in_doubt.pop(seq).token, outcome, number))
 
     def deny(self, seq: int) -> None:
         """Settle the append ``seq``, for which the client has no right, or drop the flush ``seq``.
@@ -139,6 +145,18 @@ class SentAppends:
         sent = self.in_doubt.pop(seq, None)
         if sent is not None:
             self._settle(AppendResult(sent.token, Outcome.DENIED))
+
+    def note_batched(self, seq: int, outcome: BatchedOutcome) -> None:
+        """Record the outcome of an append of a batch, whose transaction the feed will show."""
+        match outcome.kind:
+            case OutcomeKind.REFUSED:
+                self.refuse(seq, outcome.transaction_id)
+            case OutcomeKind.ABSENT:
+                self.settle(seq, Outcome.ABSENT, outcome.transaction_id)
+            case OutcomeKind.COMMITTED:
+                self.note_committed(seq, outcome.transaction_id)
+            case OutcomeKind.UNKNOWN | OutcomeKind.AHEAD:
+                pass  # The append stays in doubt. Servers of these versions do not send AHEAD.
 
     def note_committed(self, seq: int, transaction_id: int) -> None:
         """Record the server's answer that the append ``seq`` is committed.
@@ -153,11 +171,15 @@ class SentAppends:
         """Record a flush that is sent now."""
         self._open_flushes[seq] = place
 
-    def flush_answered(self, seq: int, mark: int) -> None:
-        """Record the answer to the flush ``seq``. Ignore an answer to a flush that was dropped."""
+    def flush_answered(self, seq: int, mark: int) -> int | None:
+        """Record the answer to the flush ``seq``; return the flush's place.
+
+        Ignore an answer to a flush that was dropped, and return None.
+        """
         place = self._open_flushes.pop(seq, None)
         if place is not None:
             self._answered_flushes.append(_AnsweredFlush(place, mark))
+        return place
 
     def drop_open_flushes(self) -> None:
         """Expect no more answers to the flushes that were sent, because the connection is lost."""
@@ -180,6 +202,11 @@ class SentAppends:
                 if refused.conflict <= mark:
                     self._settle(refused.outcome())
             self._refused = [each for each in self._refused if each.conflict > mark]
+
+    @property
+    def any_refused(self) -> bool:
+        """Whether a refused append waits until the feed has reached its conflict."""
+        return bool(self._refused)
 
     def known_outcomes(self, tokens: Container[object]) -> list[AppendResult]:
         """Return the outcomes that are known now of those appends whose token is in ``tokens``.

@@ -13,11 +13,11 @@ from typing import Any, assert_never
 
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.net.core.backoff import Backoff
-from waltz.protocol import NO_TRANSACTION, ReqId
+from waltz.protocol import NO_TRANSACTION
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import OutcomeKind
 from waltz_server.core.appends.append import HEADER_BYTES, Append
-from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent_answer
+from waltz_server.core.appends.append_answers import OutcomeAnswers
+from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.mounted_clients import MountedClients
 from waltz_server.core.effects import (
@@ -104,7 +104,7 @@ class Partition:
         self._data = DataReads(partition, data, recent, replicas, ready)
         self._feeding = FeedDelivery(partition, feeds, headers, replicas, ready)
         self._ranges = RangeReads(headers, recent, replicas, ready)
-        self._batches = AppendBatches(ready)
+        self._answers = OutcomeAnswers(ready)
 
     # ---- state
 
@@ -158,7 +158,7 @@ class Partition:
             self._confirmed = False
             self._ranges.begin_generation()
             self._queue.drop_stale(generation)
-            self._batches.ended(self._queue.take_dropped(), OutcomeKind.ABSENT)
+            self._answers.dropped(self._queue.take_dropped())
             self.store.set_generation(generation)
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
@@ -168,7 +168,7 @@ class Partition:
     def close(self) -> None:
         """Release the partition: end feeds, refuse reads, and leave open appends unresolved."""
         self.store.close()
-        self._batches.close()
+        self._answers.close()
         self._data.close()
         self._ranges.close()
         for peer in self.feeds.peers:
@@ -209,7 +209,7 @@ class Partition:
             self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
         self.counters.accepted += len(batch.appends)
-        self._batches.open(batch)
+        self._answers.open(batch)
         self._queue.add_batch(batch)
         self._submit()
 
@@ -288,10 +288,11 @@ class Partition:
             case AppendsCommitted():
                 self._committed(report)
             case AppendsFailed(appends):
-                self._batches.ended(appends, OutcomeKind.ABSENT)
+                mark = NO_TRANSACTION if self._mark is None else self._mark
+                self._answers.absent(appends, mark)
                 self._resolved(appends, None)
             case AppendsUnresolved(appends):
-                self._batches.ended(appends, OutcomeKind.UNKNOWN)
+                self._answers.unresolved(appends)
                 self._resolved(appends, None)
             case SessionOpened(mark):
                 self._opened(mark)
@@ -329,7 +330,7 @@ class Partition:
         self.counters.committed += len(appends)
         self._mark = first_id + len(appends) - 1
         self._feeding.committed(self._mark, first_id, frames)
-        self._batches.committed(appends, first_id)
+        self._answers.committed(appends, first_id, self._mark)
         self._resolved(appends, first_id)
         self._feeding.serve({first_id: frames})
         self._ranges.committed(self._mark, first_id, committed.records)
@@ -344,13 +345,13 @@ class Partition:
         Appends in flight of an earlier owner may still be committed and take locks, until a session
         of this generation opens. Until then all appends wait.
         """
-        if not self._confirmed:
+        mark = self.high_water_mark
+        if mark is None:
             return
-        granted, refused = self._queue.take()
-        for peer, append, taken in refused:
-            self.counters.refused += 1
-            if not self._batches.refused(append, taken):
-                self._send(peer, cs.LockFailure(ReqId.decode(append.req_id), taken))
+        granted, refused = self._queue.take(mark)
+        self.counters.refused += len(refused)
+        for each in refused:
+            self._answers.refused(each, mark)
         if granted:
             self.store.append(granted)
         self._release_barriers()
@@ -374,11 +375,11 @@ class Partition:
         mounted = cs.MountResponse(request.req_id, cs.MountState.READY)
         if position > mark:
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.CLIENT_AHEAD))
-        elif position == mark:
-            self.feeds.close(peer)
-            self._send(peer, mounted)
         elif position < NO_TRANSACTION:
             self._ready.add(DisconnectClient(peer, f"mount from {position}: no such transaction"))
+        elif position == mark or not request.fed:
+            self.feeds.close(peer)
+            self._send(peer, mounted)
         else:
             self._feeding.open(Feed(peer, position, mark - position, mounted))
 

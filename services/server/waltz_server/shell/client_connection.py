@@ -15,6 +15,8 @@ from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import (
     ALWAYS_ANSWERED_SINCE,
+    ANSWERED_APPEND_TYPE,
+    APPEND_ANSWERS_SINCE,
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
@@ -41,6 +43,8 @@ from waltz_server.shell.access_control import AccessControl, ConnectionAccess
 from waltz_server.shell.hosted_partition import HostedPartition
 
 log = logging.getLogger(__name__)
+
+_APPENDING_TYPES = (APPEND_TYPE, ANSWERED_APPEND_TYPE, APPEND_BATCH_TYPE)
 
 
 class PartitionHost(Protocol):
@@ -122,14 +126,18 @@ class ClientConnection(FrameHandler):
         checked = self._control is not None and self._control.checks_appends
         appends: dict[int, list[Append]] = {}
         for body in bodies:
-            if body[0] == APPEND_TYPE:
+            code = body[0]
+            answered = code == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
+            if answered or code == APPEND_TYPE:
                 partition, append = decode_received(decode_append, body, version)
+                if answered:
+                    append.answer_to = self._peer
                 if self._fits(partition, append):
                     appends.setdefault(partition, []).append(append)
                 continue
             self._append(appends, checked)
             appends = {}
-            if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+            if code == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body, checked)
             else:
                 self._dispatch(decode_received(cs.decode, body, version))
@@ -263,7 +271,7 @@ class ClientConnection(FrameHandler):
         """Count the appends of a chunk; stop reading from a client that exceeds its quota."""
         assert self._access is not None
         assert self._peer is not None
-        size = sum(len(body) for body in bodies if body[0] in (APPEND_TYPE, APPEND_BATCH_TYPE))
+        size = sum(len(body) for body in bodies if body[0] in _APPENDING_TYPES)
         until = self._access.appended(size) if size else 0.0
         if until:
             self._peer.unread_until = until

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz_server.core.appends.lock_table import Slots
+from waltz_server.core.peer import Peer
 
 HEADER_BYTES = 4
 """Length of the header with which a record tail begins."""
@@ -15,7 +16,8 @@ class Append:
     """An append in the encoding that client, storage and cache share.
 
     ``record_tail`` is the part of a record after the request id: header, data length, data,
-    checksum. ``client_mark`` is the last transaction that the client had seen.
+    checksum. ``client_mark`` is the last transaction that the client had seen, or `LOG_MARK`, which
+    the append queue replaces by the log's mark.
 
     The class is not frozen: the server makes an object for each transaction, and a frozen dataclass
     is slower to make.
@@ -35,6 +37,10 @@ class Append:
     The append holds them from its grant until the store reports its outcome."""
     checked: Slots = ()
     """Slots of the write and read locks; none may have been taken after ``client_mark``."""
+    answer_to: Peer | None = None
+    """The connection that gets the outcome in `AppendAnswers`.
+
+    None for an append of a batch, and for one whose client looks for the outcome in its feed."""
     batch: bytes | None = None
     """Request id of the batch that contains this append, None for a single append.
 

@@ -51,14 +51,14 @@ class AppendBatches:
         for position, append in enumerate(batch.appends):
             self._open_appends[append] = (open_batch, position)
 
-    def refused(self, append: Append, taken_by: int) -> bool:
-        """Record that ``append`` is refused: transaction ``taken_by`` has taken one of its locks.
+    def refused(self, append: Append, outcome: BatchedOutcome) -> bool:
+        """Record that the append queue has not granted ``append``, for the reason in ``outcome``.
 
         Return False if ``append`` belongs to no batch; the caller must then answer it.
         """
         if append not in self._open_appends:
             return False
-        self._settle(append, BatchedOutcome(OutcomeKind.REFUSED, taken_by))
+        self._settle(append, outcome)
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:

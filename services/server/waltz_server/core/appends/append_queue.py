@@ -1,8 +1,9 @@
 """Keep the open appends of a partition in order, and grant or refuse their locks. Pure.
 
 An append is *granted* when it takes its locks and goes to the store. It is *refused* when a lock
-was taken after the client's mark. It is *resolved* when the store reports its outcome. It is
-*dropped* if its generation ends before it is granted. It is *open* until one of the last three.
+was taken after the client's mark, or when the log ends before that mark. It is *resolved* when the
+store reports its outcome. It is *dropped* if its generation ends before it is granted. It is *open*
+until one of the last three.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
 earlier open append as failed (spec/behaviour.md section 8). A lock is open while a granted append
@@ -23,15 +24,23 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
+from waltz.protocol import NO_TRANSACTION
 from waltz.protocol import client_server as cs
+from waltz.protocol.batches import LOG_MARK, BatchedOutcome, OutcomeKind
+from waltz.protocol.client_numbers import APPEND_ANSWERS_SINCE
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.appends.lock_queues import LockQueues, Waiter
 from waltz_server.core.appends.lock_table import LockTable, Slots
 from waltz_server.core.peer import Peer
 
-RefusedAppend = tuple[Peer, Append, int]
-"""A connection, its refused append, and the transaction that took one of the append's locks."""
+
+class RefusedAppend(NamedTuple):
+    """A connection, its refused append, and why: the outcome is REFUSED or AHEAD."""
+
+    peer: Peer
+    append: Append
+    outcome: BatchedOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class AppendQueue:
     def __init__(self, lock_table_size: int) -> None:
         self._size = lock_table_size
         self._locks: LockTable | None = None
+        self._mark = NO_TRANSACTION
+        """The log's high-water mark at the last call of `take`."""
         self._arrived: list[_Item | Barrier] = []
         """Appends, batches and barriers that `take` has not looked at, in the order of arrival."""
         self._waiting: LockQueues[_Item] = LockQueues()
@@ -157,8 +168,12 @@ class AppendQueue:
         )
         self._arrived = list(filter(stays, self._arrived))
 
-    def take(self) -> tuple[list[Append], list[RefusedAppend]]:
-        """Decide all appends that need not wait; return the granted, in order, and the refused."""
+    def take(self, high_water_mark: int) -> tuple[list[Append], list[RefusedAppend]]:
+        """Decide all appends that need not wait; return the granted, in order, and the refused.
+
+        ``high_water_mark`` is the log's mark now.
+        """
+        self._mark = high_water_mark
         granted: list[Append] = []
         refused: list[RefusedAppend] = []
         if self._locks is None:
@@ -207,7 +222,10 @@ class AppendQueue:
         refused: list[RefusedAppend],
     ) -> None:
         """Grant or refuse an append that has just arrived, or let it wait."""
-        _, append = single
+        peer, append = single
+        if append.answer_to is not None and self._is_ahead(append):
+            refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
+            return
         append.taken = append.checked = locks.slots(append.write_locks)
         if append.append_locks:
             append.taken += locks.slots(append.append_locks)
@@ -234,8 +252,7 @@ class AppendQueue:
                 return False
             latest = locks.last_taken(append.checked)
             if latest > append.client_mark:
-                refused.append((peer, append, latest))
-                self._close(append)
+                refused.append(self._refused(peer, append, OutcomeKind.REFUSED, latest))
                 return True
             locks.begin(append.taken)
         granted.append(append)
@@ -249,6 +266,13 @@ class AppendQueue:
         refused: list[RefusedAppend],
     ) -> None:
         """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
+        if batch.peer.version >= APPEND_ANSWERS_SINCE:
+            # All appends of a batch have the same mark, so either all are ahead or none.
+            ahead = [append for append in batch.appends if self._is_ahead(append)]
+            for append in ahead:
+                refused.append(self._refused(batch.peer, append, OutcomeKind.AHEAD, self._mark))
+            if ahead:
+                return
         for append in batch.appends:
             append.taken = locks.slots(append.write_locks + append.append_locks)
             append.checked = locks.slots(append.write_locks + append.read_locks)
@@ -272,8 +296,7 @@ class AppendQueue:
             # Only commits change the table's marks, so they do not include this batch's appends.
             taken_by = locks.last_taken(append.checked)
             if append.checked and append.client_mark < taken_by:
-                refused.append((batch.peer, append, taken_by))
-                self._close(append)
+                refused.append(self._refused(batch.peer, append, OutcomeKind.REFUSED, taken_by))
             else:
                 taken += append.taken
                 granted.append(append)
@@ -315,6 +338,22 @@ class AppendQueue:
             lock for slots in _slots_of(waiter.item) for lock in slots if locks.any_open((lock,))
         )
         self._waiting.park(waiter, lock)
+
+    def _is_ahead(self, append: Append) -> bool:
+        """Whether the log ends before the append's mark; replace `LOG_MARK` by the log's mark.
+
+        The locks of such an append could not be checked: no transaction took them after its mark.
+        """
+        if append.client_mark == LOG_MARK:
+            append.client_mark = self._mark
+        return append.client_mark > self._mark
+
+    def _refused(
+        self, peer: Peer, append: Append, kind: OutcomeKind, transaction_id: int
+    ) -> RefusedAppend:
+        """Close ``append``, and return it with the reason why it is refused."""
+        self._close(append)
+        return RefusedAppend(peer, append, BatchedOutcome(kind, transaction_id))
 
     def _close(self, append: Append) -> None:
         self.open_count -= 1

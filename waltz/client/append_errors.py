@@ -1,0 +1,96 @@
+"""Return the error of a call of append that has not succeeded. Touches nothing outside."""
+
+from __future__ import annotations
+
+from waltz.client.append_call import AppendCall
+from waltz.client.core.append_values import AppendResult, Outcome
+from waltz.client.core.appends import PartitionAppends
+from waltz.client.core.batches import BatchOutcome
+from waltz.client.core.errors import (
+    AppendUncertain,
+    ClientAhead,
+    ClusterUnreachable,
+    LockFailed,
+    PermissionDenied,
+    ServerTooOld,
+)
+from waltz.client.core.mount import AHEAD_CONFIRMATIONS
+
+
+def append_error(
+    call: AppendCall,
+    appends: PartitionAppends | None,
+    ended: Exception | None,
+    result: AppendResult | None,
+    outcomes: tuple[BatchOutcome | None, ...],
+) -> Exception:
+    """Return the error for the caller of ``call``, which did not succeed.
+
+    ``appends`` are those of the call's partition, None if it was never used. ``ended`` is the error
+    of every call after the end of the client, None before. ``result`` is the outcome that causes
+    the error, None if no append has an outcome. ``outcomes`` are those of a batch.
+    """
+    if result is not None:
+        assert appends is not None, "an append has an outcome"
+        error = _outcome_error(call, appends, ended, result, outcomes)
+        if error is not None:
+            return error
+    if ended is not None:
+        return ended
+    # The timeout passed before the append was sent, or before it was sent again.
+    absent = call.attempts > 1 or (
+        result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)
+    )
+    sent = "the append is not in the log" if absent else "nothing was sent"
+    return ClusterUnreachable(
+        f"partition {call.partition}: no server accepted the append within {call.seconds:g} s; "
+        f"{sent}: check that servers are running and reachable"
+    )
+
+
+def is_ahead(call: AppendCall, appends: PartitionAppends) -> bool:
+    """Whether the log certainly ends before the mark of the call or of the client."""
+    behind = appends.mount.log_mark_behind
+    return behind is not None or call.num_ahead >= AHEAD_CONFIRMATIONS
+
+
+def _outcome_error(
+    call: AppendCall,
+    appends: PartitionAppends,
+    ended: Exception | None,
+    result: AppendResult,
+    outcomes: tuple[BatchOutcome | None, ...],
+) -> Exception | None:
+    """Return the error that an outcome stands for.
+
+    Return None for an outcome by which the append is not in the log and could be sent again.
+    """
+    partition = call.partition
+    match result.outcome:
+        case Outcome.LOCK_FAILED:
+            return LockFailed(partition, result.number)
+        case Outcome.AHEAD if is_ahead(call, appends):
+            is_mounted = appends.mount.log_mark_behind is None
+            mark = call.mark if is_mounted and call.mark is not None else appends.mark
+            return ClientAhead(partition, mark, result.number)
+        case Outcome.DENIED:
+            return PermissionDenied(partition, appends.denial)
+        case Outcome.UNSUPPORTED:
+            feature = "batches of appends" if outcomes else "such locks"
+            return ServerTooOld(partition, result.number, feature)
+        case Outcome.UNCERTAIN:
+            assert result.req_id is not None
+            return AppendUncertain(partition, result.req_id, _why(call, appends, ended), outcomes)
+        case _:
+            return None
+
+
+def _why(call: AppendCall, appends: PartitionAppends, ended: Exception | None) -> str:
+    """Return, for the text of AppendUncertain, why the outcome is unknown."""
+    if call.late:
+        return f"no outcome within {call.seconds:g} s"
+    if ended is not None:
+        return str(ended)
+    if appends.mount.log_mark_behind is not None:
+        return "the log is shorter than before"
+    return "it was given up before its outcome was known"

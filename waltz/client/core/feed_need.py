@@ -1,0 +1,91 @@
+"""Decide when the appends of one client to one partition need the feed. Pure.
+
+A server of a version before `APPEND_ANSWERS_SINCE` shows the outcome of an append in the feed, so
+that every client that appends is fed every transaction of the partition. A newer server answers
+each append. Then the client needs the feed only for appends whose answer is lost: it looks for them
+in the log, from a mark below which they cannot be (`SentAppends`).
+"""
+
+from __future__ import annotations
+
+from waltz.client.core.mount import Mount, Phase
+from waltz.client.core.sent_appends import SentAppend, SentAppends
+from waltz.protocol.client_numbers import APPEND_ANSWERS_SINCE
+from waltz.protocol.records import NO_TRANSACTION, ReqId
+
+
+class FeedNeed:
+    """Whether the appends of a partition need the feed, and the marks that follow from answers."""
+
+    def __init__(self, mount: Mount, sent: SentAppends) -> None:
+        self._mount = mount
+        self._sent = sent
+        self._noted_mark = NO_TRANSACTION
+        self._unanswered_place = -1
+        """No answer will come any more to appends in doubt up to this place."""
+        self._requested_by: ReqId | None = None
+        """The mount request whose feed was requested and has not been suspended since."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the present server answers appends."""
+        return self._mount.version >= APPEND_ANSWERS_SINCE
+
+    @property
+    def log_mark(self) -> int:
+        """The largest id that this client knows to be in the log."""
+        return max(self._noted_mark, self._mount.mark)
+
+    def note_log_mark(self, mark: int) -> None:
+        """Record that the log has reached ``mark``."""
+        self._noted_mark = max(self._noted_mark, mark)
+
+    def expect_no_answers(self, last_place: int) -> None:
+        """Record that no answer will come to the appends sent up to ``last_place``."""
+        self._unanswered_place = max(self._unanswered_place, last_place)
+
+    def may_be_answered(self, sent: SentAppend) -> bool:
+        """Whether an answer to an append in doubt is expected."""
+        return sent.place > self._unanswered_place
+
+    def has_skipped(self, place: int) -> bool:
+        """Whether an append sent before ``place`` is in doubt, and an answer to it is expected."""
+        oldest = self._sent.oldest()
+        return oldest is not None and oldest.place < place and self.may_be_answered(oldest)
+
+    def needs_feed(self, version: int) -> bool:
+        """Whether the appends need the feed of a server of ``version``."""
+        if version < APPEND_ANSWERS_SINCE or self._sent.any_refused:
+            return True
+        oldest = self._sent.oldest()
+        return oldest is not None and not self.may_be_answered(oldest)
+
+    def may_request(self) -> bool:
+        """Whether the feed is needed, can be requested now, and was not requested yet."""
+        return (
+            self._mount.phase is Phase.MOUNTED
+            and self._requested_by != self._mount.request_id
+            and self.needs_feed(self._mount.version)
+        )
+
+    def requested(self) -> None:
+        """Record that the feed of the present mount is requested now."""
+        self._requested_by = self._mount.request_id
+
+    def suspended(self) -> None:
+        """Record that the server feeds nothing more without another request."""
+        self._requested_by = None
+
+    def advance(self) -> None:
+        """Advance the client's mark as far as no append in doubt can be below it.
+
+        If the mark passed the possible id of an append in doubt, a feed from the mark on would not
+        show the append. The client would take it for absent and send it again, so that it could be
+        in the log twice (tests/unit/client/test_client_answered_appends.py).
+        """
+        if not self.answered:
+            return
+        oldest = self._sent.oldest()
+        mark = self.log_mark if oldest is None else oldest.log_mark
+        if mark > self._mount.mark:
+            self._mount.advance(mark)
