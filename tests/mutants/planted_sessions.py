@@ -51,7 +51,7 @@ SESSION_BUGS = (
     Planted(
         "absent replicas do not count",
         Package.SERVER,
-        "absent = len(self._last) - len(counted)\n",
+        "absent = len(self._last_replicas) - len(counted)\n",
         "absent = 0\n",
         "Records that absent replicas may have committed are truncated.",
     ),
@@ -83,21 +83,21 @@ SESSION_BUGS = (
     Planted(
         "a new replica supports",
         Package.SERVER,
-        "and name in self._last\n",
+        "and name in self._last_replicas\n",
         "",
         "A replica that was not in the last session votes on its commits.",
     ),
     Planted(
         "one vote less is sufficient",
         Package.SERVER,
-        "self._last_quorum = len(last) // 2 + 1\n",
-        "self._last_quorum = len(last) // 2\n",
+        "self._last_quorum = len(last_replicas) // 2 + 1\n",
+        "self._last_quorum = len(last_replicas) // 2\n",
         "Records on one replica of three count as committed.",
     ),
     Planted(
         "the unresolved tail is not truncated",
         Package.SERVER,
-        "return cut_log(mark, r.low_water_mark if self._last else -1)\n",
+        "return cut_log(mark, r.low_water_mark if self._last_replicas else -1)\n",
         "return cut_log(mark + 1000, -1)\n",
         "Records above the resolved mark stay in the log.",
         nodes(_TRANSCRIPT + "[undecidable_vote]"),
@@ -145,8 +145,8 @@ SESSION_BUGS = (
     Planted(
         "a replica counts before the metadata names it",
         Package.SERVER,
-        "and self._written.takes_part(name)\n",
-        "",
+        "admitted = frozenset(filter(self._written.takes_part, self.recovery.recovered()))\n",
+        "admitted = self.recovery.recovered()\n",
         "The next vote does not count the records that it acknowledged.",
     ),
     Planted(
@@ -286,7 +286,7 @@ SESSION_BUGS = (
     Planted(
         "a replica below its local mark is counted",
         Package.SERVER,
-        "if max_id < r.floor:\n",
+        "if max_id < r.local_mark:\n",
         "if False:\n",
         "A replica that has lost records supports a mark below acknowledged transactions.",
         nodes(
@@ -296,7 +296,7 @@ SESSION_BUGS = (
     Planted(
         "metadata without replicas are always those of a new partition",
         Package.SERVER,
-        "if not self._last and max_id >= 0:\n",
+        "if not self._last_replicas and max_id >= 0:\n",
         "if False:\n",
         "When the metadata are lost, all replicas are cut to nothing.",
         nodes(
@@ -306,7 +306,7 @@ SESSION_BUGS = (
     Planted(
         "a low-water mark is no evidence of lost metadata",
         Package.SERVER,
-        "elif not self._last and low_water_mark >= 0:\n",
+        "elif not self._last_replicas and low_water_mark >= 0:\n",
         "elif False:\n",
         "A replica that lost its log opens the partition anew, although its mark shows the loss.",
         nodes(
@@ -316,7 +316,7 @@ SESSION_BUGS = (
     Planted(
         "session ids of lost metadata catch up",
         Package.SERVER,
-        "if fenced is not None and int(fenced[1]) > recovery.session_id:\n",
+        "if newest > recovery.session_id:\n",
         "if False:\n",
         "After as many attempts as sessions are missing, nothing shows that the metadata are old.",
         nodes(

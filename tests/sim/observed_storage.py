@@ -314,7 +314,7 @@ class SimStorage:
         """Leave almost no space on the disk for a while."""
         self.history.fault(self.name, "disk full", f" for {seconds:.3f} s")
         disk = self.disk
-        disk.space = UNLIMITED - disk.left() + self._random.choice((0, 0, 300))
+        disk.space = UNLIMITED - disk.free_bytes() + self._random.choice((0, 0, 300))
         self._clock.after(seconds, lambda: setattr(disk, "space", UNLIMITED))
 
     def rot(self) -> None:

@@ -53,7 +53,7 @@ class RecordedSessions:
         if self._due is not None and session.metadata_due is not self._due:
             self._add(trace.Written())
         self._due = session.metadata_due
-        if session.recovery.mark is not None and not session.recovery.lost:
+        if session.recovery.mark is not None and not session.recovery.contradiction:
             self._add(trace.Resolved(session.recovery.mark))
         if session.phase is not SessionPhase.RECOVERING:
             if self._replay is not None and self._replay.session.phase is Phase.OPEN:

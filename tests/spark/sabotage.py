@@ -77,7 +77,7 @@ class SabotagedWriter(WaltzStreamWriter):
             for batch in read:
                 with pa.ipc.new_stream(file, batch.schema) as stream:
                     stream.write_batch(batch)
-        (place / "order").write_bytes(pickle.dumps((self._where, self.task(), self._columns)))
+        (place / "order").write_bytes(pickle.dumps((self._location, self.task(), self._columns)))
         command = [sys.executable, "-m", "tests.spark.zombie", str(place)]
         with (place / "log").open("wb") as log:
             zombie = subprocess.Popen(

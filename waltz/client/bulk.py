@@ -41,12 +41,12 @@ class ClientBulk(LogBulk):
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
         answer = await self._request_client.read_range(partition, request)
         assert answer.records is not None
-        return RecordRange(answer.records, answer.number)
+        return RecordRange(answer.records, answer.mark)
 
     @override
     async def _read_headers(self, partition: int, request: ReadHeaders) -> HeaderRange:
         answer = await self._request_client.read_range(partition, request)
-        return HeaderRange(answer.headers, answer.number)
+        return HeaderRange(answer.headers, answer.mark)
 
     @override
     async def _append_batch(

@@ -376,7 +376,8 @@ class LogClient(abc.ABC, Generic[DataT]):
     @abc.abstractmethod
     async def _append(
         self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
-    ) -> int: ...
+    ) -> int:
+        """Append ``draft`` with ``mark``, not ``draft.mark``. None: the timeout of the options."""
 
     @abc.abstractmethod
     async def _mount(self, partition: int, mark: int | None = None) -> int: ...

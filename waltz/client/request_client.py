@@ -77,8 +77,8 @@ class RequestClient:
         Raises PermissionDenied.
         """
         answer = await self._answer(partition, ReadMark())
-        self.note_mark(partition, answer.number)
-        return answer.number
+        self.note_mark(partition, answer.mark)
+        return answer.mark
 
     async def check_mark(self, partition: int, mark: int | None) -> None:
         """Raise ClientAhead if the partition's log ends before ``mark``, unless that is None.
@@ -112,12 +112,12 @@ class RequestClient:
         answer = await self._answer(partition, request)
         match answer.kind:
             case AnswerKind.CORRUPT:
-                raise DataCorrupt(partition, answer.number, CHECKSUM_ATTEMPTS)
+                raise DataCorrupt(partition, answer.corrupt_id, CHECKSUM_ATTEMPTS)
             case AnswerKind.AHEAD:
-                raise ClientAhead(partition, request.first_id - 1, answer.number)
+                raise ClientAhead(partition, request.first_id - 1, answer.mark)
             case AnswerKind.UNSUPPORTED:
-                raise ServerTooOld(partition, answer.number, "request for ranges")
-        self.note_mark(partition, answer.number)
+                raise ServerTooOld(partition, answer.version, "request for ranges")
+        self.note_mark(partition, answer.mark)
         return answer
 
     def send(self, partition: int, request: ReadRequest, on_answer: OnAnswer) -> None:

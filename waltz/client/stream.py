@@ -288,7 +288,7 @@ class ServerStream(LogStream[DataT_co]):
         while (records := await self._next_records()) is not None:
             unread = deque(records)
             while unread or reads:
-                while unread and ahead.room():
+                while unread and ahead.has_room():
                     reads.append(self._start_read(unread.popleft(), ahead))
                 if completed := self._take_completed(reads, ahead):
                     if batch := [each for each in completed if each is not None]:

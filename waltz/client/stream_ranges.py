@@ -46,10 +46,10 @@ _RANGE_RECORDS = 1000
 _BYTES_OF_ALL_RANGES = 32 << 20
 """The sum of the size limits of one range of each partition. All partitions have equal shares."""
 
-_LEAST_RANGE_BYTES = 16 << 10
+_MIN_RANGE_BYTES = 16 << 10
 """The size limit of a range if the share of its partition is smaller."""
 
-_MOST_RANGE_BYTES = 1 << 20
+_MAX_RANGE_BYTES = 1 << 20
 """The size limit of a range if the share of its partition is larger."""
 
 _HELD_RANGES = 2
@@ -100,7 +100,7 @@ class StreamRanges:
         self._until = until
         self._wake = wake
         share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
-        self._range_bytes = min(max(share, _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
+        self._range_bytes = min(max(share, _MIN_RANGE_BYTES), _MAX_RANGE_BYTES)
         self._partitions = {
             partition: _StreamPartition(begin) for partition, begin in after.items()
         }
@@ -180,7 +180,7 @@ class StreamRanges:
         match answer.kind:
             case AnswerKind.RECORDS:
                 assert answer.records is not None
-                self._request_client.note_mark(partition, answer.number)
+                self._request_client.note_mark(partition, answer.mark)
                 if answer.records.count:
                     state.position += answer.records.count
                     state.held += 1
@@ -189,9 +189,9 @@ class StreamRanges:
             case AnswerKind.UNSUPPORTED:
                 self.unsupported = True
             case AnswerKind.AHEAD:
-                self.failure = ClientAhead(partition, state.position, answer.number)
+                self.failure = ClientAhead(partition, state.position, answer.mark)
             case AnswerKind.CORRUPT:
-                self.failure = DataCorrupt(partition, answer.number, CHECKSUM_ATTEMPTS)
+                self.failure = DataCorrupt(partition, answer.corrupt_id, CHECKSUM_ATTEMPTS)
             case AnswerKind.DENIED:
                 self.failure = PermissionDenied(partition, answer.denial)
             case AnswerKind.DATA | AnswerKind.MARK | AnswerKind.HEADERS:

@@ -31,7 +31,7 @@ from waltz.local.core.plan import (
     LocalClusterPlan,
     PlanError,
     Shape,
-    describe,
+    cluster_description,
     server_settings,
     storage_settings,
 )
@@ -172,7 +172,7 @@ class LocalCluster:
             child = self._child(name)
             child.start(self._programs.get(name))
             await child.wait_until_ready(_READY_TIMEOUT_S)
-        self.describe()
+        self.write_description()
 
     async def stop_one(self, name: str) -> None:
         """Terminate one process and wait for its exit. Raises UnknownProcess."""
@@ -181,7 +181,7 @@ class LocalCluster:
             await asyncio.to_thread(self._zookeeper.stop)
         else:
             await self._child(name).stop()
-        self.describe()
+        self.write_description()
 
     def kill(self, name: str) -> None:
         """Kill one process, which has the effect of a crash. Raises UnknownProcess."""
@@ -190,7 +190,7 @@ class LocalCluster:
             self._zookeeper.kill()
         else:
             self._child(name).kill()
-        self.describe()
+        self.write_description()
 
     def pids(self) -> dict[str, int | None]:
         """Return the process ids by name, None for a process that does not run."""
@@ -201,12 +201,12 @@ class LocalCluster:
         """Return how a storage or server ended, and the last lines of its log."""
         return self._child(name).exit_report()
 
-    def describe(self) -> None:
+    def write_description(self) -> None:
         """Write ``cluster.json``, which must be done after each start and end of a process."""
         if self._lock is None:
             return
         pids = {**self.pids(), "supervisor": os.getpid()}
-        description = describe(self.plan, self.layout, pids, self.control)
+        description = cluster_description(self.plan, self.layout, pids, self.control)
         path = self.layout.description
         part = path.with_suffix(".part")
         part.write_text(json.dumps(description, indent=2) + "\n")
@@ -311,7 +311,7 @@ class LocalCluster:
         await self._start_children(plan.server_names)
         self._on_progress("waiting until every partition has recovered on every storage")
         await self.wait_until_healthy()
-        self.describe()
+        self.write_description()
 
     async def _create(self, cluster: Cluster) -> None:
         storages, partitions = self.plan.storages, self.plan.shape.partitions

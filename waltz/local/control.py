@@ -108,25 +108,23 @@ def request_stop(directory: Path) -> bool:
     accepts no request within `_DOWN_TIMEOUT_S`.
     """
     read_description(directory)
-    description = ClusterLayout(directory.absolute()).description
     accepted = False
 
-    def is_decided() -> bool:
+    def is_accepted_or_needless() -> bool:
         nonlocal accepted
         try:
             asyncio.run(send_control(directory, Control.STOP))
         except NotRunning:
-            # A supervisor deletes the file before it releases the lock, so the lock comes first.
-            return not (_has_supervisor(directory) and description.exists())
+            return not _is_supervised(directory)
         accepted = True
         return True
 
-    if not _wait_until(is_decided, _DOWN_TIMEOUT_S):
+    if not _wait_until(is_accepted_or_needless, _DOWN_TIMEOUT_S):
         raise ControlFailed(
             f"the supervisor of the cluster in {directory} accepted no request within "
             f"{_DOWN_TIMEOUT_S:g} s; run the same command again"
         )
-    return accepted or not description.exists()
+    return accepted or not _is_described(directory)
 
 
 def find_left_over(directory: Path) -> dict[str, int]:
@@ -154,14 +152,28 @@ def end_left_over(directory: Path) -> dict[str, int]:
     return left
 
 
-def wait_until_down(directory: Path) -> None:
-    """Return when the cluster in ``directory`` no longer runs.
+def wait_until_down(directory: Path) -> bool:
+    """Wait until the supervisor of ``directory`` has stopped its cluster.
 
-    Raises ControlFailed if it still runs after `_DOWN_TIMEOUT_S`.
+    Return False if the supervisor died before: then `end_left_over` ends the processes. Raises
+    ControlFailed if the cluster still runs after `_DOWN_TIMEOUT_S`.
     """
-    description = ClusterLayout(directory.absolute()).description
-    if not _wait_until(lambda: not description.exists(), _DOWN_TIMEOUT_S):
+    if not _wait_until(lambda: not _is_supervised(directory), _DOWN_TIMEOUT_S):
         raise ControlFailed(f"the cluster in {directory} did not stop within {_DOWN_TIMEOUT_S:g} s")
+    return not _is_described(directory)
+
+
+def _is_supervised(directory: Path) -> bool:
+    """Return whether a supervisor runs that has not stopped its cluster yet.
+
+    If not, the cluster is down, or its supervisor has died and left ``cluster.json``.
+    """
+    # A supervisor deletes the file before it releases the lock, so the lock comes first.
+    return _has_supervisor(directory) and _is_described(directory)
+
+
+def _is_described(directory: Path) -> bool:
+    return ClusterLayout(directory.absolute()).description.exists()
 
 
 def _has_supervisor(directory: Path) -> bool:

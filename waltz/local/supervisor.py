@@ -77,7 +77,7 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
             if pid is None and known[name] is not None:
                 say(f"{name} has ended; start it with: waltz local start {name}")
                 # For a process that was started, `start_one` has already written the description.
-                cluster.describe()
+                cluster.write_description()
             elif pid != known[name]:
                 say(f"{name} runs as process {pid}")
         known = now
@@ -105,7 +105,7 @@ async def _serve_control(
         path = str(Path(folder) / "control")
         server = await asyncio.start_unix_server(serve, path)
         cluster.control = path
-        cluster.describe()
+        cluster.write_description()
         try:
             yield
         finally:

@@ -9,10 +9,17 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from waltz.spark.core.filters import RowFilter, push
+from waltz.spark.core.filters import RowFilter, narrow
 from waltz.spark.core.options import ReadOptions
 from waltz.spark.core.payload import PayloadDecoder
-from waltz.spark.core.slices import Slice, Span, choose_partitions, cut, rows_for, spans
+from waltz.spark.core.slices import (
+    Slice,
+    Span,
+    choose_partitions,
+    cut_into_slices,
+    rows_of_size,
+    wanted_spans,
+)
 from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
 
 
@@ -27,9 +34,9 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
     """Reads a batch. One object plans the tasks in the driver; every task has a copy of it."""
 
     def __init__(
-        self, where: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
+        self, location: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
     ) -> None:
-        self._where = where
+        self._location = location
         self._options = options
         self._decoder = decoder
         self._row_filter = RowFilter()
@@ -39,23 +46,23 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
 
         Raises OptionError, and the errors of `LogReader`.
         """
-        reader = LogReader(self._where)
+        reader = LogReader(self._location)
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
             allowed = self._row_filter.bounds_of("partition")
             marks = reader.marks(partition for partition in chosen if partition in allowed)
-            wanted = spans(self._options, marks, self._row_filter)
+            wanted = wanted_spans(self._options, marks, self._row_filter)
             rows = rows_per_task(self._options, reader, wanted)
         finally:
             reader.close()
-        return [SliceTask(part) for part in cut(wanted, rows)]
+        return [SliceTask(part) for part in cut_into_slices(wanted, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield one task's transactions as Arrow batches."""
         # If there is nothing to read, Spark runs one task with an InputPartition of its own.
         if isinstance(partition, SliceTask):
             yield from read_slice(
-                self._where, partition.part, self._options, self._decoder, self._row_filter
+                self._location, partition.part, self._options, self._decoder, self._row_filter
             )
 
 
@@ -64,7 +71,7 @@ class FilteringReader(WaltzReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Take the filters that `RowFilter` can express; return the others."""
-        self._row_filter, left = push(self._row_filter, filters)
+        self._row_filter, left = narrow(self._row_filter, filters)
         return left
 
 
@@ -80,25 +87,25 @@ def rows_per_task(
         return dict.fromkeys(wanted, options.rows_per_task)
     samples = reader.sample((partition, first) for partition, (first, _) in wanted.items())
     return {
-        partition: min(options.rows_per_task, rows_for(options.bytes_per_task, *sample))
+        partition: min(options.rows_per_task, rows_of_size(options.bytes_per_task, sample))
         for partition, sample in samples.items()
     }
 
 
 def read_slice(
-    where: ClusterLocation,
+    location: ClusterLocation,
     part: Slice,
     options: ReadOptions,
     decoder: PayloadDecoder,
     row_filter: RowFilter,
 ) -> Iterator[Any]:
     """Yield, as decoded Arrow batches, the rows of a slice that pass ``row_filter``."""
-    reader = READER_CACHE.open(where)
+    reader = READER_CACHE.open(location)
     try:
         with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:
             for batch in batches:
                 yield decoder.decode(row_filter.rows(batch))
     except Exception:
         # The next attempt opens new connections.
-        READER_CACHE.forget(where)
+        READER_CACHE.forget(location)
         raise

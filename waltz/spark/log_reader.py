@@ -31,7 +31,7 @@ from waltz.protocol.records import RecordBatch
 from waltz.protocol.stored import StoredBatch
 from waltz.runtime.memory import keep_freed_memory
 from waltz.spark.core.decoding import RecordsDamaged, stored_to_arrow, to_arrow
-from waltz.spark.core.slices import Slice
+from waltz.spark.core.slices import Sample, Slice
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +79,9 @@ class ClusterLocation:
 class LogReader:
     """A client of one cluster for one thread. Close it, or let the process end."""
 
-    def __init__(self, where: ClusterLocation) -> None:
+    def __init__(self, location: ClusterLocation) -> None:
         """Connect. Raises the errors of `waltz.connect`."""
-        self._where = where
+        self._location = location
         self._loop = asyncio.new_event_loop()
         self._replicas: ReplicaReader | None = None
         try:
@@ -102,9 +102,9 @@ class LogReader:
         async def fetch() -> list[int]:
             return await asyncio.gather(*map(self._client.high_water_mark, wanted))
 
-        where = f"{self._where.zookeeper}{self._where.root}"
+        cluster = f"{self._location.zookeeper}{self._location.root}"
         marks = self._run(
-            self._in_time(fetch(), f"not every partition of {where} returned its high-water mark")
+            self._in_time(fetch(), f"not every partition of {cluster} returned its high-water mark")
         )
         return dict(zip(wanted, marks, strict=True))
 
@@ -123,7 +123,7 @@ class LogReader:
                 marks[partition] = self._run(self._confirmed_mark(partition, start))
         return marks
 
-    def sample(self, firsts: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    def sample(self, firsts: Iterable[tuple[int, int]]) -> dict[int, Sample]:
         """Read a few transactions of each partition; return how many rows and bytes they are.
 
         ``firsts`` are pairs of a partition and the id of the first transaction, which must be in
@@ -141,7 +141,7 @@ class LogReader:
 
         found = self._run(self._in_time(fetch(), "not every partition returned a sample"))
         return {
-            partition: (part.records.count, len(part.records.wire))
+            partition: Sample(part.records.count, len(part.records.wire))
             for (partition, _), part in zip(wanted, found, strict=True)
         }
 
@@ -157,7 +157,7 @@ class LogReader:
         first = part.first
         while first <= part.last:
             rest = Slice(part.partition, first, part.last)
-            with closing(self._records(rest, from_replicas)) as ranges:
+            with closing(self._read_undecoded(rest, from_replicas)) as ranges:
                 for records in ranges:
                     try:
                         batch = _as_arrow(records, first)
@@ -173,9 +173,9 @@ class LogReader:
                     first += batch.num_rows
                     yield batch
 
-    def _records(self, part: Slice, from_replicas: bool) -> Generator[Records, None, None]:
-        """Yield the transactions of ``part`` in order, undecoded."""
-        ranges = self._ranges(part, from_replicas)
+    def _read_undecoded(self, part: Slice, from_replicas: bool) -> Generator[Records, None, None]:
+        """Yield the transactions of ``part`` in order, undecoded, range by range."""
+        ranges = self._prefetch(part, from_replicas)
         try:
             while (records := self._run(anext(ranges, None))) is not None:
                 yield records
@@ -194,16 +194,17 @@ class LogReader:
                 self._loop.close()
 
     async def _connect(self) -> Client:
-        where, seconds = self._where, min(self._where.timeout_seconds, _CONNECT_SECONDS)
+        location = self._location
+        seconds = min(location.timeout_seconds, _CONNECT_SECONDS)
         return await connect(
-            where.zookeeper,
-            root=where.root,
-            tls=where.tls,
-            zookeeper_access=where.zookeeper_access,
+            location.zookeeper,
+            root=location.root,
+            tls=location.tls,
+            zookeeper_access=location.zookeeper_access,
             connect_timeout=seconds,
         )
 
-    async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
+    async def _prefetch(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
         """Yield the transactions of ``part``; request the next range before a range is yielded."""
         first = part.first
         request = self._request(part, first, from_replicas)
@@ -245,12 +246,12 @@ class LogReader:
     async def _from_replicas(self, wanted: WantedRecords) -> Records:
         """Return records from a replica, or from the server if no replica returns any."""
         if self._replicas is None:
-            where = self._where
+            location = self._location
             self._replicas = await ReplicaReader.connect(
-                where.zookeeper,
-                where.root,
-                where.tls,
-                where.zookeeper_access,
+                location.zookeeper,
+                location.root,
+                location.tls,
+                location.zookeeper_access,
                 connect_seconds=_CONNECT_SECONDS,
             )
         found = await self._replicas.read_records(wanted)
@@ -281,7 +282,7 @@ class LogReader:
 
         ``silence`` says which answer is missing.
         """
-        seconds = self._where.timeout_seconds
+        seconds = self._location.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
                 return await work
@@ -307,22 +308,22 @@ class ReaderCache:
     def __init__(self) -> None:
         self._open: dict[ClusterLocation, LogReader] = {}
 
-    def open(self, where: ClusterLocation) -> LogReader:
+    def open(self, location: ClusterLocation) -> LogReader:
         """Return the reader of a cluster; its connections stay open from task to task.
 
         Raises the errors of `waltz.connect`.
         """
-        reader = self._open.get(where)
+        reader = self._open.get(location)
         if reader is None:
             keep_freed_memory()
             # Spark's workers collect garbage after each task: exclude the objects of the modules.
             gc.freeze()
-            reader = self._open[where] = LogReader(where)
+            reader = self._open[location] = LogReader(location)
         return reader
 
-    def forget(self, where: ClusterLocation) -> None:
+    def forget(self, location: ClusterLocation) -> None:
         """Close the reader of a cluster, so that `open` opens new connections."""
-        reader = self._open.pop(where, None)
+        reader = self._open.pop(location, None)
         if reader is not None:
             with suppress(ClusterUnreachable):
                 reader.close()

@@ -34,15 +34,15 @@ class WrittenMessage(WriterCommitMessage):  # type: ignore[misc]  # pyspark is n
 class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed
     """Writes a batch. Spark creates one object in the driver; every task has a copy of it."""
 
-    def __init__(self, where: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
+    def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         """Create the write's ledger. Raises waltz.WaltzError, NoCluster, ConnectFailed."""
-        self._where = where
+        self._location = location
         self._columns = columns
         self._persistent = options.write_id is not None
         self._write_id = options.write_id or f"batch-{uuid.uuid4()}"
         self._run = str(uuid.uuid4())
         """The id of this run of the write: see `core.ledger`."""
-        session = SESSION_CACHE.open(where)
+        session = SESSION_CACHE.open(location)
         session.check_cluster()
         session.run(self._ledger().create())
 
@@ -55,7 +55,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
             run=self._run,
             task=_context().partitionId(),
         )
-        return _write(self._where, task, self._columns, iterator)
+        return _write(self._location, task, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the write, whose rows are all in the log."""
@@ -71,17 +71,19 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         Without the ledger, tasks that are still running append nothing more.
         """
         if not self._persistent:
-            SESSION_CACHE.open(self._where).run(self._ledger().delete())
+            SESSION_CACHE.open(self._location).run(self._ledger().delete())
 
     def _ledger(self) -> Any:
-        return SESSION_CACHE.open(self._where).ledger(self._write_id, persistent=self._persistent)
+        return SESSION_CACHE.open(self._location).ledger(
+            self._write_id, persistent=self._persistent
+        )
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
     """Writes a stream. Spark creates one object in the driver; every task has a copy of it."""
 
-    def __init__(self, where: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
-        self._where = where
+    def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
+        self._location = location
         self._columns = columns
         self._write_id = options.write_id
         self._run = str(uuid.uuid4())
@@ -89,7 +91,7 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows of one micro-batch."""
-        return _write(self._where, self.task(), self._columns, iterator)
+        return _write(self._location, self.task(), self._columns, iterator)
 
     def task(self) -> WriteTask:
         """Return the task that this process is running."""
@@ -128,10 +130,10 @@ def _context() -> Any:
 
 
 def _write(
-    where: ClusterLocation, task: WriteTask, columns: Columns, batches: Iterator[Any]
+    location: ClusterLocation, task: WriteTask, columns: Columns, batches: Iterator[Any]
 ) -> WrittenMessage:
     try:
-        return WrittenMessage(SESSION_CACHE.open(where).write(task, columns, batches))
+        return WrittenMessage(SESSION_CACHE.open(location).write(task, columns, batches))
     except BaseException:
-        SESSION_CACHE.forget(where)
+        SESSION_CACHE.forget(location)
         raise

@@ -31,7 +31,7 @@ from waltz.spark.core.offsets import (
 )
 from waltz.spark.core.options import ReadOptions
 from waltz.spark.core.payload import PayloadDecoder
-from waltz.spark.core.slices import choose_partitions, cut, starting_positions
+from waltz.spark.core.slices import choose_partitions, cut_into_slices, starting_positions
 from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     """Reads a stream. One object decides offsets while the query runs; every task has a copy."""
 
     def __init__(
-        self, where: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
+        self, location: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
     ) -> None:
-        self._where = where
+        self._location = location
         self._options = options
         self._decoder = decoder
         self._marks: dict[int, int] = {}
@@ -109,7 +109,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 ends = {partition: min(at, present[partition]) for partition, at in ends.items()}
             wanted = spans_between(starts, ends)
             rows = rows_per_task(self._options, reader, wanted)
-            return [SliceTask(part) for part in cut(wanted, rows)]
+            return [SliceTask(part) for part in cut_into_slices(wanted, rows)]
 
         return self._with_reader(plan)
 
@@ -117,12 +117,12 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Yield one task's transactions as Arrow batches."""
         assert isinstance(partition, SliceTask)
         yield from read_slice(
-            self._where, partition.part, self._options, self._decoder, RowFilter()
+            self._location, partition.part, self._options, self._decoder, RowFilter()
         )
 
     def stop(self) -> None:
         """Close the connections."""
-        READER_CACHE.forget(self._where)
+        READER_CACHE.forget(self._location)
 
     def _chosen(self, reader: LogReader) -> tuple[int, ...]:
         return choose_partitions(self._options, reader.num_partitions)
@@ -159,7 +159,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def _with_reader(self, work: Callable[[LogReader], T]) -> T:
         """Return ``work(reader)``; the reader's connections stay open between triggers."""
         try:
-            return work(READER_CACHE.open(self._where))
+            return work(READER_CACHE.open(self._location))
         except WaltzError:
-            READER_CACHE.forget(self._where)
+            READER_CACHE.forget(self._location)
             raise

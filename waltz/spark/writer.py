@@ -61,17 +61,17 @@ class WriteCounts:
 class WriterSession:
     """A driver's or a worker's session with one cluster's ZooKeeper; serves one task at a time."""
 
-    def __init__(self, where: ClusterLocation) -> None:
+    def __init__(self, location: ClusterLocation) -> None:
         """Connect. Raises ConnectFailed."""
-        self.where = where
+        self.location = location
         self._loop = asyncio.new_event_loop()
         try:
             self._store = self.run(
                 KazooStore.connect(
-                    where.zookeeper,
+                    location.zookeeper,
                     _SESSION_MS,
-                    where.zookeeper_access,
-                    connect_timeout_s=min(where.timeout_seconds, _SESSION_MS / 1000),
+                    location.zookeeper_access,
+                    connect_timeout_s=min(location.timeout_seconds, _SESSION_MS / 1000),
                 )
             )
         except BaseException:
@@ -90,15 +90,15 @@ class WriterSession:
         """Return the ledger of a write."""
         return LedgerStore(
             self._store,
-            self.where.root,
+            self.location.root,
             write_id,
             persistent=persistent,
-            timeout_seconds=self.where.timeout_seconds,
+            timeout_seconds=self.location.timeout_seconds,
         )
 
     def check_cluster(self) -> None:
         """Raise NoCluster if there is no cluster at the location."""
-        self.run(Cluster(self._store, self.where.root).params())
+        self.run(Cluster(self._store, self.location.root).params())
 
     def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> WriteCounts:
         """Append the missing rows of a task's Arrow batches.
@@ -113,14 +113,14 @@ class WriterSession:
 
     async def client(self) -> Client:
         """Open a client with a new client id."""
-        seconds = self.where.timeout_seconds
+        seconds = self.location.timeout_seconds
         options = ClientOptions(
-            tls=self.where.tls,
+            tls=self.location.tls,
             append_timeout=seconds,
             answer_timeout=seconds,
             max_in_flight=_BATCH_ROWS,
         )
-        return await Client.over(Cluster(self._store, self.where.root), options)
+        return await Client.over(Cluster(self._store, self.location.root), options)
 
     def close(self) -> None:
         """End the session."""
@@ -300,16 +300,16 @@ class SessionCache:
     def __init__(self) -> None:
         self._open: dict[ClusterLocation, WriterSession] = {}
 
-    def open(self, where: ClusterLocation) -> WriterSession:
+    def open(self, location: ClusterLocation) -> WriterSession:
         """Return the session with a cluster; it stays open from task to task."""
-        session = self._open.get(where)
+        session = self._open.get(location)
         if session is None:
-            session = self._open[where] = WriterSession(where)
+            session = self._open[location] = WriterSession(location)
         return session
 
-    def forget(self, where: ClusterLocation) -> None:
+    def forget(self, location: ClusterLocation) -> None:
         """End the session with a cluster, so that `open` begins a new session."""
-        session = self._open.pop(where, None)
+        session = self._open.pop(location, None)
         if session is not None:
             with suppress(Exception):
                 session.close()

@@ -26,22 +26,30 @@ UNLIMITED = 1 << 60
 """A limit in bytes that no test reaches."""
 
 
-class _Change(NamedTuple):
-    """A change of a file: ``data`` written at ``position``, or, if None, the new size ``position``.
-
-    Both can make the file longer. Bytes without data in between are zeros.
-    """
+class _Write(NamedTuple):
+    """A change of a file: ``data`` is written at ``position``, which may be beyond its end."""
 
     position: int
-    data: bytes | None
+    data: bytes
+
+    def apply(self, content: bytearray) -> None:
+        """Make this change of ``content``. Bytes between its end and ``position`` are zeros."""
+        content.extend(bytes(max(0, self.position - len(content))))
+        content[self.position : self.position + len(self.data)] = self.data
+
+
+class _Resize(NamedTuple):
+    """A change of a file: it is cut to ``size``, or extended by zeros."""
+
+    size: int
 
     def apply(self, content: bytearray) -> None:
         """Make this change of ``content``."""
-        if self.data is None:
-            del content[self.position :]
-        content.extend(bytes(max(0, self.position - len(content))))
-        if self.data is not None:
-            content[self.position : self.position + len(self.data)] = self.data
+        del content[self.size :]
+        content.extend(bytes(self.size - len(content)))
+
+
+_Change = _Write | _Resize
 
 
 @dataclass(slots=True)
@@ -58,8 +66,9 @@ class _Inode:
 
 
 class _NameChange(NamedTuple):
-    """A change of names: "mkdir" or "link" of ``new``, "unlink" of ``old``, or a "rename".
+    """A change of names: "mkdir", "link", "unlink", or "rename".
 
+    Only a "rename" has two paths; any other change has its path as ``old`` and as ``new``.
     ``inode`` is the file of a "link", otherwise None.
     """
 
@@ -175,7 +184,7 @@ class MemoryDisk:
         """Change a file durably, as damage of the disk does: ``observer`` is not called."""
         inode = self._names[path]
         for content in (inode.durable, inode.current):
-            _Change(position, data).apply(content)
+            _Write(position, data).apply(content)
 
     def lose_directory(self, path: str) -> None:
         """Remove a directory and its files durably, as an administrator may do by mistake."""
@@ -232,8 +241,8 @@ class MemoryDisk:
             for change, survives in zip(self._pending_names, kept[len(writes) :], strict=True):
                 if survives:
                     change.apply(names, directories)
-            left = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
-            yield _after_crash(names, directories, partial(_content_in, left))
+            remaining = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
+            yield _after_crash(names, directories, partial(_content_in, remaining))
 
     def change(self, inode: _Inode, change: _Change) -> None:
         """Make a change of a file that is not durable yet."""
@@ -250,7 +259,7 @@ class MemoryDisk:
             change.apply(inode.durable)
         self._observe()
 
-    def left(self) -> int:
+    def free_bytes(self) -> int:
         """Return by how many bytes files may still grow; negative if they exceed ``space``."""
         return self.space - sum(len(inode.current) for inode in self._names.values())
 
@@ -304,14 +313,14 @@ class MemoryFile:
         """See `DiskFile`. If the space does not suffice, write the part of ``data`` that fits."""
         assert not self._closed
         growth = offset + len(data) - len(self._inode.current)
-        missing = max(0, growth) - max(0, self._disk.left())
+        missing = max(0, growth) - max(0, self._disk.free_bytes())
         if missing > 0:
             fits = data[: max(0, len(data) - missing)]
             if fits:
-                self._disk.change(self._inode, _Change(offset, fits))
+                self._disk.change(self._inode, _Write(offset, fits))
             raise NoSpace("no space left: as configured by the test")
         if data:
-            self._disk.change(self._inode, _Change(offset, bytes(data)))
+            self._disk.change(self._inode, _Write(offset, bytes(data)))
 
     def write_durably(self, offset: int, data: bytes) -> None:
         """See `DiskFile`."""
@@ -325,7 +334,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         """See `DiskFile`."""
         assert not self._closed
-        self._disk.change(self._inode, _Change(size, None))
+        self._disk.change(self._inode, _Resize(size))
 
     def flush(self) -> None:
         """See `DiskFile`."""
@@ -357,8 +366,8 @@ def _after_crash(
     disk.directories, disk._durable_directories = directories, set(directories)
     for path, inode in names.items():
         if _directory_of(path) in directories:
-            left = content(inode)
-            disk._names[path] = _Inode(bytearray(left), bytearray(left))
+            remaining = content(inode)
+            disk._names[path] = _Inode(bytearray(remaining), bytearray(remaining))
     disk._durable_names = dict(disk._names)
     return disk
 

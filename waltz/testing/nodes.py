@@ -164,7 +164,7 @@ class InProcessStorage:
             network=self._shared.network.host(self.host),
             open_store=self._open_store,
             open_disk=lambda directory: self.disk,
-            disk_space=lambda directory: (self.disk.left(), self.disk.space),
+            disk_space=lambda directory: (self.disk.free_bytes(), self.disk.space),
             new_engine=self._new_engine,
             fail=self._failed,
             clock=loop.time,

@@ -105,6 +105,7 @@ class MemoryTransport(asyncio.Transport):
         peer = self.peer
         if self._closing:
             return
+        # The wire of an end is the direction that arrives there, so this chunk is on the peer's.
         sent = peer.wire.written(bytes(data))
         if not sent:
             return

@@ -180,7 +180,7 @@ def test_read_ahead_makes_progress_and_stays_bounded(
     held: list[int] = []
     taken = 0
     while taken < len(sizes):
-        while todo and ahead.room():
+        while todo and ahead.has_room():
             ahead.requested()
             open_reads.append(todo.pop(0))
         assert open_reads or held, "stuck"
@@ -198,7 +198,7 @@ def test_read_ahead_adapts_to_the_data_size() -> None:
 
     def reads_open() -> int:
         count = 0
-        while ahead.room():
+        while ahead.has_room():
             ahead.requested()
             count += 1
         return count

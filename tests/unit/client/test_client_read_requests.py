@@ -53,7 +53,7 @@ def scene() -> Scene:
 def test_log_that_ends_right_before_the_range_is_an_empty_range(scene: Scene) -> None:
     scene.reads.add("token", ReadRecords(10, 5, 100))
     (answer,) = scene.answer_empty(mark=9)
-    assert (answer.kind, answer.number) == (AnswerKind.RECORDS, 9)
+    assert (answer.kind, answer.mark) == (AnswerKind.RECORDS, 9)
 
 
 def test_log_that_ends_before_the_range_is_confirmed_first(scene: Scene) -> None:
@@ -63,7 +63,7 @@ def test_log_that_ends_before_the_range_is_confirmed_first(scene: Scene) -> None
         assert scene.answer_empty(mark=8) == []
         scene.back_off()
     (answer,) = scene.answer_empty(mark=8)
-    assert (answer.kind, answer.number) == (AnswerKind.AHEAD, 8)
+    assert (answer.kind, answer.mark) == (AnswerKind.AHEAD, 8)
 
 
 @pytest.mark.parametrize("wait_ms", [0, 30_000])

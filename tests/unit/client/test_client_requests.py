@@ -79,7 +79,7 @@ def test_request_before_a_connection_is_sent_on_it() -> None:
     wire.requests.attach(1, VERSION)
     assert wire.exchange() == [
         Answer("data", AnswerKind.DATA, b"00000001"),
-        Answer("mark", AnswerKind.MARK, number=2),
+        Answer("mark", AnswerKind.MARK, mark=2),
     ]
     assert wire.requests.idle
 
@@ -142,7 +142,7 @@ def test_unanswered_mark_request_is_sent_again(hindrance: str) -> None:
     wire.requests.add("mark", ReadMark())
     assert wire.wait(MARK_TIMEOUT_SECONDS * 1.5) == []
     wire.refusals = 0
-    assert [answer.number for answer in wire.wait(MARK_TIMEOUT_SECONDS * 2)] == [2]
+    assert [answer.mark for answer in wire.wait(MARK_TIMEOUT_SECONDS * 2)] == [2]
 
 
 def test_unanswered_data_request_is_sent_again() -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.local import ClusterLayout, Control, ControlFailed, Shape, send_control
-from waltz.local.core.plan import LocalClusterPlan, describe
+from waltz.local.core.plan import LocalClusterPlan, cluster_description
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def storage(described: ClusterLayout) -> Iterator[subprocess.Popen[bytes]]:
 def write_description(layout: ClusterLayout, pids: dict[str, int], control: str | None) -> None:
     plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
     part = layout.description.with_suffix(".part")
-    part.write_text(json.dumps(describe(plan, layout, pids, control)))
+    part.write_text(json.dumps(cluster_description(plan, layout, pids, control)))
     part.replace(layout.description)
 
 
@@ -132,6 +132,34 @@ def test_down_after_supervisor_was_killed_ends_its_processes(
     reaper = threading.Thread(target=storage.wait)
     reaper.start()
     ended = down(described)
+    reaper.join()
+    assert ended.exit_code == 0
+    assert "ended the processes of a dead supervisor: storage/0" in ended.stderr
+    assert not described.description.exists()
+
+
+def test_down_ends_the_processes_of_a_supervisor_that_dies_during_the_stop(
+    described: ClusterLayout, storage: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    reaper = threading.Thread(target=storage.wait)
+    reaper.start()
+    with socket.socket(socket.AF_UNIX) as server, described.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        server.settimeout(30)
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        write_description(described, {"storage/0": storage.pid}, str(tmp_path / "s"))
+
+        def die_after_the_request() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        supervisor = threading.Thread(target=die_after_the_request)
+        supervisor.start()
+        ended = down(described)
+        supervisor.join()
     reaper.join()
     assert ended.exit_code == 0
     assert "ended the processes of a dead supervisor: storage/0" in ended.stderr

@@ -10,7 +10,12 @@ import pytest
 import yaml
 
 from waltz.local import ClusterLayout, PlanError, Shape, wanted_shape
-from waltz.local.core.plan import LocalClusterPlan, describe, server_settings, storage_settings
+from waltz.local.core.plan import (
+    LocalClusterPlan,
+    cluster_description,
+    server_settings,
+    storage_settings,
+)
 from waltz.local.ports import choose_ports
 from waltz.runtime.configuration import read_settings
 from waltz_server.shell.config import ServerConfig
@@ -64,7 +69,7 @@ def test_planned_settings_are_valid(tmp_path: Path) -> None:
 
 
 def test_description_names_every_process() -> None:
-    described = describe(PLAN, LAYOUT, {"storage/1": 17}, None)
+    described = cluster_description(PLAN, LAYOUT, {"storage/1": 17}, None)
     assert list(described["processes"]) == list(PLAN.names)
     assert described["processes"]["storage/1"]["pid"] == 17
     assert described["processes"]["storage/0"]["pid"] is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
-from waltz_server.core.access.client_rights import ClientRights, lost_partition
+from waltz_server.core.access.client_rights import ClientRights, no_longer_readable
 
 RULES = AccessRules((Grant("app", Right.READ, 0, 3),))
 
@@ -33,11 +33,11 @@ def test_decision_changes_with_the_rules() -> None:
 def test_denial_is_reported_once_until_the_rules_change() -> None:
     app = rights("app")
     assert not app.allows(RULES, Right.APPEND, 0)
-    assert app.must_report(Right.APPEND, 0)
-    assert not app.must_report(Right.APPEND, 0)
-    assert app.must_report(Right.APPEND, 1)
+    assert app.is_first_denial(Right.APPEND, 0)
+    assert not app.is_first_denial(Right.APPEND, 0)
+    assert app.is_first_denial(Right.APPEND, 1)
     assert not app.allows(AccessRules(), Right.APPEND, 0)
-    assert app.must_report(Right.APPEND, 0)
+    assert app.is_first_denial(Right.APPEND, 0)
 
 
 def test_denial_names_client_partition_and_remedy() -> None:
@@ -68,4 +68,4 @@ def test_denial_of_a_client_without_names_asks_for_a_certificate() -> None:
 def test_lost_partition_could_be_read_before(
     before: AccessRules | None, after: AccessRules | None, lost: int | None
 ) -> None:
-    assert lost_partition(before, after, frozenset({"app"}), range(6)) == lost
+    assert no_longer_readable(before, after, frozenset({"app"}), range(6)) == lost

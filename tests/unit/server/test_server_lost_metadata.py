@@ -151,3 +151,18 @@ def test_replica_with_an_unconfirmed_mark_is_cut_below_it() -> None:
     assert [(cut.transaction_id, cut.low_water_mark) for cut in cuts] == [(10, 20)]
     assert world.core.is_open
     assert world.core.active_replicas == {"a", "b", "c"}
+
+
+def test_replicas_that_contradict_the_metadata_of_an_open_session_are_logged_once() -> None:
+    world = _world(
+        *(MemoryStorage(name, session=5) for name in "abc"),
+        *(MemoryStorage(name, last=9, session=9) for name in "de"),
+        metadata=PartitionMetadata(1, 5, {name: ReplicaState(5, UNRESOLVED) for name in "abc"}),
+    )
+    world.connect()
+    assert world.core.is_open
+    assert world.core.active_replicas == {"a", "b", "c"}
+    assert _changed(world) == {"a", "b", "c"}
+    [note] = [note for note in world.notes if "has session 9" in note]
+    assert "session 6 continues with a, b, c and admits no other replica" in note
+    assert note.endswith(_RESCUE)

@@ -83,8 +83,8 @@ async def node() -> Node:
 
 
 async def test_later_generations_reach_a_partition_that_the_server_keeps(node: Node) -> None:
-    node._own({0: 1})
-    node._own({0: 3})
+    node._set_owned({0: 1})
+    node._set_owned({0: 3})
     (partition,) = node.made
     assert partition.core.generations == [1, 3]
     assert partition.performed == 2
@@ -94,7 +94,7 @@ async def test_acquired_partition_gets_its_replicas_before_its_generation(node: 
     released: list[int] = []
     acquired: list[HostedPartition] = []
     node.observe_partitions(acquired.append, released.append)
-    node._own({1: 4})
+    node._set_owned({1: 4})
     (partition,) = node.made
     assert [set(each) for each in partition.core.replicas] == [{"a:1", "b:1"}]
     assert partition.core.generations == [4]
@@ -105,8 +105,8 @@ async def test_acquired_partition_gets_its_replicas_before_its_generation(node: 
 async def test_partition_that_is_not_owned_any_more_is_closed(node: Node) -> None:
     released: list[int] = []
     node.observe_partitions(lambda _: None, released.append)
-    node._own({0: 1, 1: 1})
-    node._own({1: 1})
+    node._set_owned({0: 1, 1: 1})
+    node._set_owned({1: 1})
     assert node.partition(0) is None
     assert node.partition(1) is not None
     assert released == [0]
@@ -118,18 +118,18 @@ async def test_partition_that_is_not_owned_any_more_is_closed(node: Node) -> Non
 
 
 async def test_partition_that_returns_is_a_new_one(node: Node) -> None:
-    node._own({0: 1})
-    node._own({})
-    node._own({0: 2})
+    node._set_owned({0: 1})
+    node._set_owned({})
+    node._set_owned({0: 2})
     assert [each.core.generations for each in node.made] == [[1], [2]]
 
 
 async def test_counts_of_released_partitions_stay_in_the_totals(node: Node) -> None:
-    node._own({0: 1, 1: 1})
+    node._set_owned({0: 1, 1: 1})
     for made in node.made:
         made.core.feed_cache_misses, made.core.data_cache_misses = 3, 5
-    node._own({1: 1})
-    node._own({0: 2, 1: 1})
+    node._set_owned({1: 1})
+    node._set_owned({0: 2, 1: 1})
     node.made[-1].core.feed_cache_misses += 1
     assert node.feed_cache_misses == 7
     assert node.data_cache_misses == 10
@@ -149,7 +149,7 @@ class Connection:
 async def test_overloaded_connections_are_resumed_when_no_partition_is_overloaded(
     node: Node,
 ) -> None:
-    node._own({0: 1})
+    node._set_owned({0: 1})
     core = node.made[0].core
     connections: list[Any] = [Connection(), Connection()]
     core.overloaded = True
@@ -157,10 +157,10 @@ async def test_overloaded_connections_are_resumed_when_no_partition_is_overloade
         node.pause_client(connection)
         node.pause_client(connection)
     assert [each.reading for each in connections] == [False, False]
-    node._check_overload()
+    node._resume_paused()
     assert [each.reading for each in connections] == [False, False]
     core.overloaded = False
-    node._check_overload()
+    node._resume_paused()
     assert [each.reading for each in connections] == [True, True]
     assert node._paused == []
 
@@ -170,7 +170,7 @@ async def test_changes_of_replicas_reach_the_partitions(node: Node) -> None:
     cluster = node._cluster
     maps = assign_everything({"a:1": 0, "b:1": 0}, {"a:1": 9001, "b:1": 9001}, 2)
     await create_cluster(cluster.store, "/test", "test", 2, key=uuid.UUID(int=1), storages=maps)
-    node._own({0: 1})
+    node._set_owned({0: 1})
     (partition,) = node.made
     following = asyncio.create_task(node._follow_assignments())
     await eventually(lambda: partition.core.replicas[-1] == ("a:1", "b:1"))

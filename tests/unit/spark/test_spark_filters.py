@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from waltz.spark.core.filters import PUSHED_COLUMNS, ColumnBounds, RowFilter, push
+from waltz.spark.core.filters import PUSHED_COLUMNS, ColumnBounds, RowFilter, narrow
 
 NUMBERS = st.integers(-3, 6)
 COMPARED: dict[type, Any] = {
@@ -61,7 +61,7 @@ ROWS = [
 @given(st.lists(FILTERS, max_size=4))
 @example([In(("header",), (-2, 0)), In(("header",), (0, 3))])
 def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
-    wanted, left = push(RowFilter(), filters)
+    wanted, left = narrow(RowFilter(), filters)
     assert left == []
     ids = wanted.bounds_of("transaction_id")
     planned = [
@@ -91,7 +91,7 @@ def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
     ],
 )
 def test_filters_that_are_not_supported_are_left_to_spark(pushed: Filter) -> None:
-    assert push(RowFilter(), [pushed]) == (RowFilter(), [pushed])
+    assert narrow(RowFilter(), [pushed]) == (RowFilter(), [pushed])
 
 
 def test_filters_with_empty_list_of_values_allow_no_row() -> None:

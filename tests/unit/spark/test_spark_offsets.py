@@ -15,7 +15,7 @@ from waltz.spark.core.offsets import (
     spans_between,
 )
 from waltz.spark.core.option_values import OptionError
-from waltz.spark.core.slices import PositionMissing
+from waltz.spark.core.slices import PositionMissing, Sample
 
 BACKLOGS = st.dictionaries(
     st.integers(0, 30), st.tuples(st.integers(0, 2**62), st.integers(0, 10**6)), min_size=1
@@ -69,9 +69,10 @@ def test_admit_rows_partition_whose_log_is_shorter_than_its_offset_gets_no_rows(
 
 def test_admit_bytes_converts_the_limit_by_mean_row_size() -> None:
     starts, ends = {0: 0, 1: 5}, {0: 100, 1: 5}
-    assert admit_bytes(starts, ends, 500, {0: (4, 40)}) == {0: 50, 1: 5}
-    assert admit_bytes(starts, ends, 1000, {0: (4, 40)}) == {0: 100, 1: 5}
-    assert admit_bytes(starts, ends, 1, {0: (4, 40)}) == {0: 1, 1: 5}
+    sample = Sample(rows=4, num_bytes=40)
+    assert admit_bytes(starts, ends, 500, {0: sample}) == {0: 50, 1: 5}
+    assert admit_bytes(starts, ends, 1000, {0: sample}) == {0: 100, 1: 5}
+    assert admit_bytes(starts, ends, 1, {0: sample}) == {0: 1, 1: 5}
 
 
 def test_spans_between_offsets_omit_empty_ranges() -> None:

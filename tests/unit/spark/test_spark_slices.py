@@ -11,12 +11,13 @@ from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import ReadOptions, parse_options
 from waltz.spark.core.slices import (
     PositionMissing,
+    Sample,
     Slice,
     choose_partitions,
-    cut,
-    rows_for,
-    spans,
+    cut_into_slices,
+    rows_of_size,
     starting_positions,
+    wanted_spans,
 )
 
 
@@ -25,7 +26,7 @@ def options(**given: str) -> ReadOptions:
 
 
 def plan(chosen: ReadOptions, marks: dict[int, int]) -> list[Slice]:
-    return cut(spans(chosen, marks), dict.fromkeys(marks, chosen.rows_per_task))
+    return cut_into_slices(wanted_spans(chosen, marks), dict.fromkeys(marks, chosen.rows_per_task))
 
 
 def test_slices_read_every_partition_to_its_mark() -> None:
@@ -72,7 +73,7 @@ def test_slices_invalid_positions_are_refused(given: dict[str, str], text: str) 
 
 def test_slices_missing_position_is_skipped_if_the_option_says_continue() -> None:
     chosen = options(startingPositions='{"0": 11}', missingPositions="continue")
-    assert spans(chosen, {0: 9, 1: 0}) == {1: (0, 1)}
+    assert wanted_spans(chosen, {0: 9, 1: 0}) == {1: (0, 1)}
     assert starting_positions(chosen, {0: 9, 1: 0}) == {0: 10, 1: 0}
 
 
@@ -85,12 +86,13 @@ def test_slices_missing_position_raises_error_that_names_it() -> None:
 
 def test_slices_filter_on_transaction_ids_narrows_ranges() -> None:
     wanted = RowFilter({"transaction_id": ColumnBounds(3, 4)})
-    assert spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
+    assert wanted_spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
 
 
 def test_slices_rows_per_task_are_task_bytes_by_mean_row_size() -> None:
-    assert rows_for(1000, 10, 100) == 100
-    assert rows_for(1, 10, 100) == 1
+    sample = Sample(rows=10, num_bytes=100)
+    assert rows_of_size(1000, sample) == 100
+    assert rows_of_size(1, sample) == 1
 
 
 def test_slices_default_to_all_partitions_and_keep_to_the_option() -> None:

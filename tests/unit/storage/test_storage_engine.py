@@ -213,7 +213,7 @@ def test_append_on_full_disk_fails_and_later_appends_succeed(
     engine: InlineEngine, disk: MemoryDisk
 ) -> None:
     engine.ask(append(0, 0, 3))
-    disk.space = disk.space - disk.left() + 20
+    disk.space = disk.space - disk.free_bytes() + 20
     answers = engine.ask_together([append(0, 3, 200), max_id(0)])
     assert "no space" in answers[0].failure.message
     assert answers[1].transaction_id == 2

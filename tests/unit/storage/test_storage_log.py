@@ -189,7 +189,7 @@ def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=5000, allocate=allocate)
     log.append(batch(0, 3))
-    disk.space = disk.space - disk.left() + 150
+    disk.space = disk.space - disk.free_bytes() + 150
     with pytest.raises(NoSpace, match="no space"):
         log.append(batch(3, 20))
     assert len(disk.content(SEGMENT)) == record_at(3)
@@ -204,7 +204,7 @@ def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
 def test_disk_full_at_roll_over_keeps_records_that_fit() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=300)
-    disk.space = disk.space - disk.left() + 200 + 16
+    disk.space = disk.space - disk.free_bytes() + 200 + 16
     staged = log.stage([batch(0, 1), batch(1, 1), batch(2, 1)])
     log.write(staged)
     log.flush(staged)

@@ -99,7 +99,7 @@ def test_storage_with_a_failed_flush_ends_and_recovers_after_its_restart() -> No
 def test_storage_with_a_full_disk_is_no_part_of_the_majority() -> None:
     async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
         disk = cluster.storages[0].disk
-        disk.space = disk.space - disk.left()
+        disk.space = disk.space - disk.free_bytes()
         large = b"x" * 100_000
         assert await client.append(0, large) == 0
         cluster.storages[1].disk.space = disk.space

@@ -106,8 +106,7 @@ def up(
 def down(directory: Dir = LOCAL_DIRECTORY) -> None:
     """Stop a cluster; its data stay."""
     with exit_on_expected_error():
-        if request_stop(directory):
-            wait_until_down(directory)
+        if request_stop(directory) and wait_until_down(directory):
             say("stopped")
         else:
             ended = end_left_over(directory)

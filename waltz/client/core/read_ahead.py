@@ -26,8 +26,8 @@ class ReadAhead:
         self._estimated_bytes = float(_FIRST_ESTIMATE_BYTES)
         """How many bytes one open read will return."""
 
-    def room(self) -> bool:
-        """Return whether one more read may be opened.
+    def has_room(self) -> bool:
+        """Whether one more read may be opened.
 
         If no read is open or held, one may always be opened, even for larger data than the limit.
         """

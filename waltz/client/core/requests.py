@@ -62,18 +62,20 @@ class AnswerKind(Enum):
 class Answer(NamedTuple):
     """The result of a read request; ``token`` is the object that was passed with the request.
 
-    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``number`` is the
-    high-water mark for MARK, RECORDS, HEADERS and AHEAD, the id of the corrupt transaction for
-    CORRUPT, and the protocol version of the server for UNSUPPORTED. ``denial`` is the
-    reason of DENIED.
+    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``mark`` is the
+    high-water mark for MARK, RECORDS, HEADERS and AHEAD. ``corrupt_id`` is the transaction of
+    CORRUPT, ``version`` the protocol version of the server of UNSUPPORTED, ``denial`` the reason of
+    DENIED.
     """
 
     token: object
     kind: AnswerKind
     data: bytes = b""
-    number: int = NO_TRANSACTION
+    mark: int = NO_TRANSACTION
     records: RecordBatch | None = None
     headers: tuple[RecordHeader, ...] = ()
+    corrupt_id: int = NO_TRANSACTION
+    version: int = 0
     denial: str = ""
 
 
@@ -118,16 +120,16 @@ class _OpenRequest:
     """A read request without a result.
 
     ``sent`` tells whether the request was sent with its present id. It is false if there was no
-    connection when the request got this id, and during a backoff. ``since`` is the time of the
-    first `PartitionRequests.tick` after the request was sent or the backoff began, None before this
-    tick. ``errors``, ``mismatches`` and ``too_short`` count error answers, wrong checksums, and
-    answers that the log ends before the range.
+    connection when the request got this id, and during a backoff. ``waiting_since`` is the time of
+    the first `PartitionRequests.tick` after the request was sent or the backoff began, None before
+    this tick. ``errors``, ``mismatches`` and ``too_short`` count error answers, wrong checksums,
+    and answers that the log ends before the range.
     """
 
     token: object
     request: ReadRequest
     sent: bool = False
-    since: float | None = None
+    waiting_since: float | None = None
     errors: int = 0
     mismatches: int = 0
     too_short: int = 0
@@ -196,14 +198,16 @@ class PartitionRequests:
                     # The server has not opened the partition yet, or does not own it.
                     self._back_off(open_request)
                 else:
-                    self._answer(open_request, AnswerKind.MARK, mark)
+                    self.effects.results.append(
+                        Answer(open_request.token, AnswerKind.MARK, mark=mark)
+                    )
             case RecordsResponse(error=error, high_water_mark=mark, records=records):
                 if self._accept_range(open_request, error, mark, records.count):
                     self._records_received(open_request, mark, records)
             case HeadersResponse(error=error, high_water_mark=mark, headers=headers):
                 if self._accept_range(open_request, error, mark, len(headers)):
                     self.effects.results.append(
-                        Answer(open_request.token, AnswerKind.HEADERS, number=mark, headers=headers)
+                        Answer(open_request.token, AnswerKind.HEADERS, mark=mark, headers=headers)
                     )
             case RequestDenied(error=error):
                 denial = error or "no reason given"
@@ -220,9 +224,9 @@ class PartitionRequests:
             return
         due = []
         for seq, open_request in self._open.items():
-            if open_request.since is None:
-                open_request.since = now
-            if now - open_request.since >= self._timeout_seconds(open_request):
+            if open_request.waiting_since is None:
+                open_request.waiting_since = now
+            if now - open_request.waiting_since >= self._timeout_seconds(open_request):
                 due.append(seq)
         for seq in due:
             self._send(self._open.pop(seq))
@@ -236,7 +240,9 @@ class PartitionRequests:
             # The server could not read the data now, or does not own the partition.
             self._back_off(open_request)
         elif checksum(message.data) == message.checksum:
-            self.effects.results.append(Answer(open_request.token, AnswerKind.DATA, message.data))
+            self.effects.results.append(
+                Answer(open_request.token, AnswerKind.DATA, data=message.data)
+            )
         else:
             self._mismatch(open_request, message.transaction_id)
 
@@ -247,7 +253,7 @@ class PartitionRequests:
         mismatch = records.mismatch(open_request.request.first_id)
         if mismatch is None:
             self.effects.results.append(
-                Answer(open_request.token, AnswerKind.RECORDS, number=mark, records=records)
+                Answer(open_request.token, AnswerKind.RECORDS, mark=mark, records=records)
             )
         else:
             self._mismatch(open_request, mismatch)
@@ -255,7 +261,9 @@ class PartitionRequests:
     def _mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
         open_request.mismatches += 1
         if open_request.mismatches >= CHECKSUM_ATTEMPTS:
-            self._answer(open_request, AnswerKind.CORRUPT, transaction_id)
+            self.effects.results.append(
+                Answer(open_request.token, AnswerKind.CORRUPT, corrupt_id=transaction_id)
+            )
         else:
             self._send(open_request)
 
@@ -277,12 +285,9 @@ class PartitionRequests:
             if open_request.too_short < AHEAD_CONFIRMATIONS:
                 self._back_off(open_request)
             else:
-                self._answer(open_request, AnswerKind.AHEAD, mark)
+                self.effects.results.append(Answer(open_request.token, AnswerKind.AHEAD, mark=mark))
             return False
         return True
-
-    def _answer(self, open_request: _OpenRequest, kind: AnswerKind, number: int) -> None:
-        self.effects.results.append(Answer(open_request.token, kind, number=number))
 
     def _send(self, open_request: _OpenRequest) -> None:
         """Send a request, or only register it if there is no connection.
@@ -290,14 +295,16 @@ class PartitionRequests:
         It gets a new request id, so that a late answer to its old id is ignored. A request that the
         server does not support ends.
         """
-        open_request.since = None
+        open_request.waiting_since = None
         open_request.sent = self._generation is not None
         if (
             open_request.sent
             and isinstance(open_request.request, ReadRecords | ReadHeaders)
             and self._version < RANGES_SINCE
         ):
-            self._answer(open_request, AnswerKind.UNSUPPORTED, self._version)
+            self.effects.results.append(
+                Answer(open_request.token, AnswerKind.UNSUPPORTED, version=self._version)
+            )
             return
         req_id = self._register(open_request)
         if open_request.sent:
@@ -308,9 +315,10 @@ class PartitionRequests:
         self._register(open_request)
         open_request.errors += 1
         open_request.sent = False
-        open_request.since = None
+        open_request.waiting_since = None
 
     def _register(self, open_request: _OpenRequest) -> ReqId:
+        """Give a request a new id. Without a connection it is never sent with this id."""
         req_id = self._ids.next(self._generation or 0)
         assert req_id.seq not in self._open, "request ids are unique among open requests"
         self._open[req_id.seq] = open_request
@@ -319,6 +327,8 @@ class PartitionRequests:
     def _timeout_seconds(self, open_request: _OpenRequest) -> float:
         """Return how long a request waits for its answer, or for the end of its backoff."""
         if not open_request.sent:
+            # It backs off after an error: `tick` and this method are not called without connection,
+            # and `attach` sends all requests.
             return ERROR_BACKOFF.delay(open_request.errors - 1)
         match open_request.request:
             case ReadMark():

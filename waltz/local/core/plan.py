@@ -233,7 +233,7 @@ def server_settings(
     }
 
 
-def describe(
+def cluster_description(
     plan: LocalClusterPlan,
     layout: ClusterLayout,
     pids: Mapping[str, int | None],

@@ -108,7 +108,7 @@ class RowFilter:
         return batch.filter(masks[0]) if masks else batch
 
 
-def push(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
+def narrow(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
     """Return ``row_filter`` narrowed by ``filters``, and the filters that it cannot express.
 
     Spark must apply the latter itself.

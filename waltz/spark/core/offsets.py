@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from waltz.client.core.ranges import format_partitions
 from waltz.spark.core.option_values import OptionError
-from waltz.spark.core.slices import PositionMissing, Span
+from waltz.spark.core.slices import PositionMissing, Sample, Span
 
 Offset = dict[str, str]
 """An offset as Spark stores it in the checkpoint."""
@@ -82,17 +82,17 @@ def admit_bytes(
     starts: Mapping[int, int],
     ends: Mapping[int, int],
     limit: int,
-    samples: Mapping[int, tuple[int, int]],
+    samples: Mapping[int, Sample],
 ) -> dict[int, int]:
     """Lower the ends so that about ``limit`` bytes are read, but at least one row.
 
-    ``samples`` has, by partition with a backlog, the numbers of rows and bytes of a sample, from
-    which the size of the backlog is estimated.
+    ``samples`` has a sample of each partition with a backlog, from which the size of the backlog is
+    estimated.
     """
     backlog = {partition: max(0, end - starts[partition]) for partition, end in ends.items()}
     size = sum(
-        backlog[partition] * sample_bytes // sample_rows
-        for partition, (sample_rows, sample_bytes) in samples.items()
+        backlog[partition] * sample.num_bytes // sample.rows
+        for partition, sample in samples.items()
     )
     if size <= limit:
         return dict(ends)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from waltz.client.core.ranges import format_partitions
 from waltz.spark.core.filters import RowFilter
@@ -25,6 +26,13 @@ class Slice:
 
 Span = tuple[int, int]
 """A half-open range: the first transaction id to read, and the first one not to read."""
+
+
+class Sample(NamedTuple):
+    """A few transactions of a partition, from which the size of others is estimated."""
+
+    rows: int
+    num_bytes: int
 
 
 class PositionMissing(OptionError):
@@ -62,7 +70,7 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
     return chosen
 
 
-def spans(
+def wanted_spans(
     options: ReadOptions, marks: Mapping[int, int], row_filter: RowFilter | None = None
 ) -> dict[int, Span]:
     """Return the range to read of each partition, narrowed by the query's filters (``row_filter``).
@@ -98,7 +106,7 @@ def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[i
     }
 
 
-def cut(wanted: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
+def cut_into_slices(wanted: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
     """Return the slices of the ranges in ``wanted``.
 
     The slices of one partition have nearly equal lengths. There are as few slices as
@@ -111,12 +119,12 @@ def cut(wanted: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Sl
     ]
 
 
-def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
+def rows_of_size(size: int, sample: Sample) -> int:
     """Return how many rows have about ``size`` bytes, at least 1.
 
     The estimate assumes that rows are on average as large as those of the sample.
     """
-    return max(1, size * sample_rows // max(sample_bytes, 1))
+    return max(1, size * sample.rows // max(sample.num_bytes, 1))
 
 
 def _position(options: ReadOptions, name: str, given: Positions, partition: int, mark: int) -> int:

@@ -10,18 +10,20 @@ class ReplicationLimits:
     """Limits of one store session (`store_session`)."""
 
     batch_records: int = 500
-    """Most records in one batch."""
+    """Maximum number of records in one batch."""
     batch_bytes: int = 4 << 20
-    """Most bytes of the records in one batch; a larger record is alone in its batch."""
+    """Maximum size of the records in one batch; a larger record is alone in its batch."""
     batches_in_flight: int = 3
-    """Most batches that are sent and not committed; also the most that one replica has not
-    acknowledged."""
+    """Maximum number of batches that are sent and not committed.
+
+    Also the maximum number of batches that are sent to one replica and not acknowledged by it.
+    """
     tail_bytes: int = 16 << 20
     """If the batches in memory exceed this size, the oldest committed ones are dropped.
 
     Until then, replicas that lag a little get these batches from memory.
     """
     copy_records: int = 500
-    """Most records of one copy during recovery."""
+    """Maximum number of records of one copy during recovery."""
     checkpoint_interval: int = 250_000
     """Transactions after which a session ends; the next session raises the low-water marks."""

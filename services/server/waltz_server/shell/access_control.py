@@ -14,7 +14,7 @@ from waltz.metadata.core.access_rules import AccessRules, Right
 from waltz.net import FrameConnection
 from waltz.net.core.allowed_names import certificate_names
 from waltz_server.core.access.client_quotas import ClientQuotas, QuotaLimits
-from waltz_server.core.access.client_rights import ClientRights, lost_partition
+from waltz_server.core.access.client_rights import ClientRights, no_longer_readable
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class AccessControl:
         self._required = required
         self.rules: AccessRules | None = AccessRules() if required else None
         """The newest rules; None: every client may do everything."""
-        self._known = False
-        """Whether the rules were read from ZooKeeper before."""
+        self._was_replaced = False
+        """Whether `replace` was called, so that ``rules`` are those of ZooKeeper."""
         self.quotas = ClientQuotas(limits) if limits.are_set else None
         """The quotas of all clients; None: no limits."""
         self.checks_appends = self.rules is not None or self.quotas is not None
@@ -51,7 +51,7 @@ class AccessControl:
         """Use ``rules``, which were read from ZooKeeper; return whether they are new."""
         if rules is None and self._required:
             rules = AccessRules()
-        known, self._known = self._known, True
+        is_start, self._was_replaced = not self._was_replaced, True
         if rules == self.rules:
             return False
         before, self.rules = self.rules, rules
@@ -60,7 +60,8 @@ class AccessControl:
             log.info("access rules: the cluster has none; every client may do everything")
         else:
             log.info("access rules: %d grants; checking every request", len(rules.grants))
-        if known:
+        if not is_start:
+            # The rules with which a server starts may be old: their grants are no changes.
             _log_changes(before, rules)
         return True
 
@@ -90,7 +91,7 @@ class ConnectionAccess:
         if rules is None or rights.allows(rules, right, partition):
             return None
         why = rights.denial(right, partition)
-        if rights.must_report(right, partition):
+        if rights.is_first_denial(right, partition):
             log.warning("refused a request: %s", why)
         return why
 
@@ -119,7 +120,10 @@ class ConnectionAccess:
             self._entered = False
 
     def appended(self, size: int) -> float:
-        """Count ``size`` bytes of appends; return until when the connection must not be read."""
+        """Count ``size`` bytes of appends; return until when the connection must not be read.
+
+        The result is a time of the clock, or 0 if the connection may be read at once.
+        """
         quotas = self._control.quotas
         if quotas is None or not self._entered:
             return 0.0
@@ -144,7 +148,7 @@ def close_without_right(
     for connection in connections:
         names = certificate_names(connection.peer_certificate or {})
         if names not in lost:
-            lost[names] = lost_partition(before, after, names, partitions)
+            lost[names] = no_longer_readable(before, after, names, partitions)
         if lost[names] is not None:
             reason = f"the right to read partition {lost[names]} was revoked"
             log.info("closing the connection of client %s: %s", connection.peer, reason)
@@ -152,10 +156,7 @@ def close_without_right(
 
 
 def _log_changes(before: AccessRules | None, after: AccessRules | None) -> None:
-    """Log each grant that is new or gone, so that the log shows when a right began and ended.
-
-    The rules with which a server starts are not logged: their grants may be old.
-    """
+    """Log each grant that is new or gone, so that the log shows when a right began and ended."""
     old = frozenset(before.grants if before is not None else ())
     new = frozenset(after.grants if after is not None else ())
     for change, grants in (("granted", new - old), ("revoked", old - new)):

@@ -200,17 +200,17 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
 )
 
 METRICS: MetricDeclarations[ServerNode, HostedPartition] = MetricDeclarations(
-    "waltz-server",
-    "waltz_server_info",
-    {
+    group="waltz-server",
+    info="waltz_server_info",
+    info_labels={
         "cluster": gauge_source("cluster-name", lambda node: node.cluster_name),
         "server_id": gauge_source("server-id", lambda node: node.server_id),
         "endpoint": gauge_source("endpoint", lambda node: "{}:{}".format(*node.endpoint)),
         "version": gauge_source("waltz-version-id", lambda _: build_version()),
     },
-    _PROCESS,
-    _PARTITION,
-    {
+    process=_PROCESS,
+    partition=_PARTITION,
+    json_only={
         gauge_source("is-closed", lambda _: False): "always false",
         gauge_source(
             "replica-info", lambda node: node.replicas()

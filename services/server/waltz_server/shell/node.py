@@ -32,7 +32,7 @@ from waltz_server.shell.storage_links import ExpectedCluster, StorageLinks
 
 log = logging.getLogger(__name__)
 
-_OVERLOAD_CHECK_SECONDS = 0.01
+_PAUSED_CHECK_SECONDS = 0.01
 _RECENT_SHARE = 0.5
 """Share of ``server.transactionDataCacheSize`` for `RecentRecords`; the rest is for `DataCache`."""
 _FINISH_SECONDS = 3.0
@@ -62,20 +62,20 @@ PROCESS = ServerEnvironment()
 class ServerNode:
     """One server. Call `start`, then `stop`. It is the `PartitionHost` of its clients' connections.
 
-    ``clients`` and ``storages`` are the protocol versions that the server offers to clients and to
-    storages: all versions, or fewer to act as an older server.
+    ``client_spec`` and ``storage_spec`` have the protocol versions that the server offers to
+    clients and to storages: all versions, or fewer to act as an older server.
     """
 
     def __init__(
         self,
         config: ServerConfig,
-        clients: ProtocolSpec = CLIENT_SERVER,
-        storages: ProtocolSpec = STORAGE,
+        client_spec: ProtocolSpec = CLIENT_SERVER,
+        storage_spec: ProtocolSpec = STORAGE,
         environment: ServerEnvironment = PROCESS,
     ) -> None:
         self.config = config
         self._environment = environment
-        self._storages = storages
+        self._storage_spec = storage_spec
         self.num_partitions = 0
         self.cluster_name = ""
         self._store: MetadataStore | None = None
@@ -91,7 +91,7 @@ class ServerNode:
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
         self._paused: list[FrameConnection] = []
-        """Connections that are not read: see `_check_overload`."""
+        """Connections that are not read: see `_resume_paused`."""
         self._preferred: set[int] = set()
         """The partitions that this server prefers to own."""
         self._following: asyncio.Task[None] | None = None
@@ -102,7 +102,7 @@ class ServerNode:
         """Whether `stop` was called."""
         self._on_acquired: OnAcquired = lambda hosted: None
         self._on_released: OnReleased = lambda partition: None
-        self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
+        self._data_cache = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
         self.accepted = AcceptedConnections(config.max_connections)
         """The connections on the port for clients."""
@@ -113,7 +113,10 @@ class ServerNode:
         )
         """The access rules of the cluster, and the quotas of the clients."""
         self.listener = environment.network.listener(
-            clients, lambda: ClientConnection(self, control=self.control), config.tls, self.accepted
+            client_spec,
+            lambda: ClientConnection(self, control=self.control),
+            config.tls,
+            self.accepted,
         )
 
     @property
@@ -177,7 +180,9 @@ class ServerNode:
             recent_bytes=int(config.data_cache_bytes * _RECENT_SHARE) // shares,
         )
         identity = ExpectedCluster(store_params.key, store_params.num_partitions)
-        self._links = StorageLinks(config.tls, identity, self._storages, self._environment.network)
+        self._links = StorageLinks(
+            config.tls, identity, self._storage_spec, self._environment.network
+        )
         self._assignments = (await cluster.usable_replica_assignments()).value
         # Before the first client connects: until then the server must know what clients may do.
         access = await read_access_rules(cluster)
@@ -186,7 +191,7 @@ class ServerNode:
         self._following = asyncio.create_task(self._follow_assignments())
         self._following_access = asyncio.create_task(self._follow_access_rules())
         self._membership = ServerMembership(
-            cluster, self.endpoint, self._own, shuffle=self._environment.shuffle
+            cluster, self.endpoint, self._set_owned, shuffle=self._environment.shuffle
         )
         await self._membership.join()
 
@@ -196,6 +201,7 @@ class ServerNode:
         The server leaves first, so that other servers take over its partitions at once.
         """
         self._leaving = True
+        # Requests that arrive from now on stay unread: the clients send them to the new owners.
         for connection in self._connections.values():
             connection.pause_reading()
         if self._membership is not None:
@@ -268,7 +274,7 @@ class ServerNode:
             connection.pause_reading()
             self._paused.append(connection)
             if len(self._paused) == 1:
-                self._check_overload()
+                self._resume_paused()
 
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage that has partitions assigned; return for each whether it answered."""
@@ -290,7 +296,7 @@ class ServerNode:
 
     # ---- changes in the cluster
 
-    def _own(self, owned: Mapping[int, int]) -> None:
+    def _set_owned(self, owned: Mapping[int, int]) -> None:
         """Acquire and release partitions, so that this server has exactly those in ``owned``.
 
         ``owned`` maps each partition to its generation.
@@ -317,7 +323,7 @@ class ServerNode:
     def _new_partition(self, partition: int) -> HostedPartition:
         assert self._cluster is not None
         assert self._links is not None
-        core = Partition(partition, self._settings, self._data)
+        core = Partition(partition, self._settings, self._data_cache)
         return HostedPartition(core, self._cluster, self._links, self._connections)
 
     async def _follow_assignments(self) -> None:
@@ -360,11 +366,11 @@ class ServerNode:
                 return
             await asyncio.sleep(_FINISH_CHECK_SECONDS)
 
-    def _check_overload(self) -> None:
+    def _resume_paused(self) -> None:
         """Resume the paused connections that may be read again, and check the others again later.
 
-        No connection is read while a partition is overloaded, none with a long queue of reads, and
-        none of a client that exceeds its quota.
+        None is resumed while any partition is overloaded. Others stay paused while they have a long
+        queue of reads, or while their client exceeds its quota.
         """
         if self._leaving:
             return
@@ -386,6 +392,6 @@ class ServerNode:
                     resumed.append(connection)
         if self._paused:
             loop = asyncio.get_running_loop()
-            loop.call_later(_OVERLOAD_CHECK_SECONDS, self._check_overload)
+            loop.call_later(_PAUSED_CHECK_SECONDS, self._resume_paused)
         for connection in resumed:
             connection.resume_reading()

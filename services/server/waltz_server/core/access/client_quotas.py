@@ -1,7 +1,8 @@
 """Bound the connections of each client, and the bytes that it appends per second. Pure.
 
-A client that appends too fast is not refused: the caller does not read its connections until the
-client has kept its rate again. TCP then makes the client wait. The caller reads the clock.
+A client that appends too fast is not refused. The caller does not read its connections for a while,
+so that its mean rate falls to the limit, and TCP makes the client wait. The caller passes the time
+``now``, in seconds.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from waltz.runtime.core.token_bucket import TokenBucket
 BURST_SECONDS = 1.0
 """After a pause, a client may append as many bytes at once as its rate allows in this time."""
 
-_MOST_IDLE_CLIENTS = 1000
-"""If so many clients are known, a new client makes the server forget those that are idle."""
+_CLIENTS_BEFORE_CLEANUP = 1000
+"""If the state of so many clients is kept, a new client makes `ClientQuotas` forget idle ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ClientQuotas:
     def enter(self, client: str, now: float) -> bool:
         """Count a new connection of ``client``; return False, and do not count it, at the limit."""
         if client not in self._clients:
-            if len(self._clients) >= _MOST_IDLE_CLIENTS:
+            if len(self._clients) >= _CLIENTS_BEFORE_CLEANUP:
                 self._forget_idle(now)
             self._clients[client] = _Client(self._new_bucket(now))
         state = self._clients[client]
@@ -73,7 +74,10 @@ class ClientQuotas:
         state.connections -= 1
 
     def appended(self, client: str, size: int, now: float) -> float:
-        """Count ``size`` bytes; return for how many seconds the caller must not read the client."""
+        """Count ``size`` bytes; return for how many seconds the caller must not read the client.
+
+        The result is 0 if the client keeps its rate.
+        """
         bucket = self._clients[client].bucket
         if bucket is None:
             return 0.0
@@ -85,7 +89,7 @@ class ClientQuotas:
         return TokenBucket(rate, rate * BURST_SECONDS, now) if rate else None
 
     def _forget_idle(self, now: float) -> None:
-        """Forget the clients whose state is that of a client that has never connected."""
+        """Forget clients without connections whose bucket is full, like that of a new client."""
         self._clients = {
             client: state
             for client, state in self._clients.items()

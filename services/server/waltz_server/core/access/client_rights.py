@@ -44,10 +44,10 @@ class ClientRights:
             allowed = self._decided[key] = rules.allows(self._names, right, partition)
         return allowed
 
-    def must_report(self, right: Right, partition: int) -> bool:
-        """Return whether a denial must be logged: the first one of each kind under these rules.
+    def is_first_denial(self, right: Right, partition: int) -> bool:
+        """Record a denial; return whether it is the first one of its kind under these rules.
 
-        A client that repeats a denied request would otherwise fill the log.
+        Only the first one is logged: a client that repeats a denied request would fill the log.
         """
         key = (right, partition)
         if key in self._reported:
@@ -71,7 +71,7 @@ class ClientRights:
         )
 
 
-def lost_partition(
+def no_longer_readable(
     before: AccessRules | None,
     after: AccessRules | None,
     names: frozenset[str],

@@ -5,6 +5,10 @@ transaction that is not in memory is read from a replica. One such read serves a
 transactions in its window, and includes a few transactions after them, because most clients read
 forward. A failure is not cached, so that a client can repeat a request that came too early.
 
+A request is first in the *queue* of its connection. From there it is answered from memory, or it
+*waits* for the read of its transaction. When the read is done, the request goes back to the front
+of the queue, to be answered with the result.
+
 The bounds, and the work that each of them limits:
 
 * `READS_IN_FLIGHT` reads of `READ_BYTES`, or of one larger record, are under way for the partition.
@@ -36,11 +40,11 @@ from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
 READS_IN_FLIGHT = 2
-"""Most reads of replicas under way for the data of single transactions of one partition."""
+"""Maximum number of reads of replicas under way for single transactions of one partition."""
 READ_BYTES = 256 << 10
-"""Most bytes of records in the answer to one such read, unless its first record is larger."""
+"""Maximum size of the records in the answer to one such read; its first record may be larger."""
 WAITING_PER_CONNECTION = 256
-"""Most requests of one connection that wait for reads of replicas."""
+"""Maximum number of requests of one connection that wait for reads of replicas."""
 
 _MAX_READ_AHEAD = 256
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
@@ -71,9 +75,9 @@ class _ClientReads:
     queue: deque[_QueuedRequest] = field(default_factory=deque)
     """The requests that are neither answered nor wait for a read, in order."""
     waiting: set[int] = field(default_factory=set)
-    """The transactions for whose reads other requests wait."""
+    """The transactions for whose reads the requests wait that are not in ``queue``."""
     num_waiting: int = 0
-    """Number of requests that wait for these reads; several may want one transaction."""
+    """Number of requests that wait; several may want one transaction."""
 
 
 class DataReads:
@@ -100,7 +104,7 @@ class DataReads:
         """The requests that wait for the read of each transaction."""
         self._unread: dict[int, None] = {}
         """The transactions in ``_waiting`` that no read under way includes: a set in order."""
-        self._resumed: deque[int] = deque()
+        self._next_starts: deque[int] = deque()
         """The transactions with which the next reads begin, because an answer ended before them."""
         self._windows: dict[int, int] = {}
         """For each read under way: its first transaction id, and its number of transactions."""
@@ -212,7 +216,7 @@ class DataReads:
         self._waiting.clear()
         self._clients.clear()
         self._unread.clear()
-        self._resumed.clear()
+        self._next_starts.clear()
         self._unfinished.clear()
 
     def _shorten_queue(self, peer: Peer, client: _ClientReads) -> None:
@@ -308,17 +312,17 @@ class DataReads:
         """
         missing = [n for n in window if n in self._waiting and not self._is_being_read(n)]
         self._unread.update(dict.fromkeys(missing))
-        self._resumed.extend(missing[:1])
+        self._next_starts.extend(missing[:1])
 
     def _read_replicas(self) -> None:
         """Read the transactions that requests wait for, until `READS_IN_FLIGHT` are under way.
 
-        A read begins with the first of ``_resumed``; without one, it includes the transaction that
-        has been unread for longest.
+        A read begins with the first of ``_next_starts``; without one, it includes the transaction
+        that has been unread for longest.
         """
         while self._unread and len(self._windows) < READS_IN_FLIGHT:
-            if self._resumed:
-                first_id = self._resumed.popleft()
+            if self._next_starts:
+                first_id = self._next_starts.popleft()
                 if first_id not in self._unread:
                     continue
             else:

@@ -13,14 +13,14 @@ from waltz_server.core.peer import Peer
 from waltz_server.core.reads.recent_records import Bounds
 
 MAX_ANSWER_BYTES = 4 << 20
-"""Most bytes in the answer to a range read, unless its first record is larger.
+"""Maximum number of bytes in the answer to a range read, unless its first record is larger.
 
 Also about the most bytes of answers that a connection gets in one turn.
 """
 MAX_ANSWER_RECORDS = 1 << 16
-"""Most records in the answer to a range read."""
+"""Maximum number of records in the answer to a range read."""
 MAX_ANSWER_HEADERS = 1 << 12
-"""Most headers in the answer to a range read."""
+"""Maximum number of headers in the answer to a range read."""
 
 RangeRequest = cs.RecordsRequest | cs.HeadersRequest
 

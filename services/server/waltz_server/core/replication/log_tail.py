@@ -103,17 +103,17 @@ class LogTail:
             self._batches[batch.first_id] = SentBatch(batch.first_id, [], batch.records)
         return committed
 
-    def trim(self, had_by_all: int) -> None:
+    def trim(self, acknowledged_by_all: int) -> None:
         """Drop the oldest committed batches that no active replica needs, or that exceed the bound.
 
-        Every active replica has all transactions up to ``had_by_all``.
+        Every active replica has acknowledged all transactions up to ``acknowledged_by_all``.
         """
         uncommitted_id = self._uncommitted[0].first_id if self._uncommitted else None
         while self._batches:
             batch = next(iter(self._batches.values()))
             if batch.first_id == uncommitted_id:
                 return
-            if batch.last_id > had_by_all and self._bytes <= self._kept_bytes:
+            if batch.last_id > acknowledged_by_all and self._bytes <= self._kept_bytes:
                 return
             del self._batches[batch.first_id]
             self._bytes -= len(batch.records.wire) + _BATCH_OVERHEAD_BYTES

@@ -9,12 +9,12 @@ has written the metadata.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from waltz.metadata.core.formats import PartitionMetadata
 
-RESCUE = (
-    "No replica is changed and the partition stays closed. Rebuild the metadata with: "
-    "waltz cluster rescue"
-)
+REBUILD = "Rebuild the metadata with: waltz cluster rescue"
+"""What the reader of a contradiction should do."""
 
 
 def older_than_replica(storage: str, session: int, next_session: int) -> str:
@@ -25,7 +25,7 @@ def older_than_replica(storage: str, session: int, next_session: int) -> str:
     """
     return (
         f"the metadata in ZooKeeper are lost or restored from an older backup: storage {storage} "
-        f"has session {session}, but ZooKeeper assigned session {next_session} next. {RESCUE}"
+        f"has session {session}, but ZooKeeper assigned session {next_session} next"
     )
 
 
@@ -33,34 +33,53 @@ def names_no_replica(storage: str, last_id: int) -> str:
     """Say that ``storage`` has had ``last_id``, although the metadata are of a new partition."""
     return (
         f"the metadata in ZooKeeper are lost: they name no replica, but storage {storage} has "
-        f"transactions up to {last_id}. {RESCUE}"
+        f"transactions up to {last_id}"
     )
 
 
+def closed_by(contradiction: str) -> str:
+    """Return ``contradiction`` with its consequence if no session is open, and the remedy."""
+    return f"{contradiction}. No replica is changed and the partition stays closed. {REBUILD}"
+
+
+def continued_despite(contradiction: str, session_id: int, active: Iterable[str]) -> str:
+    """Return ``contradiction`` with its consequence for an open session, and the remedy."""
+    continues = f"session {session_id} continues with {', '.join(sorted(active))}"
+    return f"{continues} and admits no other replica: {contradiction}. {REBUILD}"
+
+
 class LostMetadata:
-    """How replicas, or this server's own sessions, contradict the metadata of a partition."""
+    """Keeps why a partition is closed because something contradicts its metadata.
+
+    The contradiction is found by a session, in what a replica has, or by `check`. It holds until
+    another process writes the metadata.
+    """
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        """The contradiction, None if none is known."""
-        self._judged = (-1, -1)
+        """Why the partition stays closed, None if no contradiction is known."""
+        self._checked = (-1, -1)
         """The version and the session id of the metadata that ``reason`` is about."""
 
     def session_begun(self, session_id: int, version: int) -> None:
         """Note that ``session_id`` has begun, by a write that gave the metadata ``version``."""
-        self.reason, self._judged = None, (version, session_id)
+        self.reason, self._checked = None, (version, session_id)
+
+    def session_ended(self, contradiction: str | None) -> None:
+        """Note that the session did not open, and the contradiction that it found, or None."""
+        self.reason = None if contradiction is None else closed_by(contradiction)
 
     def check(self, value: PartitionMetadata, version: int, last_session_id: int) -> str | None:
         """Return why no session may begin on the metadata ``value``, None if one may begin.
 
         ``last_session_id`` is the newest session that this server has begun.
         """
-        if self.reason is None or (version, value.session_id) != self._judged:
-            self.reason, self._judged = None, (version, value.session_id)
+        if self.reason is None or (version, value.session_id) != self._checked:
+            self.reason, self._checked = None, (version, value.session_id)
             if value.session_id < last_session_id:
-                self.reason = (
+                self.reason = closed_by(
                     f"the metadata in ZooKeeper are lost or restored from an older backup: they "
                     f"end with session {value.session_id}, but this server has begun session "
-                    f"{last_session_id}. {RESCUE}"
+                    f"{last_session_id}"
                 )
         return self.reason

@@ -15,13 +15,17 @@ class RecoveringReplica:
     role: VoteRole
     case: RecoveryCase
     low_water_mark: int
-    """The mark on the disk, without the resolved mark."""
-    floor: int
-    """Where the log ended when the disk got that mark. A storage refuses marks for shorter logs."""
+    """The low-water mark on the disk. Not updated when the resolved mark is written: see
+    ``marked``."""
+    local_mark: int
+    """The local low-water mark: where the log ended when the disk got ``low_water_mark``.
+
+    A storage accepts no mark while its log ends below the local mark."""
     first_step: Step | None
     """The step whose report has the first position of the replica; None afterwards."""
     interim_mark: int | None
-    """The mark to write to the disk with the session id before copies count; None afterwards."""
+    """The mark to write to the disk with the session id before copies count; None afterwards, and
+    for a replica that needs no interim mark."""
     position: int | None = None
     """The replica's last transaction id, None until ``first_step`` is reported."""
     busy: bool = False

@@ -14,15 +14,17 @@ from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, St
 from waltz_server.core.replication.session_recovery import SessionRecovery
 
 _FENCED = re.compile(r"session id has changed to (\d+), but request context contains")
-"""The refusal of a request whose session is older than the storage's fence."""
+"""The refusal of a request whose session is older than the storage's *fence*.
+
+The fence is the highest session that has contacted the storage."""
 
 
 def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
     """Report to ``recovery`` the answer of ``replica`` to its first request.
 
     A storage may refuse the request because its fence is of a newer session. Then the metadata are
-    older than the replica, and ``recovery.lost`` is set to the reason. Return False, and report
-    nothing, if the storage refused the request for a reason that may pass.
+    older than the replica, and this is reported as ``recovery.contradiction``. Return False, and
+    report nothing, if the storage refused the request for a reason that may pass.
     """
     match response:
         case st.LastSessionInfoResponse(_, _, _, session, low_water_mark, local_mark):
@@ -30,8 +32,9 @@ def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
             return True
         case st.FailureResponse(failure=failure):
             fenced = _FENCED.search(failure.message or "")
-            if fenced is not None and int(fenced[1]) > recovery.session_id:
-                recovery.lost = older_than_replica(replica, int(fenced[1]), recovery.session_id)
+            newest = int(fenced[1]) if fenced is not None else -1
+            if newest > recovery.session_id:
+                recovery.contradiction = older_than_replica(replica, newest, recovery.session_id)
                 return True
     return False
 

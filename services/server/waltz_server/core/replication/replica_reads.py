@@ -20,10 +20,10 @@ from waltz_server.core.replication.store_session import StoreSession
 from waltz_server.core.store_reports import ReadDone, StoreReports
 
 READS_PER_STORAGE = 2
-"""Most reads of one partition that are under way at one storage: while one read is on the network,
-the storage does the other one."""
+"""Maximum number of reads of one partition that are under way at one storage: while one read is on
+the network, the storage does the other one."""
 
-_MOST_PASSED = 32
+_MAX_PASSED_OVER = 32
 """How many waiting reads are passed over to find one whose replicas are not busy."""
 
 _ReadRequest = st.BoundedRecordListRequest | st.RecordHeaderListRequest
@@ -102,10 +102,10 @@ class ReplicaReads:
         match response:
             case st.RecordListResponse(records=records) if records.count:
                 self._reports.add(ReadDone(read.purpose, records=records))
-                self._measure(storage, elapsed_ms)
+                self._learn_duration(storage, elapsed_ms)
             case st.RecordHeaderListResponse(headers=headers) if headers:
                 self._reports.add(ReadDone(read.purpose, headers=headers))
-                self._measure(storage, elapsed_ms)
+                self._learn_duration(storage, elapsed_ms)
             case _:
                 if isinstance(response, st.FailureResponse):
                     why = response.failure.message
@@ -120,12 +120,13 @@ class ReplicaReads:
         return True
 
     def _begin(self, read: _ReplicaRead) -> None:
+        """Send ``read`` now, or as soon as a storage is available."""
         self._waiting.append(read)
         self._send_waiting()
 
-    def _measure(self, storage: str, elapsed_ms: float) -> None:
+    def _learn_duration(self, storage: str, elapsed_ms: float) -> None:
         if self._session is not None:
-            self._session.replica_states[storage].read_took(elapsed_ms)
+            self._session.replica_states[storage].learn_read_time(elapsed_ms)
 
     def _send_waiting(self) -> None:
         """Send the reads that wait, as far as the bound allows.
@@ -137,14 +138,18 @@ class ReplicaReads:
         if session is None:
             return
         passed: list[_ReplicaRead] = []
-        while self._waiting and len(passed) < _MOST_PASSED and self._has_room(session):
+        while (
+            self._waiting
+            and len(passed) < _MAX_PASSED_OVER
+            and self._has_available_replica(session)
+        ):
             read = self._waiting.popleft()
             if not self._send(read, session):
                 passed.append(read)
         self._waiting.extendleft(reversed(passed))
 
-    def _has_room(self, session: StoreSession) -> bool:
-        """Whether a replica may be sent another read."""
+    def _has_available_replica(self, session: StoreSession) -> bool:
+        """Whether any replica may be sent another read."""
         busy = self._busy()
         return any(name not in busy for name in session.active())
 

@@ -5,6 +5,10 @@ replicas may have committed. It cuts the records above R from each replica, and 
 each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6). `replica_roles`
 decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
+A *mark* is a transaction id up to which a log is right. A storage keeps two with the session id:
+the *low-water mark*, which a session wrote, and the *local low-water mark*, where its log ended at
+that time. A *closing mark* in the metadata in ZooKeeper is the mark at which a replica left.
+
 The session reports each replica that connects with `introduced`. It takes `steps`, performs them,
 and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While absent replicas
 could raise the mark, it stays unresolved and the partition waits (undecidable_vote.txt,
@@ -19,7 +23,7 @@ The steps of one replica (`recovery_steps`), in this order:
 4. As soon as R is resolved: `Truncate` to R, if the log reaches R, and `Mark` with R. If the log
    ends below R, `Copy` up to R follows. Then the replica has *recovered*.
 
-A storage accepts no mark while its log ends below its `floor`; then `Copy` comes before `Mark`.
+A storage accepts no mark while its log ends below its local mark; then `Copy` comes before `Mark`.
 
 The rules, and the failure that each prevents:
 
@@ -53,9 +57,9 @@ from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, Vot
 class SessionRecovery:
     """One recovery: of one partition, for one store session.
 
-    ``last`` are the replica states of the partition's metadata as read when the session began: the
-    last session that opened has written them. ``assigned`` are the replicas that belong to the
-    partition now.
+    ``last_replicas`` are the replicas of the last session that opened: it has written their states
+    to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
+    to the partition now.
     """
 
     def __init__(
@@ -63,25 +67,27 @@ class SessionRecovery:
         session_id: int,
         generation: int,
         assigned: tuple[str, ...],
-        last: Mapping[str, ReplicaState],
+        last_replicas: Mapping[str, ReplicaState],
         copy_records: int,
     ) -> None:
         assert assigned, "a partition without replicas cannot be recovered"
-        assert all(state.session_id < session_id for state in last.values()), (
+        assert all(state.session_id < session_id for state in last_replicas.values()), (
             "session ids grow: replicas refuse a session with a lower id than their last one"
         )
         self.session_id = session_id
         self.generation = generation
         self.assigned = assigned
         self.quorum = len(assigned) // 2 + 1
-        self.mark: int | None = None if last else -1
+        self.mark: int | None = None if last_replicas else -1
         """The resolved mark R; None while it is unresolved."""
-        self.lost: str | None = None
-        """How a replica contradicts the metadata, else None: then no replica is changed."""
-        self._last = dict(last)
-        self._entries = dict(last)
-        """The replica states in the metadata now."""
-        self._last_quorum = len(last) // 2 + 1
+        self.contradiction: str | None = None
+        """How a replica contradicts the metadata (see `lost_metadata`), None if none does.
+
+        Once it is set, `take_steps` returns nothing, so that no replica is changed."""
+        self._last_replicas = dict(last_replicas)
+        self._replica_states = dict(last_replicas)
+        """The replica states in the metadata now: this session writes them when it opens."""
+        self._last_quorum = len(last_replicas) // 2 + 1
         self._copy_records = copy_records
         self._replicas: dict[str, RecoveringReplica] = {}
         self._known_committed = -1
@@ -113,23 +119,23 @@ class SessionRecovery:
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
         if last_session >= self.session_id:
-            self.lost = older_than_replica(replica, last_session, self.session_id)
-        elif not self._last and low_water_mark >= 0:
-            self.lost = names_no_replica(replica, low_water_mark)
-        found = classify(replica, self._entries, last_session, low_water_mark)
-        first_step = Measure() if found.cut_at is None else cut_log(found.cut_at, low_water_mark)
+            self.contradiction = older_than_replica(replica, last_session, self.session_id)
+        elif not self._last_replicas and low_water_mark >= 0:
+            self.contradiction = names_no_replica(replica, low_water_mark)
+        c = classify(replica, self._replica_states, last_session, low_water_mark)
+        first_step = Measure() if c.cut_at is None else cut_log(c.cut_at, low_water_mark)
         self._replicas[replica] = RecoveringReplica(
-            found.role, found.case, low_water_mark, local_mark, first_step, found.interim_mark
+            c.role, c.case, low_water_mark, local_mark, first_step, c.interim_mark
         )
-        if found.mark_counts:
+        if c.mark_counts:
             self._known_committed = max(self._known_committed, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which holds transactions up to ``max_id``."""
-        if not self._last and max_id >= 0:
-            self.lost = names_no_replica(replica, max_id)
+        if not self._last_replicas and max_id >= 0:
+            self.contradiction = names_no_replica(replica, max_id)
         r = self._step_done(replica)
-        if max_id < r.floor:
+        if max_id < r.local_mark:
             # The log ended higher when the replica got its mark: records are lost. It is unknown
             # which, so the replica is neither counted nor changed. A storage of 0.13.2 serves such
             # a log (test_replica_below_its_local_mark_is_not_counted).
@@ -172,7 +178,7 @@ class SessionRecovery:
         else:
             r.low_water_mark, r.interim_mark = r.interim_mark, None
             self._vote()
-        if replica in self._last:
+        if replica in self._last_replicas:
             self._persisted.add(replica)
         self._update_recovered(r)
 
@@ -191,7 +197,7 @@ class SessionRecovery:
         Classified by the metadata of the beginning, a replica that connects late could support a
         vote that has ended, or keep records that differ from the log (readded_replica_late.txt).
         """
-        self._entries = dict(written.replicas)
+        self._replica_states = dict(written.replicas)
 
     # ---- results for the session
 
@@ -215,7 +221,7 @@ class SessionRecovery:
         """Take the next steps: for each replica at most one, until that step is reported."""
         due = []
         for name, r in self._replicas.items():
-            if not r.busy and not r.recovered and self.lost is None:
+            if not r.busy and not r.recovered and self.contradiction is None:
                 step = self._next_step(r)
                 if step is not None:
                     r.busy = True
@@ -231,7 +237,7 @@ class SessionRecovery:
         seen = {*self._replicas, *self._failed, *self._lost_records}
         absent = [name for name in self.assigned if name not in seen]
         unknown = [name for name, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
-        gone = [name for name in self._last if name not in self.assigned]
+        gone = [name for name in self._last_replicas if name not in self.assigned]
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (
@@ -274,7 +280,7 @@ class SessionRecovery:
         if self.mark is not None:
             return
         counted = self._counted()
-        absent = len(self._last) - len(counted)
+        absent = len(self._last_replicas) - len(counted)
         assert absent >= 0, "a replica is counted once"
         decided = decided_position([end for end, _ in counted], absent, self._last_quorum)
         self._voted_below = None
@@ -299,7 +305,7 @@ class SessionRecovery:
                 (r.position, name)
                 for name, r in self._replicas.items()
                 if r.position is not None
-                and name in self._last
+                and name in self._last_replicas
                 and r.role is not VoteRole.UNKNOWN
                 and r.interim_mark is None
             ),
@@ -326,24 +332,25 @@ class SessionRecovery:
         assert r.position is not None
         if self.mark is not None:
             return self._step_to(self.mark, r, r.position)
-        # A storage accepts no mark while its log ends below the floor: then copies come first.
-        if r.interim_mark is not None and r.position >= r.floor:
+        # A storage accepts no mark while its log ends below its local mark: then copies come first.
+        if r.interim_mark is not None and r.position >= r.local_mark:
             return Mark(r.interim_mark)
         return self._copy(r.position, r.interim_mark)
 
     def _step_to(self, mark: int, r: RecoveringReplica, position: int) -> Step | None:
         """Return the next step of ``r`` towards the resolved mark."""
         r.interim_mark = None  # the resolved mark replaces it
-        # A storage accepts no mark while its log ends below the floor: then copies come first. They
-        # end at the mark: if the mark is below the floor, the storage refuses it and ``r`` fails.
-        if r.marked or position < min(r.floor, mark):
+        # A storage accepts no mark while its log ends below its local mark: then copies come first.
+        # They end at ``mark``. If that is below the local mark, the storage refuses it and ``r``
+        # fails.
+        if r.marked or position < min(r.local_mark, mark):
             return self._copy(position, mark)
         if position >= mark and not r.trimmed:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
             # Without replicas in the metadata, no mark on a disk is known to be wrong.
-            return cut_log(mark, r.low_water_mark if self._last else -1)
+            return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 
     def _copy(self, position: int, bound: int | None) -> Copy | None:
@@ -375,7 +382,7 @@ class SessionRecovery:
         if r is not None and r.marked:
             # The new session is on its disk. If the disk is emptied, this state shows that.
             return ReplicaState(self.session_id, mark)
-        entry = self._entries.get(replica)
+        entry = self._replica_states.get(replica)
         if entry is None:
             return ReplicaState(NEVER, mark)
         if entry.closing_mark == UNRESOLVED:

@@ -10,26 +10,34 @@ from waltz.protocol import storage as st
 
 CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
-_READ_MS = (1.0, 3000.0)
-"""The duration of a read, in milliseconds, counts as at least the first and at most the second."""
+_SHORTEST_READ_MS = 1.0
+_LONGEST_READ_MS = 3000.0
+"""The duration of a read counts as at least the one and at most the other."""
 
 
 class StoreStage(Enum):
-    """The stage of a store."""
+    """The stage of a store.
+
+    An attempt to begin a session goes from READING to BEGINNING to RUNNING. A store without a
+    generation or replicas is IDLE. An attempt that fails leads to WAITING, and then to READING. A
+    session that ends leads to READING if it had opened, otherwise to WAITING. A new generation or
+    new replicas end REFUSED and WAITING at once. CLOSED is final.
+    """
 
     IDLE = auto()
     """The store has no generation or no replicas."""
     READING = auto()
     """The store reads the metadata, to begin a session."""
     BEGINNING = auto()
-    """The store writes the metadata, to begin a session."""
+    """The store writes the metadata with the id of the next session."""
     RUNNING = auto()
-    """The store has a session."""
+    """The store has a session, which is recovering, open or draining."""
     WAITING = auto()
     """The store pauses before its next attempt to begin a session."""
     REFUSED = auto()
-    """Another server owns the partition in a newer generation."""
+    """Another server owns the partition in a newer generation. The store waits for a newer one."""
     CLOSED = auto()
+    """This server has released the partition."""
 
 
 class SessionPhase(Enum):
@@ -76,7 +84,7 @@ class ReplicaSession:
     """Number of records in the next copy from a peer."""
     read_load: float = 0.0
     """Total time in milliseconds that the reads sent to this replica were expected to take."""
-    expected_ms: float = 10.0
+    expected_read_ms: float = 10.0
     """How long a read of this replica is expected to take, in milliseconds."""
 
     def activate(self, mark: int) -> None:
@@ -108,10 +116,10 @@ class ReplicaSession:
         elif copied_bytes > _CATCH_UP_TARGET_BYTES:
             self.catch_up_records = max(1, self.catch_up_records // 2)
 
-    def read_took(self, elapsed_ms: float) -> None:
+    def learn_read_time(self, elapsed_ms: float) -> None:
         """Note how long a read took, so that slow replicas get fewer reads."""
-        shortest, longest = _READ_MS
-        self.expected_ms = (self.expected_ms + min(max(elapsed_ms, shortest), longest)) / 2
+        counted_ms = min(max(elapsed_ms, _SHORTEST_READ_MS), _LONGEST_READ_MS)
+        self.expected_read_ms = (self.expected_read_ms + counted_ms) / 2
 
 
 def readable_replicas(
@@ -139,7 +147,7 @@ def choose_replica(
     if not holders:
         return None
     least_loaded = min(holders, key=lambda replica: replica.read_load)
-    least_loaded.read_load += least_loaded.expected_ms
+    least_loaded.read_load += least_loaded.expected_read_ms
     return least_loaded.storage
 
 

@@ -221,7 +221,7 @@ class StorePartition:
             self._log(LogLevel.WARNING, f"{over} on another server; waiting for a new assignment")
             return
         if lost := self._lost.check(value, version, self._last_session_id):
-            self._pause(lost)
+            self._retry_unhealthy(lost)
             return
         begun = PartitionMetadata(self._generation, value.session_id + 1, value.replicas)
         self._begun = begun
@@ -243,7 +243,7 @@ class StorePartition:
         if not self._awaited.take(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
-            self._wait(METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
+            self._retry_after(METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
             self._failures += 1
         elif self._metadata is not None:
             self._metadata.failed(operation, reason)
@@ -254,7 +254,7 @@ class StorePartition:
         match timer:
             case RetrySession(attempt):
                 if self._stage is StoreStage.WAITING and attempt == self._attempt:
-                    self._begin()
+                    self._start_attempt()
             case RetryMetadata(session_id):
                 if self._metadata is not None and session_id == self.session_id:
                     self._metadata.pause_over()
@@ -287,19 +287,19 @@ class StorePartition:
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self) -> None:
-        """Begin a session; an attempt that is under way takes the new values itself."""
+        """Begin a session with new values; an attempt under way takes them when it begins one."""
         if self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
-            self._begin()
+            self._start_attempt()
 
-    def _begin(self) -> None:
-        """Begin a session, if generation and replicas are known: read the metadata first."""
+    def _start_attempt(self) -> None:
+        """Read the metadata to begin a session, if generation and replicas are known."""
         if self._generation < 0 or not self._replicas:
             self._stage = StoreStage.IDLE
             return
         self._stage = StoreStage.READING
         self._awaited.start(ReadMetadata())
 
-    def _wait(self, seconds: float, reason: str) -> None:
+    def _retry_after(self, seconds: float, reason: str) -> None:
         self._attempt += 1
         self._stage = StoreStage.WAITING
         self._log(LogLevel.WARNING, f"{reason}; retrying in {seconds:g} s")
@@ -309,7 +309,7 @@ class StorePartition:
         self._begun = None
         if begun.generation != self._generation:
             # The generation changed during the write.
-            self._begin()
+            self._start_attempt()
             return
         assert begun.session_id > self._last_session_id, "session ids grow"
         self._last_session_id = begun.session_id
@@ -377,16 +377,16 @@ class StorePartition:
         why = f"{session.end_reason} ({session.recovery.summary() or 'no replica connected'})"
         self._log(LogLevel.INFO, f"session {session.session_id} ended: {why}")
         if self._opened or session.drained_early:
-            self._begin()
+            self._start_attempt()
         else:
-            self._lost.reason = session.recovery.lost
-            self._pause("the store session did not open")
+            self._lost.session_ended(session.recovery.contradiction)
+            self._retry_unhealthy("the store session did not open")
 
-    def _pause(self, reason: str) -> None:
-        """Wait, longer each time until a session opens."""
+    def _retry_unhealthy(self, reason: str) -> None:
+        """Count the store as unhealthy, and retry: later each time, until a session opens."""
         self.healthy = False
         self._reports.add(SessionDelayed())
-        self._wait(self._retry.delay(self._failures), reason)
+        self._retry_after(self._retry.delay(self._failures), reason)
         self._failures += 1
 
     def _admit_storage(self, storage: str) -> None:

@@ -19,6 +19,7 @@ from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.log_tail import LogTail, form_batch
+from waltz_server.core.replication.lost_metadata import closed_by, continued_despite
 from waltz_server.core.replication.recovery_messages import report_answer, report_info, request_of
 from waltz_server.core.replication.recovery_steps import Copy
 from waltz_server.core.replication.session_recovery import SessionRecovery
@@ -70,6 +71,7 @@ class StoreSession:
         """Replicas that failed in this session; only another session may admit them again."""
         self.newly_failed: list[str] = []
         """Failed replicas that the store has not handled yet."""
+        self._contradiction_logged = False
         self._unreadable: set[str] = set()
         """Replicas that could not be copied from: they are no copy source any more."""
         self._limits = limits
@@ -223,9 +225,13 @@ class StoreSession:
 
     def _recover(self) -> None:
         """Request the next steps; once a quorum has recovered, have the metadata written."""
-        if self.recovery.lost is not None:
+        contradiction = self.recovery.contradiction
+        if contradiction is not None:
             if self.phase is SessionPhase.RECOVERING:
-                self.close(self.recovery.lost)
+                self.close(closed_by(contradiction))
+            elif not self._contradiction_logged:
+                self._contradiction_logged = True
+                self._log(continued_despite(contradiction, self.session_id, self.active()))
             return
         for storage, step in self.recovery.take_steps():
             request = request_of(step, self.session_id, self.partition)
@@ -234,8 +240,7 @@ class StoreSession:
                 self.replica_states[storage].copying = request
                 storage = step.source
             self._ready.add(SendToStorage(storage, request))
-        recovered = self.recovery.recovered()
-        if len(recovered) >= self._quorum and self.metadata_due is None:
+        if len(self.recovery.recovered()) >= self._quorum and self.metadata_due is None:
             wanted = self.recovery.metadata()
             if wanted != self._written:
                 self.metadata_due = wanted
@@ -249,13 +254,9 @@ class StoreSession:
         """
         mark = self.recovery.mark
         assert mark is not None
-        recovered = self.recovery.recovered()
+        admitted = frozenset(filter(self._written.takes_part, self.recovery.recovered()))
         for name, r in self.replica_states.items():
-            if (
-                r.stage is ReplicaStage.RECOVERING
-                and name in recovered
-                and self._written.takes_part(name)
-            ):
+            if r.stage is ReplicaStage.RECOVERING and name in admitted:
                 r.activate(mark)
         if self.phase is SessionPhase.RECOVERING and len(self.active()) >= self._quorum:
             assert self._written.session_id == self.session_id
