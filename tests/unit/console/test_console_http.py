@@ -260,7 +260,7 @@ async def test_too_many_waiting_pages_are_refused() -> None:
 async def test_port_in_use_names_the_option() -> None:
     async with console() as served:
         poller, reader = Poller(ScriptedSource(sample())), served.reader
-        with pytest.raises(ListenFailed, match=r"choose another port with --port"):
+        with pytest.raises(ListenFailed, match=r"choose another address or port"):
             async with serve_console("127.0.0.1", served.port, (), poller, reader):
                 pass
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -71,9 +72,12 @@ async def serve_console(
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
+            # The text of asyncio's error repeats the address; its number has the reason alone.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror or error
             raise ListenFailed(
-                f"cannot serve the console on {host}:{port}: {error.strerror or error}; choose "
-                "another port with --port"
+                f"cannot serve the console on {host}:{port}: {reason}; choose another address or "
+                "port with --host and --port"
             ) from error
         yield runner.addresses[0][1]
     finally:
