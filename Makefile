@@ -71,7 +71,7 @@ vectors: .venv
 
 docs: .venv
 	.venv/bin/python -m docs.reference
-	.venv/bin/python -m charts.made
+	.venv/bin/python -m charts.generate
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 	@echo "site/index.html; with search: python -m http.server --directory site"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -33,17 +34,22 @@ _SIZE = 256
 console = Console()
 
 
-async def _consume_slowly(cluster: MeasuredCluster, seen: list[int]) -> None:
-    """Stream a partition from its start, with pauses; fail if a transaction id is missing.
+@dataclass(slots=True)
+class _Consumed:
+    """How far the slow consumer has come: the id of the last transaction that has arrived."""
 
-    ``seen`` has one element: the id of the last transaction that has arrived.
-    """
+    last_id: int = -1
+
+
+async def _consume_slowly(cluster: MeasuredCluster, consumed: _Consumed) -> None:
+    """Stream a partition from its start, with pauses; fail if a transaction id is missing."""
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         async for batch in client.stream(0, after=-1, data=True).batches():
             for transaction in batch:
-                assert transaction.id == seen[0] + 1, f"{transaction.id} after {seen[0]}"
-                seen[0] = transaction.id
+                expected = consumed.last_id + 1
+                assert transaction.id == expected, f"{transaction.id} instead of {expected}"
+                consumed.last_id = transaction.id
             await asyncio.sleep(_SLOW_PAUSE_SECONDS)
 
 
@@ -59,8 +65,8 @@ async def _soak(minutes: float) -> float:
     peak = 0.0
     async with measured_cluster() as cluster:
         cluster.local.kill("storage/2")
-        seen = [-1]
-        consumer = asyncio.create_task(_consume_slowly(cluster, seen))
+        consumed = _Consumed()
+        consumer = asyncio.create_task(_consume_slowly(cluster, consumed))
         end = time.monotonic() + minutes * 60
         written = 0
         while time.monotonic() < end:
@@ -75,7 +81,7 @@ async def _soak(minutes: float) -> float:
             }
             peak = max(peak, *sizes.values())
             shown = "  ".join(f"{name} {size:.0f} MB" for name, size in sizes.items())
-            console.print(f"{written:,} written, {seen[0] + 1:,} consumed: {shown}")
+            console.print(f"{written:,} written, {consumed.last_id + 1:,} consumed: {shown}")
         consumer.cancel()
         await asyncio.wait([consumer])
     return peak

@@ -1,1 +1,1 @@
-"""Generate the chart's README and its dashboard; ``made`` writes both files."""
+"""Generate the chart's README and its dashboard; ``generate`` writes both files."""

@@ -9,6 +9,7 @@ from charts.panels import ROWS, Panel
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
+"""The width of the page in units of Grafana's grid."""
 
 
 def dashboard() -> str:
@@ -16,14 +17,17 @@ def dashboard() -> str:
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in ROWS:
-        panels.append(_place({"type": "row", "title": title, "collapsed": False}, 0, top, 24, 1))
+        heading = {"type": "row", "title": title, "collapsed": False}
+        panels.append(_place(heading, left=0, top=top, width=_WIDTH, height=1))
         top += 1
         left = height = 0
         for panel in row:
             if left + panel.width > _WIDTH:
                 left, top = 0, top + height
-            height = 4 if panel.now else 8
-            panels.append(_place(_panel(panel), left, top, panel.width, height))
+            height = 4 if panel.shows_now else 8
+            panels.append(
+                _place(_panel(panel), left=left, top=top, width=panel.width, height=height)
+            )
             left += panel.width
         top += height
     for number, each in enumerate(panels, start=1):
@@ -32,6 +36,7 @@ def dashboard() -> str:
 
 
 def _page(panels: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the dashboard with ``panels``."""
     return {
         "title": "Waltz",
         "uid": "waltz",
@@ -55,6 +60,7 @@ def _page(panels: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _choice(name: str, query: str) -> dict[str, Any]:
+    """Return a variable of the page: the user chooses among the results of ``query``."""
     return {
         "name": name,
         "label": name.removeprefix("waltz_"),
@@ -70,7 +76,10 @@ def _choice(name: str, query: str) -> dict[str, Any]:
     }
 
 
-def _place(panel: dict[str, Any], left: int, top: int, width: int, height: int) -> dict[str, Any]:
+def _place(
+    panel: dict[str, Any], *, left: int, top: int, width: int, height: int
+) -> dict[str, Any]:
+    """Return ``panel`` with its place on the page, in units of Grafana's grid."""
     return panel | {"gridPos": {"x": left, "y": top, "w": width, "h": height}}
 
 
@@ -81,7 +90,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         steps = [{"color": below, "value": None}, {"color": above, "value": panel.alarm}]
         field["thresholds"] = {"mode": "absolute", "steps": steps}
     drawn: dict[str, Any] = {
-        "type": "stat" if panel.now else "timeseries",
+        "type": "stat" if panel.shows_now else "timeseries",
         "title": panel.title,
         "datasource": _SOURCE,
         "fieldConfig": {"defaults": field, "overrides": []},
@@ -91,7 +100,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
                 "datasource": _SOURCE,
                 "expr": line.query,
                 "legendFormat": line.name,
-                "instant": panel.now,
+                "instant": panel.shows_now,
             }
             for number, line in enumerate(panel.lines)
         ],

@@ -21,7 +21,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: lines over time or, if ``now``, the current value as a number with a colour.
+    """One panel: lines over time or, if ``shows_now``, the current value as a number with a colour.
 
     The number is red if it is at least ``alarm``; if ``low_is_bad``, it is red below ``alarm``.
     ``about`` is a description for users of the panel.
@@ -31,18 +31,20 @@ class Panel:
     lines: tuple[Line, ...]
     unit: str = "short"
     width: int = 8
-    now: bool = False
+    shows_now: bool = False
     alarm: float | None = None
     low_is_bad: bool = False
     about: str = ""
 
 
 def _rate(counter: str, by: str = "") -> str:
+    """Return the query for the increase of a counter per second, summed by the label ``by``."""
     summed = f"sum by ({by})" if by else "sum"
     return f"{summed} (rate({counter}{{{_CLUSTER}}}[$__rate_interval]))"
 
 
 def _quantile(q: float, histogram: str) -> str:
+    """Return the query for the value below which the share ``q`` of the observations lies."""
     return f"histogram_quantile({q}, {_rate(f'{histogram}_bucket', 'le')})"
 
 
@@ -53,6 +55,7 @@ def _quantiles(histogram: str) -> tuple[Line, ...]:
     )
 
 
+# The partitions of which a storage has a replica, except those that a server has open.
 _NOT_SERVED = (
     f"count(group by (namespace, waltz_cluster, partition) "
     f"(waltz_storage_partition_session_id{{{_CLUSTER}}}) "
@@ -68,7 +71,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Partitions that take no appends",
                 (Line(_NOT_SERVED),),
                 width=4,
-                now=True,
+                shows_now=True,
                 alarm=1,
             ),
             Panel(
@@ -80,17 +83,20 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     ),
                 ),
                 width=4,
-                now=True,
+                shows_now=True,
                 alarm=1,
             ),
             Panel(
                 "Storages",
                 (Line(f"count(waltz_storage_healthy{{{_CLUSTER}}})"),),
                 width=4,
-                now=True,
+                shows_now=True,
             ),
             Panel(
-                "Servers", (Line(f"count(waltz_server_healthy{{{_CLUSTER}}})"),), width=4, now=True
+                "Servers",
+                (Line(f"count(waltz_server_healthy{{{_CLUSTER}}})"),),
+                width=4,
+                shows_now=True,
             ),
             Panel(
                 "Least free disk",
@@ -102,7 +108,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
                 unit="percentunit",
                 width=4,
-                now=True,
+                shows_now=True,
                 alarm=0.2,
                 low_is_bad=True,
             ),
@@ -116,7 +122,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
                 unit="s",
                 width=4,
-                now=True,
+                shows_now=True,
                 alarm=14 * 86_400,
                 low_is_bad=True,
             ),
@@ -277,11 +283,11 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Active operators",
                 (Line("sum(waltz_operator_is_leader) or vector(0)"),),
                 width=4,
-                now=True,
+                shows_now=True,
                 alarm=1,
                 low_is_bad=True,
             ),
-            Panel("Clusters", (Line("max(waltz_operator_clusters)"),), width=4, now=True),
+            Panel("Clusters", (Line("max(waltz_operator_clusters)"),), width=4, shows_now=True),
             Panel(
                 "Clusters that are Ready",
                 (

@@ -113,6 +113,7 @@ def answer(flights: DataFrame) -> Answer | None:
         .collect()
     )
     short = pairs.where(sf.col("ground") < _SHORT_GROUND_MINUTES)
+    # The slope of the regression line: the minutes of the next delay for each minute of this delay.
     share = sf.regr_slope(sf.col("next_delay"), sf.col("arr_delay")).alias("share")
     carriers = (
         short.groupBy("carrier")

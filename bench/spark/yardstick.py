@@ -13,6 +13,9 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+_LONGEST_RUN_SECONDS = 1800.0
+"""A yardstick that has not ended after this time is killed, and the measurement fails."""
+
 
 def rates(command: str) -> dict[str, list[float]]:
     """Run the yardstick ``command``; return the records per second of each of its readers.
@@ -45,7 +48,14 @@ def latency(command: str) -> tuple[float, float]:
 
 
 def _lines(command: str) -> Iterator[dict[str, Any]]:
-    done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)
+    """Run ``command`` and yield the objects that it prints. Raises subprocess.SubprocessError."""
+    done = subprocess.run(
+        shlex.split(command),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=_LONGEST_RUN_SECONDS,
+    )
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             yield json.loads(line)

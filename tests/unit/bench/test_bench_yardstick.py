@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench import yardstick
+from bench.spark import yardstick as spark_yardstick
 
 IGNORES_SIGTERM = """
 import signal, time
@@ -46,3 +48,9 @@ async def test_yardstick_that_ignores_sigterm_is_killed(monkeypatch: pytest.Monk
     assert await process.stdout.readline() == b"ready\n"
     await yardstick._end(process)
     assert process.returncode == -signal.SIGKILL
+
+
+def test_spark_yardstick_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_yardstick, "_LONGEST_RUN_SECONDS", 0.05)
+    with pytest.raises(subprocess.TimeoutExpired):
+        spark_yardstick.rates("sleep 60")

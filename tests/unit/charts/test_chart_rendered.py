@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from charts.made import CHART
+from charts.generate import CHART
 
 Object = dict[str, Any]
 Render = Callable[..., list[Object]]

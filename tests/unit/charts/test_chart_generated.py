@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from charts.made import CHART, files
+from charts.generate import CHART, files
 from waltz.runtime.metrics import Kind, MetricFamily
 from waltz_operator.shell.metrics import HELP as OPERATOR
 from waltz_server.shell.metrics import METRICS as SERVER
@@ -25,7 +25,7 @@ _ALERTS = CHART / "files" / "alerts.yaml"
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.name)
 def test_generated_file_is_up_to_date(file: Path) -> None:
-    assert file.read_text() == files()[file], "run: python -m charts.made"
+    assert file.read_text() == files()[file], "run: python -m charts.generate"
 
 
 def metric_names() -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""Generate the chart's README and dashboard: ``python -m charts.made``. Writes in ``charts/waltz``.
+"""Generate the chart's README and dashboard by ``python -m charts.generate``.
 
-A test compares the files in the repository with the generated texts.
+Writes files in ``charts/waltz``. A test compares the files in the repository with the generated
+texts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CHART = Path(__file__).parent / "waltz"
 def files() -> dict[Path, str]:
     """Return the generated text of each file."""
     return {
-        CHART / "README.md": readme.read(CHART),
+        CHART / "README.md": readme.render(CHART),
         CHART / "files" / "dashboard.json": dashboard(),
     }
 
