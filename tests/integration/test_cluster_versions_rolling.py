@@ -67,7 +67,7 @@ async def replace_client(
 
 async def progress(applications: list[Counting]) -> None:
     for application in applications:
-        await application.wait_for_progress(RESUMES_WITHIN_S, each=10)
+        await application.wait_for_progress(RESUMES_WITHIN_S, appends=10)
 
 
 async def stop(cluster: LocalCluster, applications: list[Counting]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sim.nodes_run import APPENDS, FAULTS
 from tests.sim.runner import Outcome, run_seeds
-from tests.support.processes import processes
+from tests.support.processes import num_processes
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "80"))
 QUICK = 16
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def checked(seeds: range) -> Outcome:
     """Run ``seeds``, and check that they keep every guarantee under enough faults."""
-    outcome = run_seeds(seeds, processes())
+    outcome = run_seeds(seeds, num_processes())
     assert not outcome.violations, "\n\n".join((*outcome.violations[:3], REPEAT))
     assert outcome.fewest_committed >= APPENDS
     assert outcome.fewest_faults >= FAULTS

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sim.ordered_run import OrderedRun
 from tests.sim.sim_cluster import Result
-from tests.support.processes import processes
+from tests.support.processes import num_processes
 
 SEEDS = int(os.environ.get("SIM_ORDER_SEEDS", "8"))
 
@@ -48,7 +48,7 @@ def run_seed(seed: int, *, kind: str, lost: bool) -> Result:
 )
 def test_orders_are_executed_while_nodes_are_killed(kind: str, lost: bool) -> None:
     counters: Counter[str] = Counter()
-    with ProcessPoolExecutor(processes()) as pool:
+    with ProcessPoolExecutor(num_processes()) as pool:
         runs = list(pool.map(partial(run_seed, kind=kind, lost=lost), range(SEEDS), chunksize=4))
     violations = [f"{kind}, {run.violation}" for run in runs if run.violation is not None]
     assert not violations, "\n\n".join(violations[:3])

@@ -1,4 +1,8 @@
-"""Define a partition that feeds clients, and clients that record what they receive."""
+"""Define a partition that feeds clients, and clients that record what they receive.
+
+The partition works only when a test lets it: `run` gives the feeds their turns, one after the
+other, and `Client.take` collects what was sent to a client since the last call.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +22,43 @@ from waltz_server.core.reads.data_cache import DataCache
 
 NAMES = ("a", "b", "c")
 SMALL = PartitionSettings(min_fetch=10, realtime_threshold=200, feed_cache_bytes=1)
-"""The feed cache holds two blocks of 64."""
+"""Settings for short logs. The feed cache has its smallest size: two blocks of 64 records."""
 
 
 @dataclass
 class Client:
-    """A client's end: what arrived, in order."""
+    """A client of the partition, with the client id ``number``."""
 
     number: int
     version: int = 4
+    """The version of the protocol that its connection uses."""
     congested: InitVar[bool] = False
     got: list[int] = field(default_factory=list)
+    """The ids of the transactions that it has received from its feed, in order."""
     messages: list[Any] = field(default_factory=list)
+    """The other messages that it has received, in order."""
 
     def __post_init__(self, congested: bool) -> None:
         self.peer = Peer(self.version)
         self.peer.congested = congested
 
     def congest(self) -> None:
-        """Take no more bytes."""
+        """Read no more from the connection, so that the server must stop sending."""
         self.peer.congested = True
 
     def drain(self, world: World) -> None:
-        """Take bytes again."""
+        """Read from the connection again."""
         self.peer.congested = False
         world.core.writable(self.peer)
         world.settle()
 
     @property
     def req_id(self) -> ReqId:
+        """The request id of a mount or a feed request of this client."""
         return ReqId(self.number, 1, 0, 0)
 
     def take(self, world: World) -> None:
+        """Take what was sent to this client out of the world's events, and record it."""
         decoder = FrameDecoder(CLIENT_SERVER)
         decoder.version = self.version
         mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is self.peer]
@@ -62,9 +71,9 @@ class Client:
                 self.messages.append(message)
 
 
-def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
-    """An open partition whose log ends at ``last``."""
-    core = Partition(0, shape, DataCache(1 << 20))
+def world_with(last: int, settings: PartitionSettings = SMALL) -> World:
+    """Return an open partition whose log ends at ``last``."""
+    core = Partition(0, settings, DataCache(1 << 20))
     world = World.of_partition(
         core, [MemoryStorage(n, last, 0 if last >= 0 else -1) for n in NAMES]
     )
@@ -80,30 +89,34 @@ def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
 
 
 def mount(world: World, client: Client, mark: int) -> None:
+    """Mount the partition as ``client``, which has seen the log up to ``mark``."""
     world.core.mount(client.peer, cs.MountRequest(client.req_id, mark, 0))
     world.settle()
 
 
 def feed(world: World, client: Client, mark: int) -> None:
+    """Request a feed of the transactions after ``mark``."""
     world.core.feed(client.peer, cs.FeedRequest(client.req_id, mark))
     world.settle()
 
 
 def run(world: World, *clients: Client) -> None:
-    """Let the feeds have all the turns they want."""
+    """Give the feeds turns until they request no more; then let ``clients`` take their messages."""
     for _ in range(10_000):
         if not world.turn():
             break
     else:
-        raise AssertionError("the feeds never come to rest")
+        raise AssertionError("the feeds request turns without end")
     for client in clients:
         client.take(world)
 
 
 def put(world: World, client: Client, count: int) -> None:
+    """Append ``count`` transactions of ``client``, and commit them."""
     world.core.append(client.peer, [append("x", client=client.number) for _ in range(count)])
     world.settle()
 
 
 def is_ready(message: Any) -> bool:
+    """Whether ``message`` is the answer READY to a mount."""
     return isinstance(message, cs.MountResponse) and message.state is cs.MountState.READY

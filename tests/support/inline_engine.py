@@ -1,4 +1,4 @@
-"""Run the storage engine without threads: every step is done at once by the caller."""
+"""Run the storage engine without threads: the caller performs every step at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 
 class InlineEngine:
-    """An engine and an admin handler. ``failures`` is what would end the process."""
+    """An engine and an admin handler; ``failures`` are the errors that would end the process."""
 
     def __init__(self, directory: StorageDirectory) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class InlineEngine:
         return answer
 
     def ask_together(self, requests: Sequence[Any]) -> list[Any]:
-        """Return the answers to requests that arrive together, in the order of the answers."""
+        """Return the answers to requests that arrive together, as they are sent."""
         answers: list[Any] = []
         self.submit([arrival(request, answers.append) for request in requests])
         return answers
@@ -46,7 +46,7 @@ class InlineEngine:
         return answer
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Do what has arrived, and what follows from it."""
+        """Process the arrivals, and all steps that follow from them."""
         self._arrivals += arrivals
         while self._arrivals:
             taken, self._arrivals[:] = list(self._arrivals), []

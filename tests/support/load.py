@@ -12,10 +12,11 @@ from waltz.local import LocalCluster
 _PRODUCERS = 4
 _CLIENTS = 2
 _PAUSE_S = 0.002
-"""Between two appends of a producer: it keeps the log short enough to be read quickly."""
+"""The pause of a producer between appends, so that the log stays short and is read quickly."""
 
 
 def client_of(cluster: LocalCluster) -> Opening[waltz.Client]:
+    """Return a client of a local cluster, for use in ``async with``."""
     return waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
 
 
@@ -28,12 +29,13 @@ class Load:
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
         self.marks: dict[int, int] = {}
+        """Where each partition's log ended when the load began."""
         self._stack = AsyncExitStack()
         self._appends: ContinuousAppends
 
     @property
     def acknowledged(self) -> dict[tuple[int, int], bytes]:
-        """The data by partition and transaction id."""
+        """The data of the acknowledged appends, by partition and transaction id."""
         return self._appends.acknowledged
 
     async def __aenter__(self) -> Load:
@@ -45,7 +47,7 @@ class Load:
         self._appends = ContinuousAppends(
             clients,
             partitions,
-            lambda *place: b"%d/%d/%d/%d " % (id(self), *place) + b"x" * 200,
+            self._unique_data,
             producers=_PRODUCERS,
             pause_seconds=_PAUSE_S,
             locks=True,
@@ -60,16 +62,20 @@ class Load:
         """Wait until the appends in flight are acknowledged, and begin no others."""
         await self._appends.finish(seconds)
 
+    def _unique_data(self, partition: int, producer: int, count: int) -> bytes:
+        """Return data that no other append has, also of no other load in this process."""
+        return b"%d/%d/%d/%d " % (id(self), partition, producer, count) + b"x" * 200
+
     async def wait_for_progress(self, seconds: float, appends: int = 5) -> None:
-        """Return when every partition has so many more acknowledged appends."""
+        """Return when every partition has ``appends`` more acknowledged appends."""
         await self._appends.wait_for_progress(seconds, appends)
 
     def longest_pause(self, since: float) -> float:
-        """Return the longest time that any partition went without an acknowledgement."""
+        """Return the longest time after ``since`` in which a partition had no acknowledgement."""
         return max(self._appends.longest_pause(partition, since) for partition in self.marks)
 
     async def check(self) -> None:
-        """Assert that nothing acknowledged is lost, nothing is twice, and readers agree."""
+        """Assert that no acknowledged append is lost or in the log twice, and readers agree."""
         async with client_of(self.cluster) as one, client_of(self.cluster) as two:
             for partition, mark in self.marks.items():
                 log = await read_log(one, partition, mark)

@@ -1,4 +1,4 @@
-"""A storage directory with the engine ``wal``, without threads unless a test wants them."""
+"""A storage directory with the engine ``wal``, by default without threads."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ SEGMENT = "0/0000000000000000000.seg"
 class LoggedNode:
     """A storage directory with the engine ``wal``; all partitions are assigned.
 
-    ``failures`` are the errors that would end the process; with ``in_background``, checkpoints are
-    made on a thread. ``home`` is the disk of the log, None if that is ``disk``.
+    The log has ``blocks`` blocks. With ``in_background``, checkpoints are made on a thread, and
+    ``failures`` are the errors that would end the process. Data of at least ``direct_bytes`` are
+    written to their files and not to the log. ``wal_disk`` is the disk of the log, None if that is
+    ``disk``.
     """
 
     def __init__(
@@ -41,18 +43,18 @@ class LoggedNode:
         *,
         in_background: bool = False,
         direct_bytes: int = DIRECT_BYTES,
-        home: MemoryDisk | None = None,
+        wal_disk: MemoryDisk | None = None,
     ) -> None:
         self.disk = disk
         self.failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.now = 0.0
         wal = WalEngine(
             WalOptions(
-                blocks * BLOCK_BYTES,
-                lambda: self.now,
-                self.failures.put if in_background else None,
-                direct_bytes,
-                home,
+                wal_bytes=blocks * BLOCK_BYTES,
+                clock=lambda: self.now,
+                fail=self.failures.put if in_background else None,
+                direct_bytes=direct_bytes,
+                directory=wal_disk,
             )
         )
         self.directory = StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, wal=wal)
@@ -63,19 +65,22 @@ class LoggedNode:
 
     @staticmethod
     def opened(disk: MemoryDisk, blocks: int = 32) -> StorageDirectory:
-        """Open a directory that has been used, and assign nothing."""
+        """Open the directory on ``disk``, which an earlier process has used; assign nothing."""
         wal = WalEngine(WalOptions(blocks * BLOCK_BYTES, lambda: 0.0))
         return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, wal=wal)
 
     def append(self, partition: int, size: int = 200) -> Any:
+        """Append the next record of a partition, with ``size`` bytes of data; return the answer."""
         return self.engine.ask(self.request(partition, size))
 
     def request(self, partition: int, size: int = 200) -> storage.AppendRequest:
+        """Return the request to append the next record of a partition."""
         number = self.directory.partition(partition).log.next_id
         record = Record(number, ReqId(1, 2, partition, number), 0, bytes(size), 7)
         return storage.AppendRequest(-1, number, partition, RecordBatch.of([record]))
 
     def lengths(self) -> list[int]:
+        """Return how many records of each log can be read."""
         return lengths(self.directory)
 
 
@@ -93,7 +98,7 @@ def plain(disk: MemoryDisk) -> StorageDirectory:
 
 
 def used(disk: MemoryDisk) -> int:
-    """Return how many bytes all files have."""
+    """Return how many bytes all files on ``disk`` have together."""
     size = 0
     for directory in ("", *map(str, range(PARTITIONS))):
         paths = [f"{directory}/{name}".lstrip("/") for name in disk.names(directory)]

@@ -2,6 +2,10 @@
 
 `LoggedWorld` makes random transactions and checkpoints, and knows the state of all files after each
 transaction. Its `crashes` are disks after a loss of power, each with the states that are right.
+
+A transaction may have *direct data*: bytes that are written to their file at once, while the log
+has only a check of them. After a crash, direct data of an incomplete transaction may follow the
+content that a file must have.
 """
 
 from __future__ import annotations
@@ -33,8 +37,10 @@ FILES = [
 ]
 POOL = [*FILES, MARKS]
 KINDS = ("append", "append", "append", "write", "zero", "move", "cut", "remove")
+"""The operations on an existing file to choose from; appends are more frequent."""
 
 State = dict[FileName, bytes]
+"""The content of each file that exists."""
 
 
 def patched(content: bytes, offset: int, data: bytes) -> bytes:
@@ -62,7 +68,8 @@ def state_on(disk: MemoryDisk) -> State:
 class Crash:
     """A disk after a crash. ``states`` are the states that it may be in after a replay.
 
-    If a transaction with direct data was under way, the file ``direct`` may be longer.
+    If a transaction with direct data was under way, ``direct`` is the file of these data, which may
+    have more bytes at its end than in ``states``; otherwise None.
     """
 
     disk: MemoryDisk
@@ -74,7 +81,7 @@ class Crash:
         return any(self._same(found, state) for state in self.states)
 
     def without_dropped_data(self, found: State) -> State:
-        """Return ``found`` without the direct data of a transaction that was dropped.
+        """Return ``found`` without the direct data of a transaction that the replay has dropped.
 
         No operation in the log covers these bytes, so the next crash may lose them.
         """
@@ -86,6 +93,7 @@ class Crash:
         return found | {self.direct: found[self.direct][: len(wanted[self.direct])]}
 
     def _same(self, found: State, wanted: State) -> bool:
+        """Whether ``found`` is the state ``wanted``, apart from further bytes in ``direct``."""
         return found.keys() == wanted.keys() and all(
             found[file] == content or (file == self.direct and found[file].startswith(content))
             for file, content in wanted.items()
@@ -105,7 +113,7 @@ class Change:
     regions: dict[FileName, int] = field(default_factory=dict)
     """The regions of files that the transaction creates."""
     no_source: set[FileName] = field(default_factory=set)
-    """Files from which the transaction moves nothing, because it writes their rows."""
+    """Files from which this transaction must not move bytes, because it writes their rows."""
 
     def all_logged(self) -> list[Operation]:
         """Return the operations, with a WriteData for the direct data."""
@@ -127,6 +135,7 @@ class LoggedWorld:
         self.state = state_on(disk)
         self.crashes: list[Crash] = []
         self._under_way: Change | None = None
+        """The transaction that is being written, None if the last one is acknowledged."""
         self._flushes: list[Flush] | None = None
         """The flushes of the checkpoint that has begun."""
 

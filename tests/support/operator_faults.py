@@ -39,7 +39,11 @@ class Killed(BaseException):
 
 
 class Faults:
-    """Which calls fail, and how. Without ``dice`` only call number ``kill_at`` does: by Killed."""
+    """Decides which calls fail, and how.
+
+    With ``dice``, calls fail at random. Without, only the call with the number ``kill_at`` fails:
+    it kills the operator. ``calls`` counts the calls that have had their effect.
+    """
 
     def __init__(self, dice: random.Random | None = None) -> None:
         self.dice = dice
@@ -59,8 +63,8 @@ class Faults:
         if self._happens(0.03):
             raise KubeError("the API server's answer was lost")
 
-    def stale(self) -> bool:
-        """Whether a list is outdated."""
+    def is_list_outdated(self) -> bool:
+        """Decide whether a list shows the objects before the last write."""
         return self._happens(0.1)
 
     def _happens(self, probability: float) -> bool:
@@ -75,6 +79,7 @@ class FaultyKube:
         self._faults = faults
         self._version = 0
         self._before: dict[ObjectKey, dict[str, Any]] = {}
+        """The objects before the last write, which an outdated list shows."""
 
     async def get(self, kind: str, namespace: str, name: str) -> Any:
         """See Kube."""
@@ -84,10 +89,10 @@ class FaultyKube:
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Any]:
         """See Kube."""
         self._faults.before()
-        source = self._before if self._faults.stale() else self._world.objects
+        objects = self._before if self._faults.is_list_outdated() else self._world.objects
         return [
             deepcopy(live)
-            for key, live in source.items()
+            for key, live in objects.items()
             if key.kind == kind and labels.items() <= live["metadata"].get("labels", {}).items()
         ]
 
@@ -186,12 +191,12 @@ class StoredZnodes:
         except NoCluster:
             self.world.znodes = None
             return
-        log = Znodes(params.name, params.num_partitions, store_params.key, maps)
+        znodes = Znodes(params.name, params.num_partitions, store_params.key, maps)
         for partition in range(params.num_partitions):
             path = cluster.paths.partition(partition)
             if await self.session.get(path) is not None:
-                log.metadata[partition] = (await cluster.partition_metadata(partition)).value
-        self.world.znodes = log
+                znodes.metadata[partition] = (await cluster.partition_metadata(partition)).value
+        self.world.znodes = znodes
 
     async def _join(self, cluster: Cluster) -> None:
         """Add the running servers to the store; servers that leave are not removed."""
@@ -209,8 +214,8 @@ class StoredZnodes:
 class FakeEnvironment:
     """Connections to a cluster's simulated processes."""
 
-    def __init__(self, log: StoredZnodes, faults: Faults) -> None:
-        self._znodes = log
+    def __init__(self, znodes: StoredZnodes, faults: Faults) -> None:
+        self._znodes = znodes
         self._faults = faults
 
     async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
@@ -235,10 +240,12 @@ class FakeEnvironment:
 
 
 class _SimulatedReplicas:
+    """A `ReplicaAccess` to the simulated storages."""
+
     def __init__(
-        self, log: StoredZnodes, cluster: Cluster, desired: DesiredCluster, faults: Faults
+        self, znodes: StoredZnodes, cluster: Cluster, desired: DesiredCluster, faults: Faults
     ) -> None:
-        self._znodes = log
+        self._znodes = znodes
         self._cluster = cluster
         self._desired = desired
         self._faults = faults

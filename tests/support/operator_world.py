@@ -26,7 +26,7 @@ from waltz.admin.core.steps import (
     SwitchOn,
     UnregisterStorage,
 )
-from waltz.metadata.core import storage_maps as admin
+from waltz.metadata.core import storage_maps
 from waltz.metadata.core.formats import (
     NEW_PARTITION,
     UNRESOLVED,
@@ -96,14 +96,20 @@ class World:
         self.cluster: dict[str, Any] | None = deepcopy(cluster)
         self.pools = {each["metadata"]["name"]: deepcopy(each) for each in pools}
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
+        """The objects of the cluster in Kubernetes, without its resources."""
         self.znodes: Znodes | ClusterIncomplete | ClusterMalformed | None = None
+        """What is at the cluster's root in ZooKeeper; None if the root does not exist."""
         self.zookeeper_up = True
         self.disks: dict[str, dict[int, HeldPartition]] = {}
+        """The replicas of each storage that has ever run, by its address and by partition."""
         self.down: set[str] = set()
+        """The storages that do not run now."""
         self.servers: frozenset[str] = frozenset()
+        """The servers that have joined."""
         self.deleting_seconds = 0.0
         self.zookeeper_leader: str | None = None
         self._uids = 0
+        """How many uids of objects were given out."""
 
     # ---- observations of the operator
 
@@ -177,24 +183,27 @@ class World:
         return storage in self.disks and storage not in self.down
 
     def opens(self, partition: int) -> bool:
-        """Whether servers could open a partition with the reachable, switched-on replicas."""
+        """Whether servers could open a partition with the reachable, switched-on replicas.
+
+        A disk that was emptied has an older session than the metadata, and does not support a vote.
+        Replicas that were not in the last session have no vote anyway.
+        """
         assert isinstance(self.znodes, Znodes)
         metadata = self.znodes.metadata.get(partition, NEW_PARTITION)
         assigned = frozenset(self.znodes.maps.assignments.storages_of(partition))
-        up = {s for s in assigned if self._takes_part(s, partition)}
+        up = frozenset(s for s in assigned if self._takes_part(s, partition))
         up_to_date = frozenset(
             s
             for s in metadata.replicas
             if s in up and self.disks[s][partition].session_id >= metadata.replicas[s].session_id
         )
         last = frozenset(metadata.replicas)
-        return (
-            bool(assigned)
-            and session_opens(frozenset(up), assigned, frozenset())
-            and (not last or session_opens(up_to_date | (frozenset(up) - last), assigned, last))
-        )
+        opens_now = bool(assigned) and session_opens(up, assigned, frozenset())
+        knows_committed = not last or session_opens(up_to_date | (up - last), assigned, last)
+        return opens_now and knows_committed
 
     def _takes_part(self, storage: str, partition: int) -> bool:
+        """Whether a storage answers, and its replica of a partition is switched on."""
         held = self.disks[storage].get(partition) if self.is_reachable(storage) else None
         return held is not None and held.available
 
@@ -235,22 +244,22 @@ class World:
                 if self.opens(partition):
                     self._open(self.znodes, partition)
 
-    def _open(self, log: Znodes, partition: int) -> None:
+    def _open(self, znodes: Znodes, partition: int) -> None:
         """Begin a new store session, if an available replica is not in the current one."""
-        old = log.metadata.get(partition, NEW_PARTITION)
-        assigned = log.maps.assignments.storages_of(partition)
-        here = [s for s in assigned if self._takes_part(s, partition)]
+        old = znodes.metadata.get(partition, NEW_PARTITION)
+        assigned = znodes.maps.assignments.storages_of(partition)
+        available = [s for s in assigned if self._takes_part(s, partition)]
         in_session = {
             s: state for s, state in old.replicas.items() if state.session_id == old.session_id
         }
-        if {*here} == {*in_session} and {*assigned} == {*old.replicas}:
+        if {*available} == {*in_session} and {*assigned} == {*old.replicas}:
             return
         session = old.session_id + 1
         absent = ReplicaState(-1, -1)
         states = {s: old.replicas.get(s, absent) for s in assigned}
-        states |= {s: ReplicaState(session, UNRESOLVED) for s in here}
-        log.metadata[partition] = PartitionMetadata(1, session, states)
-        for storage in here:
+        states |= {s: ReplicaState(session, UNRESOLVED) for s in available}
+        znodes.metadata[partition] = PartitionMetadata(1, session, states)
+        for storage in available:
             held = self.disks[storage][partition]
             self.disks[storage][partition] = replace(
                 held, session_id=session, max_transaction_id=session
@@ -286,7 +295,7 @@ class World:
             case DeleteMetadata():
                 self.znodes = None
             case _:
-                self._perform_in_log(step)
+                self._perform_on_replicas(step)
 
     def apply(self, manifest: Manifest) -> None:
         """Apply a manifest as the server does: fields of other owners stay."""
@@ -304,14 +313,15 @@ class World:
                 "data": {"ca.crt": "", "tls.crt": "", "tls.key": ""},
             }
 
-    def _perform_in_log(self, step: Step) -> None:
-        log = self.znodes
-        assert isinstance(log, Znodes)
+    def _perform_on_replicas(self, step: Step) -> None:
+        """Perform a step of `waltz.admin`: in the storage maps, or at a storage."""
+        znodes = self.znodes
+        assert isinstance(znodes, Znodes)
         match step:
             case RegisterStorage(storage, group, admin_port):
-                log.maps = admin.add_storage_node(log.maps, storage, group, admin_port)
+                znodes.maps = storage_maps.add_storage_node(znodes.maps, storage, group, admin_port)
             case UnregisterStorage(storage):
-                log.maps = admin.remove_storage_node(log.maps, storage)
+                znodes.maps = storage_maps.remove_storage_node(znodes.maps, storage)
             case CreateReplicas(storage, partitions):
                 assert self.is_reachable(storage)
                 for partition in partitions:
@@ -321,7 +331,7 @@ class World:
                     held = self.disks[storage][partition]
                     self.disks[storage][partition] = replace(held, readable=True, writable=True)
             case ChangeAssignment(changes):
-                log.maps = admin.change_replicas(log.maps, changes)
+                znodes.maps = storage_maps.change_replicas(znodes.maps, changes)
 
     def quorum_states(self) -> Iterator[tuple[int, bool]]:
         """Yield each partition that may have transactions, and whether servers can open it."""

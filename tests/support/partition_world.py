@@ -1,4 +1,8 @@
-"""Define a partition over three storages in memory, and the messages of its clients."""
+"""Define a partition over three storages in memory, and the messages of its clients.
+
+A client is a `Peer`, its connection. `World.settle`, which most functions call, performs what the
+partition requests until nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,10 @@ NAMES = ("a", "b", "c")
 def new_world(
     settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
 ) -> World:
-    """A partition that is not opened yet, whose storages hold a log up to ``last``."""
+    """Return a partition that is not open yet, whose storages hold a log up to ``last``.
+
+    ``data_bytes`` is the size of its data cache.
+    """
     core = Partition(0, settings or PartitionSettings(), DataCache(data_bytes))
     session = -1 if last < 0 else 0
     world = World.of_partition(core, [MemoryStorage(name, last, session) for name in NAMES])
@@ -38,6 +45,7 @@ def new_world(
 def opened(
     settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
 ) -> World:
+    """Return an open partition: like `new_world`, and the storages have connected."""
     world = new_world(settings, data_bytes, last)
     world.connect()
     assert world.core.high_water_mark == last
@@ -46,7 +54,7 @@ def opened(
 
 
 def take_messages(world: World, peer: Peer) -> list[Any]:
-    """Take what was sent to ``peer``, as messages."""
+    """Take what was sent to ``peer`` out of the world's events; return the messages."""
     spec = CLIENT_SERVER.limited_to(peer.version)
     decoder = FrameDecoder(spec)
     decoder.feed(spec.hello(dialer=False))
@@ -65,6 +73,7 @@ def mount(
     seq: int = 0,
     peer: Peer | None = None,
 ) -> Peer:
+    """Send a mount of the client with the id ``client``, on ``peer`` or on a new connection."""
     peer = peer or Peer(4)
     world.core.mount(peer, cs.MountRequest(ReqId(client, generation, 0, 0), mark, seq))
     world.settle()
@@ -72,20 +81,24 @@ def mount(
 
 
 def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
+    """Return a connection on which a client has mounted the partition."""
     peer = mount(world, client, mark, generation=generation)
     assert take_messages(world, peer)[-1].state is cs.MountState.READY
     return peer
 
 
 def put(world: World, peer: Peer, *appends: Append) -> None:
+    """Send appends, and let the storages answer."""
     world.core.append(peer, list(appends))
     world.settle()
 
 
 def flush(world: World, peer: Peer, client: int, seq: int = 0, generation: int = 1) -> None:
+    """Send a flush request of the client with the id ``client``."""
     world.core.flush(peer, cs.FlushRequest(ReqId(client, generation, 0, seq)))
     world.settle()
 
 
 def log_of(world: World) -> list[str]:
+    """Return the data of all records on one storage."""
     return world.storages["a"].texts

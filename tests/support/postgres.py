@@ -1,7 +1,7 @@
 """Run a separate PostgreSQL for tests, if it is installed. Touches processes and the disk.
 
-It listens on a Unix socket in its own directory only. PostgreSQL does not run as root: then it runs
-as the user that comes with it.
+It listens only on a Unix socket in its own directory. PostgreSQL refuses to run as root: if the
+tests run as root, it runs as the user that its package creates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def programs() -> Path | None:
 
 @contextlib.contextmanager
 def running_postgres() -> Iterator[str]:
-    """Run one and yield the URL of its database for SQLAlchemy; skips the test if there is none."""
+    """Run a PostgreSQL, and yield the URL of its database for SQLAlchemy.
+
+    The test is skipped if PostgreSQL is not installed.
+    """
     folder = programs()
     user = _user()
     if folder is None or user is None:
@@ -44,10 +47,11 @@ def running_postgres() -> Iterator[str]:
         data = place / "data"
 
         def run(program: str, *arguments: str) -> None:
-            given = user.pw_uid if os.geteuid() == 0 else None
+            # Only root can start a process as another user.
+            run_as = user.pw_uid if os.geteuid() == 0 else None
             done = subprocess.run(
                 [folder / program, *arguments],
-                user=given,
+                user=run_as,
                 cwd=place,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -80,7 +84,7 @@ def emptied(url: str) -> Iterator[str]:
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Return whom it runs as."""
+    """Return the user that runs PostgreSQL, None if there is none."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     try:

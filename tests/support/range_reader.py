@@ -13,11 +13,12 @@ from waltz_server.core.partition import PartitionSettings
 from waltz_server.core.peer import Peer
 
 FORGETFUL = PartitionSettings(recent_bytes=0)
+"""The partition keeps no recent records in memory, so every read asks a storage."""
 
 
 @dataclass
 class Reader:
-    """A client of version 5 that has not mounted."""
+    """A client that reads ranges: it uses version 5 of the protocol, and has not mounted."""
 
     congested: InitVar[bool] = False
     peer: Peer = field(init=False)
@@ -29,34 +30,44 @@ class Reader:
     def records(
         self, world: World, first_id: int, most: int = 100, size: int = 1 << 20, wait_ms: int = 0
     ) -> None:
+        """Request records from ``first_id`` on: at most ``most``, with ``size`` bytes together.
+
+        At the end of the log, the server waits ``wait_ms`` for new records.
+        """
         req_id = ReqId(-1, 0, 0, first_id)
         request = cs.RecordsRequest(req_id, first_id, most, size, wait_ms)
         world.core.read_range(self.peer, request)
         world.settle()
 
     def headers(self, world: World, first_id: int, most: int = 100) -> None:
+        """Request the headers of at most ``most`` records from ``first_id`` on."""
         req_id = ReqId(-1, 0, 0, first_id)
         world.core.read_range(self.peer, cs.HeadersRequest(req_id, first_id, most))
         world.settle()
 
     def drain(self, world: World) -> None:
+        """Read from the connection again, after it was congested."""
         self.peer.congested = False
         world.core.writable(self.peer)
         world.settle()
 
     def take_answers(self, world: World) -> list[Any]:
+        """Return the answers since the last call."""
         return take_messages(world, self.peer)
 
 
 def ids(answer: cs.RecordsResponse) -> list[int]:
+    """Return the ids of the records in an answer."""
     return [r.transaction_id for r in answer.records]
 
 
 def texts(answer: cs.RecordsResponse) -> list[str]:
+    """Return the data of the records in an answer."""
     return [r.data.decode() for r in answer.records]
 
 
 def written(count: int, settings: PartitionSettings | None = None) -> World:
+    """Return an open partition with ``count`` records; record n has data n and header 3 n."""
     world = opened(settings)
     peer = mounted(world, 1)
     for n in range(count):
@@ -66,4 +77,5 @@ def written(count: int, settings: PartitionSettings | None = None) -> World:
 
 
 def storage_requests(world: World) -> list[Any]:
+    """Return the requests that storages have answered since ``world.calls`` was cleared."""
     return [request for _, request, _ in world.calls]

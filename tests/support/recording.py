@@ -21,12 +21,15 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 @dataclass
 class Record:
-    """The recorded calls of an application and its contexts."""
+    """The recorded calls of an application and its contexts.
+
+    An event begins with the name of its context, which is also the data of its transaction.
+    """
 
     events: list[tuple[object, ...]] = field(default_factory=list)
 
     def of(self, name: str) -> list[tuple[object, ...]]:
-        """Return the events of ``name``."""
+        """Return the events of the context ``name``, without the name."""
         return [event[1:] for event in self.events if event[0] == name]
 
     def add(self, *event: object) -> None:
@@ -62,7 +65,11 @@ class Recording(Application[bytes]):
 
 @dataclass
 class Say(TransactionContext[bytes]):
-    """Appends its name, under a lock if one is given; ``during`` is called in execute."""
+    """Appends its name, under a lock if one is given; ``during`` is called in execute.
+
+    If it is not ``willing``, execute refuses to append. ``executed`` counts the calls of execute.
+    ``ended`` is set when no further call follows.
+    """
 
     record: Record
     name: str

@@ -19,7 +19,9 @@ from waltz_storage.core.partitions.fencing import begin_session
 _FRESH = PartitionInfo()
 
 _DIES = 0.04
-_ARRIVES = 0.3
+"""The probability that a session ends before its next step."""
+_CONNECTS = 0.3
+"""The probability that a further replica connects before the next step."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class World:
 
     random: Random
     size: int
+    """The number of disks."""
     disks: dict[str, Disk] = field(init=False)
     assigned: tuple[str, ...] = field(init=False)
     states: dict[str, ReplicaState] = field(default_factory=dict)
@@ -61,13 +64,13 @@ class World:
         """
         self.session_id += 1
         self.opened = False
-        recovery = SessionRecovery(self.session_id, 1, self.assigned, self.states, 2)
+        recovery = SessionRecovery(self.session_id, 1, self.assigned, self.states, copy_records=2)
         count = len(self.assigned) if complete else self.random.randint(1, len(self.assigned))
-        coming = self.random.sample(self.assigned, count)
+        connecting = self.random.sample(self.assigned, count)
         due: list[tuple[str, Step]] = []
-        while (coming or due) and (all_steps or self.random.random() > _DIES):
-            if coming and (not due or self.random.random() < _ARRIVES):
-                name = coming.pop()
+        while (connecting or due) and (all_steps or self.random.random() > _DIES):
+            if connecting and (not due or self.random.random() < _CONNECTS):
+                name = connecting.pop()
                 info = self.disks[name].info
                 recovery.introduced(
                     name, info.session_id, info.low_water_mark, info.local_low_water_mark

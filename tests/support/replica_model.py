@@ -37,14 +37,19 @@ from waltz.metadata.core.storage_maps import StorageMaps, change_replicas
 
 @dataclass
 class Model:
-    """Storages by name, with their groups; every partition is assigned as given, and opened."""
+    """A cluster with the storages ``groups`` and the partitions ``assigned``, which are opened."""
 
     groups: dict[str, int]
+    """The group of each storage."""
     assigned: dict[int, frozenset[str]]
+    """The storages to which ZooKeeper assigns each partition."""
     down: set[str] = field(default_factory=set)
+    """The storages that do not run."""
     metadata: dict[int, PartitionMetadata] = field(default_factory=dict)
     disks: dict[str, dict[int, HeldPartition]] = field(default_factory=dict)
+    """The replicas on the disk of each storage, by partition."""
     committed: dict[int, int] = field(default_factory=dict)
+    """The last committed id of each partition."""
 
     def __post_init__(self) -> None:
         self.disks = {storage: {} for storage in self.groups}
@@ -58,9 +63,9 @@ class Model:
     # ---- observed and changed by plans
 
     def observed(self) -> ReplicaObservation:
-        held = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
+        """Return what an order would observe."""
         return ReplicaObservation(
-            self._maps(held),
+            self._maps(),
             len(self.assigned),
             {p: PartitionView(p, r, self.metadata[p]) for p, r in self.assigned.items()},
             {
@@ -72,18 +77,19 @@ class Model:
         )
 
     def perform(self, step: Step) -> None:
+        """Perform one step. Raises Down."""
         match step:
             case CreateReplicas(storage, partitions):
                 for partition in partitions:
                     self._hold(storage, partition)
             case SwitchOn(storage, partitions):
                 for partition in partitions:
-                    self._update(storage, partition, readable=True, writable=True)
+                    self._switch(storage, partition, on=True)
             case SwitchOff(storage, partitions):
                 for partition in partitions:
-                    self._update(storage, partition, readable=False, writable=False)
+                    self._switch(storage, partition, on=False)
             case CopyReplica(source, destination, partition, _):
-                self._fill(source, destination, partition)
+                self._copy(source, destination, partition)
             case DropReplicas(storage, partitions):
                 for partition in partitions:
                     assert storage not in self.assigned[partition]
@@ -91,16 +97,23 @@ class Model:
             case ChangeAssignment():
                 self._reassign(step)
 
+    def _switch(self, storage: str, partition: int, *, on: bool) -> None:
+        self._disk(storage)  # Raises Down.
+        self.update(storage, partition, readable=on, writable=on)
+
     def _hold(self, storage: str, partition: int) -> None:
+        """Create an empty replica, unless the storage has one."""
         held = HeldPartition(partition, -1, -1, -1, -1, None, True, True)
         self._disk(storage).setdefault(partition, held)
 
-    def _fill(self, source: str, destination: str, partition: int) -> None:
+    def _copy(self, source: str, destination: str, partition: int) -> None:
+        """Cut the destination to its low-water mark, then copy up to the start of a session."""
         mark = self._disk(source)[partition].local_low_water_mark
         to = self._disk(destination)[partition]
         assert not to.readable
         assert not to.writable
-        end = max(min(self._end(to), to.low_water_mark), mark)
+        end_after_cut = min(self._end(to), to.low_water_mark)
+        end = max(end_after_cut, mark)
         low = max(to.low_water_mark, end)
         self.update(
             destination,
@@ -111,14 +124,13 @@ class Model:
         )
 
     def _reassign(self, step: ChangeAssignment) -> None:
-        held = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
-        before = self._maps(held)
-        after = change_replicas(before, step.changes).assignments
+        after = change_replicas(self._maps(), step.changes).assignments
         self.assigned = {p: frozenset(after.storages_of(p)) for p in self.assigned}
 
-    def _maps(self, held: dict[str, tuple[int, ...]]) -> StorageMaps:
+    def _maps(self) -> StorageMaps:
+        assignments = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
         return StorageMaps(
-            GroupDescriptor(self.groups), ConnectionMetadata({}), ReplicaAssignments(held)
+            GroupDescriptor(self.groups), ConnectionMetadata({}), ReplicaAssignments(assignments)
         )
 
     # ---- the server
@@ -126,7 +138,7 @@ class Model:
     def serve(self) -> None:
         """Let the server begin sessions with all replicas that are present, where it can."""
         for partition in self.assigned:
-            if self.is_open(partition) and self._unsettled(partition):
+            if self.is_open(partition) and self._needs_session(partition):
                 self._begin_session(partition)
 
     def append(self, count: int) -> None:
@@ -161,6 +173,7 @@ class Model:
             self._hold(storage, partition)
 
     def _present(self, partition: int) -> frozenset[str]:
+        """Return the storages that run and have a switched-on replica, assigned or not."""
         return frozenset(
             storage
             for storage, disk in self.disks.items()
@@ -168,6 +181,7 @@ class Model:
         )
 
     def _voters(self, partition: int) -> frozenset[str]:
+        """Return the assigned replicas that are present and whose disks are as the metadata say."""
         here = self._present(partition) & self.assigned[partition]
         states = self.metadata[partition].replicas
         return frozenset(
@@ -176,7 +190,8 @@ class Model:
             if s in states and self.disks[s][partition].session_id >= states[s].session_id
         )
 
-    def _unsettled(self, partition: int) -> bool:
+    def _needs_session(self, partition: int) -> bool:
+        """Whether the assignment has changed, or a present replica is not in the session."""
         metadata = self.metadata[partition]
         current = {s for s, state in metadata.replicas.items() if _is_in(state, metadata)}
         here = self._present(partition) & self.assigned[partition]
@@ -187,6 +202,7 @@ class Model:
         )
 
     def _begin_session(self, partition: int) -> None:
+        """Begin a session with the assigned replicas that are present; complete its recovery."""
         last, replicas = self.metadata[partition], self.assigned[partition]
         mark = self.committed[partition]
         if last.replicas:
@@ -212,11 +228,8 @@ class Model:
                 states[storage] = ReplicaState(state.session_id, resolved)
         self.metadata[partition] = PartitionMetadata(1, session, states)
 
-    def _update(self, storage: str, partition: int, **changes: bool) -> None:
-        self._disk(storage)
-        self.update(storage, partition, **changes)
-
     def _disk(self, storage: str) -> dict[int, HeldPartition]:
+        """Return the replicas of a storage that runs. Raises Down."""
         if storage in self.down:
             raise Down(storage)
         return self.disks[storage]
@@ -232,4 +245,5 @@ class Down(Exception):
 
 
 def _is_in(state: ReplicaState, metadata: PartitionMetadata) -> bool:
+    """Whether a replica takes part in the session of ``metadata``."""
     return state.session_id == metadata.session_id and state.closing_mark == UNRESOLVED

@@ -112,11 +112,13 @@ class RollingWorld(World):
         self._run_storages()
         self._count_pods()
 
-    # ---- questions
+    # ---- what a test can ask
 
     def pods(self) -> Iterator[dict[str, Any]]:
         """Iterate over all pods."""
-        return (live for key, live in sorted(self.objects.items(), key=_key) if key.kind == "Pod")
+        return (
+            live for key, live in sorted(self.objects.items(), key=_object_key) if key.kind == "Pod"
+        )
 
     def storage_pods(self) -> dict[str, dict[str, Any] | None]:
         """Return the pods of all storages that should exist by name; None for a missing one."""
@@ -218,7 +220,7 @@ class RollingWorld(World):
         return [(name, self.objects.get(ObjectKey("Pod", name))) for name in members]
 
     def _sets(self) -> Iterator[dict[str, Any]]:
-        found = sorted(self.objects.items(), key=_key)
+        found = sorted(self.objects.items(), key=_object_key)
         return (live for key, live in found if key.kind == "StatefulSet")
 
     def _storages(self) -> list[str]:
@@ -274,5 +276,5 @@ def _revision(live: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _key(item: tuple[ObjectKey, dict[str, Any]]) -> ObjectKey:
+def _object_key(item: tuple[ObjectKey, dict[str, Any]]) -> ObjectKey:
     return item[0]

@@ -1,4 +1,8 @@
-"""Define a partition's store over three storages in memory, for tests of the store."""
+"""Define a partition's store over three storages in memory, for tests of the store.
+
+The store is the part of a server's partition that opens store sessions and replicates appends:
+``world.core`` is a `StorePartition`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,12 @@ NAMES = ("a", "b", "c")
 
 
 def new_world(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -> World:
+    """Return a store that has no generation yet, and whose storages are not connected."""
     return World.of_store(limits, Backoff(0.1, 1.0), [MemoryStorage(name) for name in names])
 
 
 def start(world: World, generation: int = 1) -> World:
+    """Give the partition to the store; the storages are not connected yet."""
     world.core.set_generation(generation)
     world.core.set_replicas(world.storages)
     world.settle()
@@ -25,6 +31,7 @@ def start(world: World, generation: int = 1) -> World:
 
 
 def opened(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -> World:
+    """Return a store with an open session; its calls and events so far are forgotten."""
     world = start(new_world(limits, names))
     world.connect()
     assert world.core.is_open
@@ -34,16 +41,19 @@ def opened(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -
 
 
 def put(world: World, *texts: str, generation: int = 1) -> None:
+    """Append transactions with these data, and let the storages answer."""
     world.core.append([append(text, generation=generation) for text in texts])
     world.settle()
 
 
 def wake_any(world: World) -> None:
-    due = (wake.timer for wake in world.wakes)
-    world.wake(next(type(p) for p in due if isinstance(p, RetrySession | BackoffOver)))
+    """Let the first timer expire after which the store tries again to open a session."""
+    timers = (wake.timer for wake in world.wakes)
+    world.wake(next(type(each) for each in timers if isinstance(each, RetrySession | BackoffOver)))
 
 
 def reopen(world: World) -> None:
+    """Let timers expire until a session is open."""
     while not world.core.is_open:
         wake_any(world)
 
@@ -56,12 +66,16 @@ def everywhere(world: World) -> list[str]:
 
 
 def texts(appends: list[Append]) -> list[str]:
+    """Return the data of appends."""
+    # A record tail: the header and the length of the data, 4 bytes each, the data, a checksum.
     return [a.record_tail[8:-4].decode() for a in appends]
 
 
 def kinds(world: World, name: str) -> list[str]:
+    """Return the types of the requests that the storage ``name`` has answered."""
     return [type(request).__name__ for storage, request, _ in world.calls if storage == name]
 
 
 def states(world: World) -> dict[str, tuple[int, int]]:
+    """Return the session id and the closing mark of each replica in the metadata."""
     return {n: (s.session_id, s.closing_mark) for n, s in world.metadata.replicas.items()}

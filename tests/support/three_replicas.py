@@ -103,7 +103,7 @@ class Trio:
         """
         self.session += 1
         names = tuple(self.volumes)
-        recovery = SessionRecovery(self.session, 1, names, self.metadata.replicas, 20)
+        recovery = SessionRecovery(self.session, 1, names, self.metadata.replicas, copy_records=20)
         for name in self.running:
             try:
                 info = self._ask(name, storage.LastSessionInfoRequest(self.session, 0, P))

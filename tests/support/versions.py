@@ -13,15 +13,20 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, FrameDecoder, ProtocolSpec
 
 OLD, NEW = "0.13.2", "ours"
+"""The two versions: the protocol versions of Waltz 0.13.2, and all that this product has."""
 
 _PROGRAMS = Path(__file__).parent / "older"
 _OLD_CLIENT = CLIENT_SERVER.limited_to(0, 1, 2, 3, 4)
-_OFFERED = {
+_AGREED = {
     ("server", OLD): (4,),
     ("server", NEW): (5,),
     ("storage", OLD): (0, 0),
     ("storage", NEW): (3, 2),
 }
+"""The protocol version on each port of a process, with a peer that offers all versions.
+
+A storage has two ports: for servers, and for administration.
+"""
 _SESSION_MS = 6000
 
 
@@ -62,11 +67,12 @@ async def check_version(cluster: LocalCluster, name: str, version: str) -> None:
     else:
         storage = plan.storages[number]
         listeners = [(STORAGE, storage.port), (ADMIN, storage.admin)]
-    agreed = tuple([await _agreed(spec, port) for spec, port in listeners])
-    assert agreed == _OFFERED[_kind(name), version], f"{name} is not of version {version}"
+    agreed = tuple([await _agreed_version(spec, port) for spec, port in listeners])
+    assert agreed == _AGREED[_kind(name), version], f"{name} is not of version {version}"
 
 
-async def _agreed(spec: ProtocolSpec, port: int) -> int:
+async def _agreed_version(spec: ProtocolSpec, port: int) -> int:
+    """Return the version that the process at ``port`` chooses."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(spec.hello(dialer=True))
     decoder = FrameDecoder(spec)

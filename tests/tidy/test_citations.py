@@ -12,6 +12,7 @@ SOURCES = ("waltz", "services", "operator", "tests", "bench", "demo", "docs", "e
 
 _NAMED = re.compile(r"\b(?:\w+/)?(?:wire|disk|zookeeper|behaviour)\.md\b")
 _GAP = r"[\s#]+"
+"""What separates the words of a citation: it may continue on the next line of a comment."""
 _CITED = re.compile(
     rf"(?P<page>(?:\w+/)?\w+\.md){_GAP}sections?{_GAP}"
     rf"(?P<first>\d+(?:\.\d+)?)(?P<more>(?:,?{_GAP}(?:(?:and|to){_GAP})?\d+(?:\.\d+)?)*)"

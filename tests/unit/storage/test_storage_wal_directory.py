@@ -17,7 +17,7 @@ from waltz_storage.core.wal.wal_file import WAL_FILE
 def used_node() -> tuple[LoggedNode, MemoryDisk]:
     """Return a node with one record, and the disk of its log."""
     home = MemoryDisk()
-    node = LoggedNode(MemoryDisk(), home=home)
+    node = LoggedNode(MemoryDisk(), wal_disk=home)
     node.append(0)
     return node, home
 
@@ -34,7 +34,7 @@ def test_both_volumes_after_a_crash_are_replayed() -> None:
     node, home = used_node()
     for seed in range(20):
         disk, log = node.disk.crashed(Random(seed)), home.crashed(Random(seed + 100))
-        assert LoggedNode(disk, home=log).lengths() == [1, 0, 0, 0, 0]
+        assert LoggedNode(disk, wal_disk=log).lengths() == [1, 0, 0, 0, 0]
 
 
 def test_clean_stop_leaves_a_plain_directory_whose_log_may_move() -> None:
@@ -44,7 +44,7 @@ def test_clean_stop_leaves_a_plain_directory_whose_log_may_move() -> None:
     assert lengths(directory) == [1, 0, 0, 0, 0]
     directory.close()
     other = MemoryDisk()
-    node = LoggedNode(node.disk, home=other)
+    node = LoggedNode(node.disk, wal_disk=other)
     node.append(1)
     node.directory.close()
     assert other.exists(WAL_FILE)
@@ -59,10 +59,10 @@ def test_directory_that_needs_its_log_is_refused_with_another_one() -> None:
     before = other.content(WAL_FILE)
     log = other.restarted()
     with pytest.raises(DirectoryRefused, match="is not the one that belongs to this"):
-        LoggedNode(node.disk.restarted(), home=log)
+        LoggedNode(node.disk.restarted(), wal_disk=log)
     assert log.content(WAL_FILE) == before
     with pytest.raises(DirectoryRefused, match="is not the one that belongs to this"):
-        LoggedNode(node.disk.restarted(), home=MemoryDisk())
+        LoggedNode(node.disk.restarted(), wal_disk=MemoryDisk())
 
 
 def test_directory_that_needs_its_log_is_refused_without_the_setting_and_with_a_new_one() -> None:
@@ -71,7 +71,7 @@ def test_directory_that_needs_its_log_is_refused_without_the_setting_and_with_a_
         LoggedNode(node.disk.restarted())
     alone = LoggedNode(MemoryDisk())
     with pytest.raises(DirectoryRefused, match=r"remove storage\.wal\.directory"):
-        LoggedNode(alone.disk.restarted(), home=MemoryDisk())
+        LoggedNode(alone.disk.restarted(), wal_disk=MemoryDisk())
 
 
 def test_plain_directory_does_not_take_the_log_of_another_storage() -> None:
@@ -82,7 +82,7 @@ def test_plain_directory_does_not_take_the_log_of_another_storage() -> None:
     before = other.content(WAL_FILE)
     log = other.restarted()
     with pytest.raises(DirectoryRefused, match="of another storage"):
-        LoggedNode(node.disk, home=log)
+        LoggedNode(node.disk, wal_disk=log)
     assert log.content(WAL_FILE) == before
     assert lengths(plain(node.disk.restarted())) == [1, 0, 0, 0, 0]
 
@@ -92,7 +92,7 @@ def test_directory_of_the_log_in_use_is_refused() -> None:
     with pytest.raises(
         DirectoryRefused, match=r"another process uses this storage\.wal\.directory"
     ):
-        LoggedNode(MemoryDisk(), home=home)
+        LoggedNode(MemoryDisk(), wal_disk=home)
 
 
 def test_older_copy_of_the_volume_of_the_log_is_refused() -> None:
@@ -102,7 +102,7 @@ def test_older_copy_of_the_volume_of_the_log_is_refused() -> None:
         node.append(0)
         node.commits.checkpoint()
     with pytest.raises(DirectoryRefused, match="cannot be replayed"):
-        LoggedNode(node.disk.restarted(), home=copy)
+        LoggedNode(node.disk.restarted(), wal_disk=copy)
 
 
 def test_interrupted_first_start_is_repeated() -> None:
@@ -114,12 +114,12 @@ def test_interrupted_first_start_is_repeated() -> None:
         crashes.extend((data.crashed(Random(n)), home.crashed(Random(n + 50))) for n in range(4))
 
     data.observer = home.observer = changed
-    node = LoggedNode(data, home=home)
+    node = LoggedNode(data, wal_disk=home)
     data.observer = home.observer = None
     assert node.lengths() == [0] * 5
     assert len(crashes) > 80
     for disk, log in Random(7).sample(crashes, 80):
-        again = LoggedNode(disk, home=log)
+        again = LoggedNode(disk, wal_disk=log)
         again.append(0)
-        crashed = LoggedNode(disk.crashed(Random(1)), home=log.crashed(Random(2)))
+        crashed = LoggedNode(disk.crashed(Random(1)), wal_disk=log.crashed(Random(2)))
         assert crashed.lengths() == [1, 0, 0, 0, 0]
