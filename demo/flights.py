@@ -38,9 +38,9 @@ _SUMMED = ("distance", "dep_delay", "arr_delay")
 class Flight(NamedTuple):
     """One flight. Times are in minutes; ``departure`` is the scheduled time since 1970 in UTC.
 
-    ``aircraft`` is the number of the aircraft: the position of its tail number in the sorted list
-    of all tail numbers, from 1. Delays and air time are None for a flight that did not take off or
-    did not arrive.
+    ``aircraft`` is the number of the aircraft: the position of its tail number among the sorted
+    tail numbers of the loaded flights, from 1. Delays and air time are None for a flight that did
+    not take off or did not arrive.
     """
 
     departure: int

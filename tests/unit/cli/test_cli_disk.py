@@ -26,6 +26,7 @@ from waltz.protocol import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.storage import SetLowWaterMarkRequest
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES
 from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
+from waltz_storage.core.log import segment_format
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
@@ -35,6 +36,7 @@ from waltz_storage.shell.posix_disk import PosixDisk
 KEY = uuid.UUID(int=99)
 RECORDS = 14
 FIRST, LAST = "0000000000000000000", "0000000000000000012"
+"""The names of the first and the last segment, by their first transactions: 0 and 12."""
 
 
 def options() -> LogOptions:
@@ -42,6 +44,7 @@ def options() -> LogOptions:
 
 
 def record(n: int) -> Record:
+    """Return the transaction ``n``. Its header is its id; every fourth one has no data."""
     data = f"record {n} ".encode() * (n % 4)
     return Record(n, ReqId(7, 3, 1, n), n, data, checksum(data))
 
@@ -105,10 +108,9 @@ def test_disk_verbs_change_no_file(only_readable: Path) -> None:
 def test_verify_of_torn_tail_changes_nothing(storage: Path) -> None:
     _write_torn_record(storage)
     before = hashes(storage)
-    # Only records up to the last checkpoint have index entries.
     shown = value("verify", str(storage), status=1)
     assert hashes(storage) == before
-    last = shown["segments"][-2]
+    last = shown["segments"][-2]  # The last segment of partition 1; after it comes partition 2.
     assert (last["records"], last["last_id"], last["tail"]) == (
         2,
         13,
@@ -178,7 +180,9 @@ def test_verify_reports_index_with_wrong_entry_below_local_mark(storage: Path) -
     directory.close()
     index = storage / "1" / f"{LAST}.idx"
     sound = index.read_bytes()
-    index.write_bytes(sound[:128] + bytes(8) + sound[136:])
+    rest = sound[segment_format.HEADER_BYTES + segment_format.ENTRY_BYTES :]
+    wrong_entry = bytes(segment_format.ENTRY_BYTES)
+    index.write_bytes(sound[: segment_format.HEADER_BYTES] + wrong_entry + rest)
     shown = value("verify", str(storage / "1"), status=1)
     (flaw,) = shown["flaws"]
     assert (flaw["transaction"], flaw["problem"]) == (12, "the index has the record at byte 0")
@@ -387,8 +391,8 @@ def test_path_without_storage_is_refused(tmp_path: Path, name: str, reason: str)
     suffix=st.sampled_from([".seg", ".idx"]),
     cut=st.integers(0, 400),
     flip=st.one_of(st.none(), st.tuples(st.integers(0, 400), st.integers(0, 7))),
-    add=st.binary(max_size=60),
-    new=st.booleans(),
+    appended=st.binary(max_size=60),
+    has_unfinished_segment=st.booleans(),
 )
 def test_start_does_what_verify_reported(
     original: Path,
@@ -397,17 +401,21 @@ def test_start_does_what_verify_reported(
     suffix: str,
     cut: int,
     flip: tuple[int, int] | None,
-    add: bytes,
-    new: bool,
+    appended: bytes,
+    has_unfinished_segment: bool,
 ) -> None:
+    """One file is damaged: it loses its last ``cut`` bytes, one bit is flipped, bytes are appended.
+
+    ``flip`` is the byte and the bit, None to flip no bit.
+    """
     path = tmp_path_factory.mktemp("damaged") / "storage"
     shutil.copytree(original, path)
     file = path / "1" / f"{segment}{suffix}"
     content = bytearray(file.read_bytes()[: -cut or None])
     if flip is not None and flip[0] < len(content):
         content[flip[0]] ^= 1 << flip[1]
-    file.write_bytes(content + add)
-    if new:
+    file.write_bytes(content + appended)
+    if has_unfinished_segment:
         (path / "1" / "0000000000000000015.seg.new").write_bytes(b"x")
     before = hashes(path)
     sizes = {str(f.relative_to(path)): f.stat().st_size for f in (path / "1").iterdir()}

@@ -16,6 +16,7 @@ from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.wal.catalogue import CATALOGUE_REGION
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
 from waltz_storage.shell.posix_disk import PosixDisk
@@ -49,7 +50,7 @@ def test_wal_shows_the_operations_since_the_checkpoint(crashed: Path) -> None:
     shown = json.loads(result.stdout)
     assert shown["key"] == str(KEY)
     assert shown["checksum"] == "CRC-32"
-    copies = [each for each in shown["operations"] if each["region"] != 0]
+    copies = [each for each in shown["operations"] if each["region"] != CATALOGUE_REGION]
     assert [each["type"] for each in copies][-2:] == ["copy", "copy"]
     assert copies[-1]["offset"] == copies[-2]["offset"] + copies[-2]["length"]
     assert not shown["damaged"]
@@ -132,9 +133,9 @@ def test_verify_of_segments_that_need_the_log_shows_that_and_fails(crashed: Path
 
 
 def test_wal_in_a_directory_of_its_own_is_shown(crashed: Path) -> None:
-    home = crashed.parent / "home"
-    home.mkdir()
-    shutil.move(crashed / WAL_FILE, home / WAL_FILE)
-    result = CliRunner().invoke(app, ["disk", "wal", str(home), "-o", "json"])
+    wal_directory = crashed.parent / "wal"
+    wal_directory.mkdir()
+    shutil.move(crashed / WAL_FILE, wal_directory / WAL_FILE)
+    result = CliRunner().invoke(app, ["disk", "wal", str(wal_directory), "-o", "json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["key"] == str(KEY)

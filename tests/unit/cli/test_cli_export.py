@@ -38,7 +38,7 @@ class Log:
 async def test_each_file_has_as_much_as_the_bounds_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, pieces: list[tuple[int, int]]
 ) -> None:
-    monkeypatch.setattr(export, "_FILE_BYTES", 100)
+    monkeypatch.setattr(export, "_FILE_BYTES", 100)  # The second transaction reaches it.
     how = export._ExportOptions(tmp_path, Form.JSONL, rows, timeout_seconds=5)
     advances: list[int] = []
     await export._export(cast(Client[Any], Log()), 0, -1, 6, how, advances.append)

@@ -27,8 +27,9 @@ def lines(path: Path, ids: Iterable[tuple[int, int | None]]) -> Path:
     return file
 
 
-def known(sources: list[Source], base: int) -> ImportRecord:
-    return ImportRecord(uuid.UUID(int=1), {s.target: PartitionImport(base) for s in sources})
+def record_of(sources: list[Source], end_before: int) -> ImportRecord:
+    """Return the record of an import into logs whose last id was ``end_before``, -1 if empty."""
+    return ImportRecord(uuid.UUID(int=1), {s.target: PartitionImport(end_before) for s in sources})
 
 
 def test_import_into_empty_log_keeps_ids(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_import_into_empty_log_keeps_ids(tmp_path: Path) -> None:
     sources = find_sources(file, None, None)
     assert [(s.target, s.count, s.displaced) for s in sources] == [(0, 3, None), (1, 2, None)]
     assert [row.id for row in sources[0].rows()] == [0, 1, 2]
-    check_ids(sources, known(sources, -1))
+    check_ids(sources, record_of(sources, -1))
 
 
 @pytest.mark.parametrize(("ids", "was", "becomes"), [((0, 1, 3, 4), 3, 2), ((5, 6), 5, 0)])
@@ -45,8 +46,8 @@ def test_gap_of_ids_is_detected_before_append(
 ) -> None:
     sources = find_sources(lines(tmp_path, [(2, n) for n in ids]), None, None)
     with pytest.raises(BadArchive, match=f"transaction {was} would become transaction {becomes} "):
-        check_ids(sources, known(sources, -1))
-    check_ids(sources, known(sources, 17))
+        check_ids(sources, record_of(sources, -1))
+    check_ids(sources, record_of(sources, 17))
 
 
 def test_import_of_directory_without_first_piece_is_refused(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_import_of_directory_without_first_piece_is_refused(tmp_path: Path) -> N
     sources = find_sources(tmp_path, None, 7)
     assert [(s.target, s.displaced) for s in sources] == [(7, (2, 0))]
     with pytest.raises(BadArchive, match="of partition 7: the files lack transactions"):
-        check_ids(sources, known(sources, -1))
+        check_ids(sources, record_of(sources, -1))
 
 
 def test_merged_partitions_are_imported_with_new_ids(tmp_path: Path) -> None:

@@ -20,8 +20,11 @@ ME, ANOTHER = 5, 9
 class ScriptedLog:
     """A log, in place of `Client`, that handles each request by the next step of a script.
 
-    A number: so many appends of the batch are in the log, the others never will be. Any other step:
-    the request fails.
+    A number: so many appends of the batch are in the log, the others never will be. ``"foreign"``
+    and ``"ours"``: the request fails, because another producer, or an earlier run of this import,
+    has just appended a transaction with the lock of the import. ``"old"``: the server is too old
+    for batches. After the end of the script all appends succeed. ``marks`` are the marks of the
+    requests.
     """
 
     def __init__(self, *script: int | str) -> None:

@@ -81,7 +81,16 @@ def test_cluster_shows_servers_storages_and_partitions() -> None:
 
 
 def test_storages_show_what_they_hold() -> None:
-    held = HeldPartition(1, 4, 9, 8, 12, None, readable=True, writable=False)
+    held = HeldPartition(
+        partition=1,
+        session_id=4,
+        low_water_mark=9,
+        local_low_water_mark=8,
+        max_transaction_id=12,
+        size_bytes=None,
+        readable=True,
+        writable=False,
+    )
     damaged = (DamagedRange(1, 3, 4), DamagedRange(1, 7, 7), DamagedRange(2, 0, 9))
     holdings = {"a:1": Holdings((held,), damaged=damaged), "b:1": Holdings(problem="gone")}
     shown = storage_rows.render_storages(MAPS, holdings)

@@ -31,7 +31,16 @@ VIEW = Membership(ASSIGNMENT, 1, 1, (Member("s_0", 1, ServerDescriptor(3, "host"
 
 
 def held(partition: int, max_id: int | None, *, on: bool = True) -> HeldPartition:
-    return HeldPartition(partition, 4, 0, 0, max_id, 1_500_000, readable=on, writable=on)
+    return HeldPartition(
+        partition,
+        session_id=4,
+        low_water_mark=0,
+        local_low_water_mark=0,
+        max_transaction_id=max_id,
+        size_bytes=1_500_000,
+        readable=on,
+        writable=on,
+    )
 
 
 def sample(at: float, mark: int | None, session: int = 4) -> Sample:

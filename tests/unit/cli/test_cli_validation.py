@@ -9,6 +9,10 @@ from waltz.protocol import ReqId
 
 
 def seen(*transactions: tuple[int, bytes | int]) -> Validation:
+    """Return the checks of a log of transactions, each by its id and its data.
+
+    Data that are a number are those of a checked transaction: the mark of its producer plus one.
+    """
     validation = Validation()
     for number, content in transactions:
         data = content if isinstance(content, bytes) else content.to_bytes(8, "big", signed=True)

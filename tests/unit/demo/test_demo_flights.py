@@ -18,6 +18,7 @@ from waltz import Lock
 
 FLIGHT = Flight(100, 7, "UA", 1545, "N14228", "EWR", "IAH", 2, None, 227, 1400)
 TOTALS = Totals(flights=3, aircraft=2, distance=10, dep_delay=-1, arr_delay=5)
+FAULTLESS = Findings(TOTALS, gaps=0, doubles=0, broken_links=0, disorder=0)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,9 @@ def test_flights_cancelled_flight_without_aircraft_has_number_0(year: flights.Fl
 def test_flights_loaded_with_a_limit_are_the_first_of_the_year(year: flights.Flights) -> None:
     few = flights.load(100)
     assert few.totals.flights == 100
-    assert [f[2:] for f in few.flights] == [f[2:] for f in year.flights[:100]]
+    # The numbers of aircraft are positions among the loaded tail numbers: they differ.
+    without_numbers = [flight._replace(aircraft=0) for flight in few.flights]
+    assert without_numbers == [flight._replace(aircraft=0) for flight in year.flights[:100]]
 
 
 def test_flight_record_round_trip_keeps_all_fields() -> None:
@@ -91,7 +94,7 @@ def test_airport_tracks_last_transaction_of_each_aircraft() -> None:
 
 
 def test_checks_logged_flights_pass() -> None:
-    checks = compare(TOTALS, Findings(TOTALS, 0, 0, 0, 0))
+    checks = compare(TOTALS, FAULTLESS)
     assert all(check.holds for check in checks)
 
 
@@ -99,13 +102,13 @@ def test_checks_logged_flights_pass() -> None:
     "findings",
     [
         *(
-            Findings(replace(TOTALS, **{name: 4}), 0, 0, 0, 0)
+            replace(FAULTLESS, totals=replace(TOTALS, **{name: 4}))
             for name in ("flights", "aircraft", "distance", "dep_delay", "arr_delay")
         ),
-        Findings(TOTALS, 1, 0, 0, 0),
-        Findings(TOTALS, 0, 1, 0, 0),
-        Findings(TOTALS, 0, 0, 1, 0),
-        Findings(TOTALS, 0, 0, 0, 1),
+        replace(FAULTLESS, gaps=1),
+        replace(FAULTLESS, doubles=1),
+        replace(FAULTLESS, broken_links=1),
+        replace(FAULTLESS, disorder=1),
     ],
 )
 def test_one_wrong_value_fails_one_check(findings: Findings) -> None:

@@ -128,7 +128,7 @@ async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other
 @on_virtual_time
 async def test_check_replaces_a_reconcile_unless_there_was_an_event() -> None:
     calls: list[str] = []
-    rests = True
+    check_suffices = True
 
     async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
         calls.append("reconcile")
@@ -136,7 +136,9 @@ async def test_check_replaces_a_reconcile_unless_there_was_an_event() -> None:
 
     async def check(_namespace: str, _name: str) -> ReconcileResult | None:
         calls.append("check")
-        return ReconcileResult(0.01 if len(calls) < 3 else NEVER, ready=True) if rests else None
+        if not check_suffices:
+            return None
+        return ReconcileResult(0.01 if len(calls) < 3 else NEVER, ready=True)
 
     controller = Controller(reconcile, check)
     controller.enqueue("logs", "a")
@@ -145,7 +147,7 @@ async def test_check_replaces_a_reconcile_unless_there_was_an_event() -> None:
     controller.enqueue("logs", "a")
     await eventually(lambda: len(calls) == 4)
     assert calls[3:] == ["reconcile"], "an event needs a reconcile"
-    rests = False
+    check_suffices = False
     await eventually(lambda: len(calls) >= 6)
     assert calls[4:6] == ["check", "reconcile"]
     await controller.close()
@@ -157,7 +159,8 @@ async def test_pauses_grow_while_the_state_is_unchanged_and_a_change_resets_them
 
     async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
         begun.append(clock())
-        return ReconcileResult(1.0, ready=False, state=len(begun) // 9)
+        state = 0 if len(begun) < 9 else 1  # It changes in the eighth reconcile.
+        return ReconcileResult(1.0, ready=False, state=state)
 
     controller = Controller(reconcile)
     controller.enqueue("logs", "a")

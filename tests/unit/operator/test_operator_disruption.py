@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -31,6 +32,8 @@ from waltz_operator.core.steps import ApplyObject
 
 _STORAGES = tuple("abcde")
 _SESSION = 7
+_COMMITTED = 9
+"""The last committed id of every partition."""
 _DAMAGES = ("none", "no answer", "lost", "off", "behind", "no session", "not reached", "no server")
 _BUDGET = ObjectKey("PodDisruptionBudget", "log-storage")
 
@@ -49,6 +52,19 @@ def healthy_partitions(draw: st.DrawFn) -> list[tuple[frozenset[str], frozenset[
     return partitions
 
 
+def healthy_replica(partition: int) -> HeldPartition:
+    return HeldPartition(
+        partition,
+        _SESSION,
+        low_water_mark=5,
+        local_low_water_mark=5,
+        max_transaction_id=_COMMITTED,
+        size_bytes=0,
+        readable=True,
+        writable=True,
+    )
+
+
 def cluster_of(
     partitions: list[tuple[frozenset[str], frozenset[str]]], damage: str = "none"
 ) -> ClusterPresent:
@@ -64,7 +80,7 @@ def cluster_of(
             for storage in last
         }
         for storage in assigned:
-            held[storage][partition] = HeldPartition(partition, _SESSION, 5, 5, 9, 0, True, True)
+            held[storage][partition] = healthy_replica(partition)
         metadata = PartitionMetadata(1, _SESSION, states)
         hit = damage if partition == 0 else "none"
         if hit == "no session":
@@ -80,9 +96,9 @@ def cluster_of(
         case "lost":
             del held[first][0]
         case "off":
-            held[first][0] = HeldPartition(0, _SESSION, 5, 5, 9, 0, True, False)
+            held[first][0] = replace(healthy_replica(0), writable=False)
         case "behind":
-            held[first][0] = HeldPartition(0, _SESSION, 5, 5, 8, 0, True, True)
+            held[first][0] = replace(healthy_replica(0), max_transaction_id=_COMMITTED - 1)
     storages = {storage: StorageReplicas(found) for storage, found in held.items()}
     if damage == "no answer":
         storages[first] = StorageReplicas(problem="connection refused")
@@ -91,7 +107,7 @@ def cluster_of(
         len(views),
         views,
         storages,
-        commit_bounds=dict.fromkeys(views, 9),
+        commit_bounds=dict.fromkeys(views, _COMMITTED),
     )
     return ClusterPresent("log", len(views), uuid.uuid4(), StorageMaps.empty(), observed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from aiohttp import web
@@ -19,18 +19,29 @@ from waltz_operator.shell.kube_api import ApiServer, Conflict, KubeError, path_o
 _PODS = "/api/v1/namespaces/logs/pods"
 
 
+class RecordedRequest(NamedTuple):
+    """A request; ``form`` is the content type of its body."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    form: str
+    body: str
+
+
 class Recorder:
     """Records requests and returns the configured answer."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, str, dict[str, str], str, str]] = []
+        self.requests: list[RecordedRequest] = []
         self.status = 200
         self.answer: Any = {}
         self.text: str | None = None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         form, body = request.headers.get("Content-Type", ""), await request.text()
-        self.requests.append((request.method, request.path, dict(request.query), form, body))
+        query = dict(request.query)
+        self.requests.append(RecordedRequest(request.method, request.path, query, form, body))
         if request.query.get("watch") and self.status == 200:
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in self.answer]
             return web.Response(text="\n".join(lines) + "\n")
@@ -88,7 +99,7 @@ async def test_delete_has_the_uid_as_precondition_and_ignores_missing_objects(
     kube: ApiServer, recorder: Recorder
 ) -> None:
     await kube.delete("Pod", "logs", "x", "uid-1")
-    assert json.loads(recorder.requests[0][4])["preconditions"] == {"uid": "uid-1"}
+    assert json.loads(recorder.requests[0].body)["preconditions"] == {"uid": "uid-1"}
     recorder.status = 404
     await kube.delete("Pod", "logs", "x", "uid-1")
 
@@ -141,7 +152,7 @@ async def test_changes_yields_every_object_of_the_watch(
     recorder.answer = [{"metadata": {"name": name}} for name in "ab"]
     names = [each["metadata"]["name"] async for each in kube.changes("Pod", "", {"a": "1"})]
     assert names == ["a", "b"]
-    assert recorder.requests[0][1] == "/api/v1/pods"
+    assert recorder.requests[0].path == "/api/v1/pods"
 
 
 @pytest.mark.parametrize("status", [403, 410, 429, 503])
