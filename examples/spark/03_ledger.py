@@ -28,7 +28,10 @@ TRANSFERS = 60
 
 
 class Teller:
-    """Keeps the balances by following the log, and appends transfers."""
+    """Keeps the balances by following the log, and appends transfers.
+
+    ``balances`` are the balances after the transaction ``position``.
+    """
 
     def __init__(self, client: waltz.Client[bytes], seed: int) -> None:
         self._client = client
@@ -55,6 +58,7 @@ class Teller:
             async def decide(
                 attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
             ) -> waltz.Draft[bytes] | None:
+                # Another teller's transfer may have made the last attempt fail: it is read first.
                 conflict = -1 if attempt.conflict is None else attempt.conflict
                 await self.catch_up(max(attempt.mark, conflict))
                 if self.balances[giver] < amount:

@@ -26,6 +26,7 @@ PORT_RULE = rule(
 )
 """The rule of every port."""
 
+# The rule and not ``ge`` refuses the ports below 1024, because a rule has a message of its own.
 Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(PORT_RULE))]
 
 _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
