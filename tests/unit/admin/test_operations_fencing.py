@@ -14,7 +14,16 @@ from waltz.net import TlsConfig
 
 
 async def test_storage_that_cannot_be_fenced_is_named() -> None:
-    held = HeldPartition(0, 1, 5, 5, 9, None, readable=True, writable=True)
+    held = HeldPartition(
+        partition=0,
+        session_id=1,
+        low_water_mark=5,
+        local_low_water_mark=5,
+        max_transaction_id=9,
+        size_bytes=None,
+        readable=True,
+        writable=True,
+    )
     # The storage cannot be dialed, because its address has no port.
     reports = (ReplicaReport("address-without-port", held),)
     decision = RebuildDecision(Verdict.REBUILT, PartitionMetadata(1, 1001, {}), "")

@@ -151,6 +151,10 @@ def _new_replica(partition: int) -> HeldPartition:
 
 
 def _replica_after_copy(held: HeldPartition, source: HeldPartition) -> HeldPartition:
-    """Return the replica ``held`` after a copy from ``source``."""
+    """Return the replica ``held`` after a copy from ``source``.
+
+    A copy cuts the replica to its low-water mark, then adds records up to the local low-water mark
+    of the source.
+    """
     end = max(held.low_water_mark, source.local_low_water_mark)
     return replace(held, low_water_mark=end, local_low_water_mark=end, max_transaction_id=end)

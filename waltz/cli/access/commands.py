@@ -145,7 +145,7 @@ def list_command(
 
     async def read() -> AccessRules | None:
         async with open_cluster(where) as cluster:
-            await cluster.params()
+            await cluster.params()  # It raises if there is no cluster at this root.
             found = await read_access_rules(cluster)
             return None if found is None else found.value
 
@@ -169,7 +169,7 @@ def disable_command(context: typer.Context, dry_run: DryRun = False, yes: Yes = 
 
     async def disable() -> bool:
         async with open_cluster(where) as cluster:
-            await cluster.params()
+            await cluster.params()  # It raises if there is no cluster at this root.
             if dry_run:
                 return await read_access_rules(cluster) is not None
             return await delete_access_rules(cluster)
