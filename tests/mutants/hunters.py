@@ -236,8 +236,7 @@ class _WarmProcess:
         """Wait until the process has imported everything, or has ended."""
         if not self._ready:
             with suppress(EOFError, OSError):
-                self._receive()
-            self._ready = True
+                self._ready = self._receive() is None
 
     def ask(self, task: Task) -> Found | NotReplaceable:
         """Let the process hunt ``task``; return its answer."""
@@ -252,7 +251,11 @@ class _WarmProcess:
     def close(self) -> None:
         """End the process, and the hunt that it does."""
         self._tasks.close()
-        self._process.join()
+        if self._ready:
+            self._process.join()
+        else:
+            # It would notice the end only after its imports.
+            end(self._process)
 
     def _receive(self) -> Any:
         if self._interrupted in wait([self._tasks, self._interrupted]):
