@@ -384,4 +384,34 @@ OPERATOR_BUGS = (
             "unit/operator/test_operator_plan_guards.py::test_condition_keeps_the_time_of_its_last_change"
         ),
     ),
+    Planted(
+        "a foreign lease is released",
+        Package.OPERATOR,
+        'if found is not None and _spec_of(found).get("holderIdentity") == self._identity:\n',
+        "if found is not None:\n",
+        "Two operators lead.",
+        nodes(
+            "unit/operator/test_operator_election.py::test_former_leader_does_not_release_the_lease_of_its_successor"
+        ),
+    ),
+    Planted(
+        "a full queue of events fails the step",
+        Package.OPERATOR,
+        "if not self._queue.full():\n    self._queue.put_nowait(event)\n",
+        "self._queue.put_nowait(event)\n",
+        "The operator fails because Kubernetes does not answer.",
+        nodes(
+            "unit/operator/test_operator_process.py::test_events_that_do_not_fit_the_queue_are_dropped_and_fail_no_step"
+        ),
+    ),
+    Planted(
+        "a lost authority is replaced",
+        Package.OPERATOR,
+        'if await self._kube.get("Secret", namespace, in_use) is not None:\n',
+        "if False:\n",
+        "All processes refuse each other's certificates.",
+        nodes(
+            "unit/operator/test_operator_observer.py::test_issue_creates_no_authority_while_certificates_of_a_lost_one_exist"
+        ),
+    ),
 )

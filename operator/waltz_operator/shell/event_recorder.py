@@ -21,7 +21,7 @@ from waltz_operator.shell.kube_api import Kube, KubeError
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_CHARACTERS = 1000
-_MAX_QUEUED_EVENTS = 200
+MAX_QUEUED_EVENTS = 200
 _SHOWN_STEPS = 3
 """How many steps of a kind the message of an event names."""
 
@@ -40,7 +40,7 @@ class KubeEventRecorder:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_QUEUED_EVENTS)
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self._last_failure: dict[str, str] = {}
         """The message of the last failure that was posted, by the uid of its cluster."""
         self.steps = 0

@@ -92,6 +92,22 @@ async def test_candidate_waits_until_the_leader_releases_the_lease() -> None:
     assert not first.is_leader
 
 
+async def test_former_leader_does_not_release_the_lease_of_its_successor() -> None:
+    kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
+    first, second, third = (candidate(kube, name, clock) for name in ("first", "second", "third"))
+    await first.acquire()
+    acquiring = asyncio.ensure_future(second.acquire())
+    await several_attempts()
+    clock.now += LEASE_SECONDS + 0.1
+    await asyncio.wait_for(acquiring, 60)
+    assert first.is_leader, "it has not noticed"
+    await first.release()
+    acquiring = asyncio.ensure_future(third.acquire())
+    await several_attempts()
+    assert not acquiring.done()
+    acquiring.cancel()
+
+
 async def test_killed_leader_is_replaced_when_its_lease_expires() -> None:
     kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
     await candidate(kube, "killed", clock).acquire()

@@ -25,7 +25,7 @@ from waltz_operator.core.steps import AddFinalizer, ReleasePool
 from waltz_operator.main import OperatorConfig, _operate, read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
-from waltz_operator.shell.event_recorder import KubeEventRecorder
+from waltz_operator.shell.event_recorder import MAX_QUEUED_EVENTS, KubeEventRecorder
 from waltz_operator.shell.handlers import release_orphaned_pool, watch_owned
 from waltz_operator.shell.kube_api import ApiServer, KubeError
 from waltz_operator.shell.metrics import HELP, OperatorMetrics
@@ -194,6 +194,19 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     assert {each["reason"] for each in events} == {"AddFinalizer", "StepFailed"}
     assert all(each["involvedObject"]["name"] == "log" for each in events)
     assert (recorder.steps, recorder.failed_steps) == (1, 3)
+
+
+async def test_events_that_do_not_fit_the_queue_are_dropped_and_fail_no_step() -> None:
+    world = World(cluster_resource(), [])
+    recorder = KubeEventRecorder(FaultyKube(world, Faults()))
+    cluster = WaltzCluster.model_validate(world.cluster)
+    for number in range(MAX_QUEUED_EVENTS + 100):
+        recorder.record_failed_step(cluster, f"problem {number}")
+    assert recorder.failed_steps == MAX_QUEUED_EVENTS + 100
+    posting = recorder.start()
+    await eventually(lambda: len(world.objects) == MAX_QUEUED_EVENTS)
+    posting.cancel()
+    assert len(world.objects) == MAX_QUEUED_EVENTS
 
 
 async def test_steps_of_one_kind_become_one_event_with_their_number_and_the_first_names() -> None:
