@@ -220,4 +220,32 @@ SPARK_BUGS = (
             "unit/spark/test_spark_stream_reader.py::test_repeated_batch_is_cut_at_the_end_of_a_log_that_became_shorter"
         ),
     ),
+    Planted(
+        "a trigger reads beyond its target",
+        Package.SPARK,
+        "partition: min(end, self._target[partition]) for partition, end in ends.items()\n",
+        "partition: end for partition, end in ends.items()\n",
+        "A query with availableNow does not end.",
+        nodes(
+            "unit/spark/test_spark_stream_reader.py::test_trigger_reads_no_further_than_the_log_reached_when_it_began"
+        ),
+    ),
+    Planted(
+        "a failed connection is used again",
+        Package.SPARK,
+        "except WaltzError:\n    READER_CACHE.forget(self._where)\n    raise\n",
+        "except WaltzError:\n    raise\n",
+        "A query never recovers.",
+        nodes("unit/spark/test_spark_stream_reader.py::test_failed_connection_is_not_used_again"),
+    ),
+    Planted(
+        "a failed session is used again",
+        Package.SPARK,
+        "SESSION_CACHE.forget(where)\n",
+        "pass\n",
+        "A write never recovers.",
+        nodes(
+            "unit/spark/test_spark_writer.py::test_session_that_failed_is_not_used_by_the_next_task"
+        ),
+    ),
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from waltz.client import ClusterUnreachable
 from waltz.net import PLAINTEXT
 from waltz.spark import stream_reader
 from waltz.spark.batch_reader import SliceTask
@@ -61,3 +63,35 @@ def test_repeated_batch_beyond_a_log_that_became_shorter_fails(
 ) -> None:
     with pytest.raises(PositionMissing):
         slices(reader(monkeypatch, mark=4), 0, 10)
+
+
+def test_trigger_reads_no_further_than_the_log_reached_when_it_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a query with the trigger availableNow would not end while others append."""
+    stream = reader(monkeypatch, mark=4)
+    stream.prepareForTriggerAvailableNow()
+    monkeypatch.setattr(stream_reader, "READER_CACHE", Log(9))
+    assert stream.latestOffset(offset_of({0: 0}), ReadAllAvailable()) == offset_of({0: 5})
+
+
+class FailingLog(Log):
+    """A log whose server cannot be reached."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.forgotten: list[ClusterLocation] = []
+
+    def marks(self, partitions: Iterable[int]) -> dict[int, int]:
+        raise ClusterUnreachable("no server answers")
+
+    def forget(self, where: ClusterLocation) -> None:
+        self.forgotten.append(where)
+
+
+def test_failed_connection_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, log = reader(monkeypatch, mark=0), FailingLog()
+    monkeypatch.setattr(stream_reader, "READER_CACHE", log)
+    with pytest.raises(ClusterUnreachable):
+        stream.initialOffset()
+    assert len(log.forgotten) == 1

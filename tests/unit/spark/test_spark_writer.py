@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import cast
 
 import pytest
 
@@ -11,8 +12,10 @@ from tests.support.client_cluster import ClientCluster
 from tests.support.virtual_time import on_virtual_time
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.net import PLAINTEXT
+from waltz.spark import sink
+from waltz.spark.core.rows import Columns
 from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
-from waltz.spark.writer import WriterSession, fingerprints
+from waltz.spark.writer import WriteCounts, WriterSession, WriteTask, fingerprints
 
 
 @on_virtual_time
@@ -41,3 +44,28 @@ def test_session_that_cannot_connect_closes_its_event_loop(monkeypatch: pytest.M
             WriterSession(ClusterLocation(address, "/waltz", PLAINTEXT, 0.1))
     (loop,) = loops
     assert loop.is_closed()
+
+
+class FailingSessions:
+    """A cache whose session cannot write."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[ClusterLocation] = []
+
+    def open(self, where: ClusterLocation) -> FailingSessions:
+        return self
+
+    def write(self, *_: object) -> WriteCounts:
+        raise ConnectFailed("ZooKeeper does not answer")
+
+    def forget(self, where: ClusterLocation) -> None:
+        self.forgotten.append(where)
+
+
+def test_session_that_failed_is_not_used_by_the_next_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions, where = FailingSessions(), ClusterLocation("zk:2181", "/log", PLAINTEXT, 1)
+    monkeypatch.setattr(sink, "SESSION_CACHE", sessions)
+    task = WriteTask("write", persistent=False, epoch=0, run="run", task=0)
+    with pytest.raises(ConnectFailed):
+        sink._write(where, task, cast(Columns, None), iter(()))
+    assert sessions.forgotten == [where]
