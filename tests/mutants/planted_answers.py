@@ -14,6 +14,7 @@ ANSWER_BUGS = (
         "mark = self.log_mark if oldest is None else oldest.log_mark\n",
         "mark = self.log_mark\n",
         "The feed does not show the append, so that the client sends it again: it is there twice.",
+        nodes(f"{_CLIENT}test_mark_does_not_pass_an_append_in_doubt"),
     ),
     Planted(
         "an append is sent with a log mark above its own id",
@@ -21,6 +22,7 @@ ANSWER_BUGS = (
         "self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed.log_mark))\n",
         "self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed.log_mark + 1))\n",
         "The mark passes an append in doubt whose transaction is the next one.",
+        nodes(f"{_CLIENT}test_mark_does_not_pass_an_append_in_doubt"),
     ),
     Planted(
         "an answered commit settles earlier appends as absent",
@@ -57,6 +59,7 @@ ANSWER_BUGS = (
         "answer = append.req_id + pack(committed, transaction_id)\n",
         "answer = append.req_id + pack(committed, max(0, transaction_id - 1))\n",
         "An append is answered with the id of another transaction.",
+        nodes(f"{_SERVER}test_commits_of_one_connection_are_answered_together_in_log_order"),
     ),
     Planted(
         "an answered append that may be in the log is answered as absent",
@@ -64,6 +67,7 @@ ANSWER_BUGS = (
         "self._batches.ended(appends, OutcomeKind.UNKNOWN)\n",
         "self.absent(appends, 0)\n",
         "A client sends an append again that the next owner has found in the log.",
+        nodes(f"{_SERVER}test_appends_left_unresolved_are_not_answered"),
     ),
     Planted(
         "appends of an older generation are answered as absent",
