@@ -86,7 +86,7 @@ waltz top --once -o json | jq '.partitions[].replicas[].lag'
 
 USED = """
 waltz log append 0 hello
-waltz log append 0 'withdraw 5' --lock account:17 --mark 41
+waltz log append 0 'withdraw 5' --lock account:17 --mark 0
 seq 1000 | waltz log append 0 --in-flight 100
 waltz log tail 0
 waltz log read 0 17

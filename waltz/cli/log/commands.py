@@ -64,7 +64,7 @@ AppendLocks = Annotated[
     cls=ClusterCommand,
     epilog=examples(
         "waltz log append 0 hello",
-        "waltz log append 0 'withdraw 5' --lock account:17 --mark 41",
+        "waltz log append 0 'withdraw 5' --lock account:17 --mark 0",
         "seq 1000 | waltz log append 0 --in-flight 100",
     ),
 )
