@@ -85,7 +85,10 @@ async def test_membership_after_a_lost_session_is_restored(
         await connected.close()
 
 
-async def test_session_survives_a_restart_of_zookeeper(tmp_path: Path) -> None:
+async def test_session_survives_a_restart_of_zookeeper(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     process = ZooKeeperProcess(tmp_path)
     process.start()
     now = [100.0]
@@ -107,6 +110,11 @@ async def test_session_survives_a_restart_of_zookeeper(tmp_path: Path) -> None:
         node = await store.get("/kept")
         assert node is not None
         assert (node.data, node.owner) == (b"data", session)
+        address = process.connect_string
+        assert [record.getMessage() for record in caplog.records] == [
+            f"ZooKeeper at {address}: connection lost; connecting again",
+            f"ZooKeeper at {address}: connected again",
+        ]
     finally:
         await store.close()
         process.stop()

@@ -87,8 +87,9 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
     the time limit ``seconds`` (None: no limit).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    # The errors of the verb describe lost connections better than kazoo's log.
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    # The errors of the verb describe lost connections better than these logs.
+    for name in ("kazoo", "waltz.metadata.kazoo_log"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with exit_on_expected_error():
         return asyncio.run(_within(work, seconds))
 

@@ -5,6 +5,7 @@ assigns partitions to servers, and the steps by which servers and clients follow
 modules beside `core` touch ZooKeeper and the event loop:
 
 * `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
+* `kazoo_log`: logs the state of the session, once per change
 * `zookeeper_access`, `kazoo_security`: TLS, authentication and ACLs
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster

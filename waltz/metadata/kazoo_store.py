@@ -19,6 +19,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, ZnodeStat
 
+from waltz.metadata.kazoo_log import KazooLog, SessionLog
 from waltz.metadata.kazoo_security import Protection, TlsHandler, protection
 from waltz.metadata.store import (
     ANY_VERSION,
@@ -98,6 +99,7 @@ class KazooStore:
                 connection_retry=_RECONNECT,
                 handler=handler,
                 auth_data=acls.auth_data,
+                logger=KazooLog(),
             )
         except ValueError as problem:
             raise ConnectFailed(
@@ -113,6 +115,7 @@ class KazooStore:
                 connected.set()
 
         unsubscribe = store.health.on_change(changed)
+        store.health.on_change(SessionLog(connect_string).changed)
         client.add_listener(store._state_from_thread)
         client.start_async()
         try:
