@@ -246,13 +246,13 @@ def test_cluster_is_deleted_only_by_its_name(zookeeper: str, zk_root: str) -> No
     assert run("create", "new", "-p", "2").exit_code == 0
     assert run("create", "new", "-p", "2", "--dry-run").exit_code == 1
     assert run("delete", "new", stdin="n\n").exit_code == 1
-    for option in ("--yes", "--dry-run"):
-        other = run("delete", "other", option)
+    for option in ("--yes", "--dry-run", "--ignore-servers"):
+        other = run("delete", "other", option, stdin="y\n")
         assert other.exit_code == 1
         assert "is called 'new', not 'other'" in other.stderr
     assert run("key").exit_code == 0
     assert run("delete", "new", "--dry-run").exit_code == 0
-    assert run("delete", "other", "--yes", "--force").exit_code == 0
+    assert run("delete", "new", "--yes", "--ignore-servers").exit_code == 0
     for option in ("--yes", "--dry-run"):
         gone = run("delete", "new", option)
         assert gone.exit_code == 1

@@ -14,7 +14,14 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import UNASSIGNED, ClusterParams, StoreParams, encode_id
 from waltz.metadata.core.paths import Paths
 from waltz.metadata.core.storage_maps import StorageMaps
-from waltz.metadata.store import MetadataStore, NodeExists, StoreError, create_ancestors
+from waltz.metadata.store import (
+    MetadataStore,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+    StoreError,
+    create_ancestors,
+)
 
 
 class ClusterExists(Exception):
@@ -23,6 +30,14 @@ class ClusterExists(Exception):
 
 class ClusterMismatch(Exception):
     """A cluster cannot be deleted: another one, or none, is at the root. Nothing was changed."""
+
+
+class DeletionIncomplete(StoreError):
+    """A cluster is deleted in part. Deleting it again continues."""
+
+
+_DELETION_ATTEMPTS = 5
+"""How often the nodes that other processes add during a deletion are deleted, too."""
 
 
 async def create_cluster(
@@ -76,23 +91,36 @@ async def create_cluster(
 
 
 async def delete_cluster(
-    store: MetadataStore, root: str, name: str, *, force: bool = False, dry_run: bool = False
+    store: MetadataStore, root: str, name: str, *, dry_run: bool = False
 ) -> None:
     """Delete the root and everything below it. The nodes above the root stay.
 
     ``name`` must be the name of the cluster, so that a mistyped root does not delete another
     cluster. An interrupted creation leaves a root without data and children: it is deleted with any
-    name. With ``force``, the root is deleted whatever its data and name are. With ``dry_run``, the
-    checks are made, and nothing is deleted. Raises ClusterMismatch.
+    name. With ``dry_run``, the checks are made, and nothing is deleted.
+
+    The counters of ids are deleted after everything else but the root: while anything of the
+    cluster is there, no other process gets an id that was in use. The root, which has the name, is
+    deleted last, so an interrupted deletion can be repeated with the same name. Raises
+    ClusterMismatch, and DeletionIncomplete if other processes add nodes all the time.
     """
     paths = Paths(root)
     node = await store.get(root)
     if node is None:
         raise ClusterMismatch(f"There is no cluster at {root} in ZooKeeper; nothing was deleted.")
-    if not force:
-        await _check_name(store, root, node.data, name)
-    if not dry_run:
-        await _delete_tree(store, paths.root)
+    await _check_name(store, root, node.data, name)
+    if dry_run:
+        return
+    for _ in range(_DELETION_ATTEMPTS):
+        try:
+            await _delete_tree(store, paths.root, last=paths.ids)
+        except NodeNotEmpty:
+            continue  # a server has added a node meanwhile
+        return
+    raise DeletionIncomplete(
+        f"The cluster at {root} in ZooKeeper is deleted in part: other processes add nodes to it. "
+        "Stop its servers, and repeat the same command."
+    )
 
 
 async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:
@@ -140,7 +168,15 @@ async def _what_is_there(store: MetadataStore, root: str) -> str:
     return f"the cluster {name!r} exists already at {root} in ZooKeeper; choose another root"
 
 
-async def _delete_tree(store: MetadataStore, path: str) -> None:
-    for name in (await store.children(path)).names:
-        await _delete_tree(store, f"{path}/{name}")
-    await store.delete(path)
+async def _delete_tree(store: MetadataStore, path: str, last: str = "") -> None:
+    """Delete the node at ``path`` and all nodes below it, those of ``last`` after the others.
+
+    A node that another process has deleted meanwhile is no error.
+    """
+    try:
+        children = [f"{path}/{name}" for name in (await store.children(path)).names]
+        for child in sorted(children, key=lambda child: child == last):
+            await _delete_tree(store, child)
+        await store.delete(path)
+    except NodeMissing:
+        return

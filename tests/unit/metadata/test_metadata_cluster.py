@@ -21,6 +21,7 @@ from waltz.metadata.core.storage_maps import ChangeRefused, assign_everything
 from waltz.metadata.lifecycle import (
     ClusterExists,
     ClusterMismatch,
+    DeletionIncomplete,
     create_cluster,
     delete_cluster,
 )
@@ -90,15 +91,80 @@ async def test_delete_with_another_name_is_refused(zookeeper: MemoryZooKeeper) -
     assert list(zookeeper.dump()) == ["/waltz"]
 
 
-@pytest.mark.parametrize("force", [False, True])
-async def test_delete_as_dry_run_changes_nothing(zookeeper: MemoryZooKeeper, force: bool) -> None:
+async def test_delete_as_dry_run_changes_nothing(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     await new_cluster(store)
     before = zookeeper.dump()
-    await delete_cluster(store, ROOT, "test", force=force, dry_run=True)
+    await delete_cluster(store, ROOT, "test", dry_run=True)
     assert zookeeper.dump() == before
     with pytest.raises(ClusterMismatch, match="no cluster at /nothing"):
-        await delete_cluster(store, "/nothing", "test", force=force, dry_run=True)
+        await delete_cluster(store, "/nothing", "test", dry_run=True)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after_one(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store delete one more node, and fail then."""
+    deleted: list[str] = []
+    delete = store.delete
+
+    async def delete_one(path: str, version: int = -1) -> None:
+        if deleted:
+            raise Interrupted
+        deleted.append(path)
+        await delete(path, version)
+
+    monkeypatch.setattr(store, "delete", delete_one)
+
+
+async def test_delete_that_is_interrupted_anywhere_can_be_repeated(
+    zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = zookeeper.connect()
+    await new_cluster(store)
+    nodes = [path for path in zookeeper.dump() if path.startswith(ROOT)]
+    for _ in nodes[1:]:
+        with monkeypatch.context() as patch:
+            interrupt_after_one(store, patch)
+            with pytest.raises(Interrupted):
+                await delete_cluster(store, ROOT, "test")
+        left = [path for path in zookeeper.dump() if path.startswith(ROOT)]
+        if any("/ids" not in path for path in left if path != ROOT):
+            assert {ROOT, f"{ROOT}/ids/client", f"{ROOT}/ids/server"} <= set(left)
+        with pytest.raises(ClusterMismatch, match="is called 'test', not 'other'"):
+            await delete_cluster(store, ROOT, "other")
+    await delete_cluster(store, ROOT, "test")
+    assert list(zookeeper.dump()) == ["/waltz"]
+
+
+@pytest.mark.parametrize(("additions", "is_deleted"), [(3, True), (100, False)])
+async def test_delete_while_a_server_adds_nodes_continues_or_can_be_repeated(
+    zookeeper: MemoryZooKeeper,
+    monkeypatch: pytest.MonkeyPatch,
+    additions: int,
+    is_deleted: bool,
+) -> None:
+    store, server = zookeeper.connect(), zookeeper.connect()
+    await new_cluster(store)
+    delete, added = store.delete, list(range(additions))
+
+    async def delete_after_an_addition(path: str, version: int = -1) -> None:
+        if path == ROOT and added:
+            await server.create(f"{ROOT}/added-{added.pop()}", b"")
+        await delete(path, version)
+
+    monkeypatch.setattr(store, "delete", delete_after_an_addition)
+    if is_deleted:
+        await delete_cluster(store, ROOT, "test")
+        assert list(zookeeper.dump()) == ["/waltz"]
+        return
+    with pytest.raises(DeletionIncomplete, match="Stop its servers, and repeat the same command"):
+        await delete_cluster(store, ROOT, "test")
+    added.clear()
+    await delete_cluster(store, ROOT, "test")
+    assert list(zookeeper.dump()) == ["/waltz"]
 
 
 async def test_delete_after_an_interrupted_creation_needs_no_name(

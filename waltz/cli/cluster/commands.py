@@ -91,10 +91,11 @@ def delete_command(
         str,
         typer.Argument(metavar="NAME", help="The name of the cluster, as a confirmation."),
     ],
-    force: Annotated[
+    ignore_servers: Annotated[
         bool,
         typer.Option(
-            "--force", "-f", help="Delete a cluster that has another name, or running servers."
+            "--ignore-servers",
+            help="Delete the cluster although servers are registered. Use it if they are dead.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -102,19 +103,20 @@ def delete_command(
 ) -> None:
     """Delete a cluster from ZooKeeper: its membership, assignments and partition metadata.
 
-    The files of storages stay, but no other cluster accepts them.
+    NAME must be the name of the cluster. The files of storages stay, but no other cluster accepts
+    them. After an interruption, the same command continues.
     """
     where = target(context)
 
     async def delete() -> None:
         async with open_cluster(where) as cluster:
-            running = [] if force else await _servers_of(cluster)
+            running = [] if ignore_servers else await _servers_of(cluster)
             if running:
                 raise Failed(
                     f"servers {', '.join(running)} of the cluster are running; stop them first, or "
-                    "use --force"
+                    "add --ignore-servers if they are dead"
                 )
-            await delete_cluster(cluster.store, where.root, name, force=force, dry_run=dry_run)
+            await delete_cluster(cluster.store, where.root, name, dry_run=dry_run)
 
     if not dry_run:
         confirm(
