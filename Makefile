@@ -21,7 +21,7 @@ help:
 	@echo "make vectors  generate the test vectors in spec/vectors from the encoders"
 	@echo "make docs    build the documentation site in site/"
 	@echo "make sim     run SEEDS=$(SEEDS) simulated clusters"
-	@echo "make model   check the model of the recovery rule in every state: about twenty minutes"
+	@echo "make model   check the model of the recovery rule in every state: minutes; see CONTRIBUTING.md"
 	@echo "make chaos   run real processes under faults for MINUTES=$(MINUTES), and check what clients saw"
 	@echo "make mutants   plant bugs into the product, each of which the simulator or a test must catch"
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"

@@ -27,7 +27,7 @@ def explore(configuration: Configuration) -> tuple[Found, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the configurations of make test")
-    parser.add_argument("--records", type=int, default=3, help="the longest log (default 3)")
+    parser.add_argument("--records", type=int, default=2, help="the longest log (default 2)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     chosen = quick() if options.quick else full(options.records)
