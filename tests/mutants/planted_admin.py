@@ -398,4 +398,15 @@ ADMIN_BUGS = (
             "unit/admin/test_operations_monitoring.py::test_storage_that_has_restarted_is_sampled_over_a_new_connection"
         ),
     ),
+    Planted(
+        "a partition that its server cannot open is healthy",
+        Package.ADMIN,
+        "if not report.health.get(partition, False):\n"
+        '    return f"server {owner} could not open partition {partition}", unreached\n',
+        "",
+        "An administrator reads that a partition works, which is closed.",
+        nodes(
+            "unit/admin/test_operations_observation.py::test_partition_that_its_server_could_not_open_is_a_problem"
+        ),
+    ),
 )

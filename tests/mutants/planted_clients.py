@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.planting import Package, Planted
+from tests.mutants.planting import Package, Planted, nodes
 
 CLIENT_BUGS = (
     Planted(
@@ -144,5 +144,15 @@ CLIENT_BUGS = (
         "if record[FEED_TRANSACTION_ID] == mark + 1:\n    mark += 1\n",
         "if record[FEED_TRANSACTION_ID] >= 0:\n    mark = record[FEED_TRANSACTION_ID]\n",
         "A stream delivers a transaction twice.",
+    ),
+    Planted(
+        "a problem of a feed outlasts it",
+        Package.SYNC,
+        "self.problem = None\nlast_append = self._progress.last_append\n",
+        "last_append = self._progress.last_append\n",
+        "A partition that works again refuses transactions.",
+        nodes(
+            "unit/sync/test_client_active_partition.py::test_partition_whose_feed_works_again_accepts_contexts"
+        ),
     ),
 )

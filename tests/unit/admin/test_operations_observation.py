@@ -6,7 +6,8 @@ import uuid
 
 from waltz.admin import ObservationScope
 from waltz.admin.core.replicas import StorageReplicas
-from waltz.admin.observation import ReplicaObserver
+from waltz.admin.core.verification import ServerReport
+from waltz.admin.observation import ReplicaObserver, _server_state
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata, ReplicaState, StoreParams
 from waltz.metadata.lifecycle import create_cluster
@@ -64,3 +65,9 @@ async def test_replicas_are_compared_with_marks_that_were_read_before() -> None:
     observer = LaterObserver(cluster, PLAINTEXT, answer_seconds=1)
     observation = await observer.observe(ObservationScope((0,)))
     assert observation.storages[ASSIGNED].problem == "asked again"
+
+
+def test_partition_that_its_server_could_not_open_is_a_problem() -> None:
+    healthy, closed = ({7: ServerReport(frozenset({0}), {}, {0: each})} for each in (True, False))
+    assert _server_state(0, 7, healthy) == (None, frozenset())
+    assert _server_state(0, 7, closed)[0] == "server 7 could not open partition 0"
