@@ -148,8 +148,8 @@ CLIENT_BUGS = (
     Planted(
         "a problem of a feed outlasts it",
         Package.SYNC,
-        "self.problem = None\nlast_append = self._progress.last_append\n",
-        "last_append = self._progress.last_append\n",
+        "self.problem = None\nawait self._wait_until_decided(batch)\n",
+        "await self._wait_until_decided(batch)\n",
         "A partition that works again refuses transactions.",
         nodes(
             "unit/sync/test_client_active_partition.py::test_partition_whose_feed_works_again_accepts_contexts"
