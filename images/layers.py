@@ -72,9 +72,8 @@ class LayerBuilder:
     def _dependencies(self, extras: tuple[str, ...]) -> Path:
         """Return a layer with the dependencies of the extras, in locked versions."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        wanted = list(project["dependencies"])
-        for extra in extras:
-            wanted += project["optional-dependencies"][extra]
+        # All extras, because an extra may include others.
+        wanted = [extras, project["dependencies"], project["optional-dependencies"]]
         inputs = json.dumps(wanted) + (ROOT / "requirements.lock").read_text()
         digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
         layer = self.folder / f"dependencies-{digest}.layer"
