@@ -233,7 +233,7 @@ SPARK_BUGS = (
     Planted(
         "a failed connection is used again",
         Package.SPARK,
-        "except WaltzError:\n    READER_CACHE.forget(self._where)\n    raise\n",
+        "except WaltzError:\n    READER_CACHE.forget(self._location)\n    raise\n",
         "except WaltzError:\n    raise\n",
         "A query never recovers.",
         nodes("unit/spark/test_spark_stream_reader.py::test_failed_connection_is_not_used_again"),
@@ -241,7 +241,7 @@ SPARK_BUGS = (
     Planted(
         "a failed session is used again",
         Package.SPARK,
-        "SESSION_CACHE.forget(where)\n",
+        "SESSION_CACHE.forget(location)\n",
         "pass\n",
         "A write never recovers.",
         nodes(
