@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import inf
 from random import Random
 
 from tests.sim.checker import Checker
@@ -134,6 +135,19 @@ class SimClient:
         await asyncio.sleep(self._random.expovariate(1 / seconds))
 
 
+class _Call:
+    """A call that begins now, with a timeout in seconds (None: no timeout)."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + (inf if timeout is None else timeout)
+
+    def in_time(self) -> bool:
+        """Whether the timeout has not passed."""
+        return self._loop.time() < self._deadline
+
+
 class Appender(SimClient):
     """Keeps a few appends open, some under locks, one by one or in batches."""
 
@@ -179,6 +193,8 @@ class Appender(SimClient):
     async def _append_one(self) -> None:
         mark = await self._client.mount(self._partition)
         op = self._new_operation(mark)
+        named_mark = None if self._needs_no_mark(op) else mark
+        call = _Call(self._timeout())
         try:
             transaction_id = await self._client.append(
                 self._partition,
@@ -187,11 +203,11 @@ class Appender(SimClient):
                 write_locks=_locks_of(op.write_locks),
                 read_locks=_locks_of(op.read_locks),
                 append_locks=_locks_of(op.append_locks),
-                mark=None if self._needs_no_mark(op) else mark,
-                timeout=self._timeout(),
+                mark=named_mark,
+                timeout=call.timeout,
             )
         except LockFailed as failed:
-            self._refused(op, failed.transaction_id)
+            self._refused(op, failed.transaction_id, call.in_time())
         except ClientAhead as ahead:
             raise Violation(Guarantee.DURABLE, f"{self.name}: {ahead}") from ahead
         except AppendUncertain as uncertain:
@@ -221,10 +237,11 @@ class Appender(SimClient):
             )
             for op in ops
         ]
+        call = _Call(self._timeout())
         try:
             outcomes: list[Appended | Refused | Absent | None] = list(
                 await self._client.bulk.append(
-                    self._partition, drafts, mark=mark, timeout=self._timeout()
+                    self._partition, drafts, mark=mark, timeout=call.timeout
                 )
             )
         except ServerTooOld:
@@ -239,17 +256,20 @@ class Appender(SimClient):
         except ClusterUnreachable:
             self._counters["client: timed out, not in the log"] += 1
             outcomes = [Absent()] * len(ops)
+        in_time = call.in_time()
         for op, outcome in zip(ops, outcomes, strict=True):
-            self._record_outcome(op, outcome)
+            self._record_outcome(op, outcome, in_time)
         self.num_open -= count
         return supported
 
-    def _record_outcome(self, op: Operation, outcome: Appended | Refused | Absent | None) -> None:
+    def _record_outcome(
+        self, op: Operation, outcome: Appended | Refused | Absent | None, in_time: bool
+    ) -> None:
         match outcome:
             case Appended(transaction_id):
                 self._committed(op, transaction_id)
             case Refused(conflict):
-                self._refused(op, conflict)
+                self._refused(op, conflict, in_time)
             case Absent():
                 self._checker.client_absent(op)
             case None:
@@ -259,9 +279,10 @@ class Appender(SimClient):
         self._counters["client: committed"] += 1
         self._checker.client_committed(op, transaction_id)
 
-    def _refused(self, op: Operation, taken_by: int) -> None:
+    def _refused(self, op: Operation, taken_by: int, in_time: bool) -> None:
+        """Check a refusal. After its timeout a call does not wait to see the conflict."""
         self._counters["client: lock_failed"] += 1
-        mark = self._client._appender.mark(self._partition)
+        mark = self._client._appender.mark(self._partition) if in_time else taken_by
         self._checker.client_refused(op, taken_by, mark)
 
     def _uncertain(self, uncertain: AppendUncertain) -> None:
