@@ -195,7 +195,8 @@ def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
 
 def _columns(row: type[Any]) -> _Columns:
     """Return the fields of a result class in their order, each with its declaration."""
-    # A lambda in an annotation needs the globals of its module.
+    # A lambda in an annotation needs the globals of its module. The locals are empty, because the
+    # fields of the class would hide functions and types of the same names.
     names = vars(sys.modules[row.__module__])
     hints = get_type_hints(row, globalns=names, localns={}, include_extras=True)
     return [(each.name, _declaration(hints[each.name])) for each in fields(row)]

@@ -47,6 +47,7 @@ class Appender:
     """The appends of one client id. A partition is mounted when it is first used.
 
     This class implements `LinkUser`, and `AppendState` of `waltz.client.core.metrics`.
+    ``max_in_flight`` and ``long_wait_seconds`` are those of `ClientOptions`.
     """
 
     def __init__(

@@ -109,9 +109,9 @@ class LogClient(abc.ABC, Generic[DataT]):
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
         The server refuses the append if a later transaction took one of the write or read locks,
         even a transaction of this client. In rare cases the server refuses an append although no
-        transaction took its locks. If ``mark`` is None, the locks are checked from the end of the
-        log on that the append finds when it arrives at the server (before protocol version 6: from
-        the last transaction that the client has received). The caller may not have seen this
+        transaction took its locks. If ``mark`` is None, the last transaction of the log when the
+        append arrives at the server takes its place (before protocol version 6: the last
+        transaction that the client has received). The caller may not have seen this
         transaction, so locks without a mark protect no decision. `submit` sets the mark. A mark is
         a transaction of this partition: if the log is shorter, the append raises ClientAhead.
 

@@ -17,8 +17,9 @@ from waltz.net.tls import TlsConfig
 class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
     """The threads and sockets of kazoo, with TLS connections by the settings in ``tls``.
 
-    kazoo's own TLS accepts the public authorities of the system beside the CA, cannot use a server
-    name, and does not tell why a handshake failed.
+    kazoo's own TLS accepts certificates of the system's public authorities, not only those of the
+    CA. It verifies a certificate only for the host in the connect string, not for the server name
+    of the settings. It does not tell why a handshake failed.
     """
 
     def __init__(self, tls: TlsConfig) -> None:

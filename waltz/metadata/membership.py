@@ -128,7 +128,7 @@ class ServerMembership:
         self._shuffle = shuffle
         self._descriptor = ServerDescriptor(0, *endpoint, tuple(preferred))
         self._num_partitions = 0
-        self._applied = NOT_APPLIED
+        self._applied_version = NOT_APPLIED
         self._watch: _MembershipWatch | None = None
 
     @property
@@ -139,7 +139,7 @@ class ServerMembership:
     @property
     def has_joined(self) -> bool:
         """Whether the server has applied an assignment, which may give it no partition."""
-        return self._applied != NOT_APPLIED
+        return self._applied_version != NOT_APPLIED
 
     async def join(self) -> int:
         """Take a new server id, join in the background, and return the id.
@@ -178,9 +178,10 @@ class ServerMembership:
                         await store.delete(paths.server_descriptor(name))
         except (StoreUnavailable, TimeoutError) as problem:
             log.warning(
-                "server %d: node not deleted, it expires with its session: %r",
+                "server %d: failed to delete its znode (%s); ZooKeeper deletes it when the session "
+                "expires",
                 self.server_id,
-                problem,
+                str(problem) or "no answer in time",
             )
         except StoreClosed:
             log.debug("server %d: node deleted with its session", self.server_id)
@@ -217,7 +218,7 @@ class ServerMembership:
     async def _act(self, membership: Membership) -> None:
         """Perform the server's next step."""
         session_id = self._cluster.store.health.session_id
-        match next_for_server(membership, self.server_id, session_id, self._applied):
+        match next_for_server(membership, self.server_id, session_id, self._applied_version):
             case CreateNode():
                 await self._cluster.store.create(
                     self._cluster.paths.new_server_descriptor,
@@ -228,8 +229,8 @@ class ServerMembership:
                 log.info("server %d: joined as %s", self.server_id, self._descriptor)
             case WriteAssignment():
                 await self._write_assignment(membership)
-            case OwnPartitions(partitions, applied):
-                self._applied = applied
+            case OwnPartitions(partitions, version):
+                self._applied_version = version
                 self._on_partitions(partitions)
 
     async def _write_assignment(self, membership: Membership) -> None:
@@ -253,7 +254,7 @@ class ClientMembership:
     def __init__(self, cluster: Cluster, on_endpoints: OnEndpoints) -> None:
         self._cluster = cluster
         self._on_endpoints = on_endpoints
-        self._applied = NOT_APPLIED
+        self._applied_version = NOT_APPLIED
         self._watch: _MembershipWatch | None = None
 
     def start(self) -> None:
@@ -276,7 +277,7 @@ class ClientMembership:
 
     async def _act(self, membership: Membership) -> None:
         """Perform the client's next step."""
-        match next_for_client(membership, self._applied):
-            case UseEndpoints(endpoints, applied):
-                self._applied = applied
+        match next_for_client(membership, self._applied_version):
+            case UseEndpoints(endpoints, version):
+                self._applied_version = version
                 self._on_endpoints(endpoints)

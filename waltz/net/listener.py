@@ -1,4 +1,4 @@
-"""Accept connections, and log why a peer is refused. Touches the network.
+"""Accept connections, and log why a connection fails. Touches the network.
 
 A TLS listener looks at a peer's first byte before the TLS handshake. If the peer uses plaintext,
 the log says so. A plaintext listener needs no such look: the frame decoder recognises TLS.
@@ -150,8 +150,8 @@ class Listener:
             )
         except (OSError, ssl.SSLError) as error:
             # asyncio's exception has no text if the peer closed during the handshake.
-            why = str(error) or "it ended the TLS handshake"
-            log.warning("refused a %s connection of %s: %s", self.spec.name, peer, why)
+            why = str(error) or "the peer ended the TLS handshake"
+            log.warning("a %s connection of %s failed: %s", self.spec.name, peer, why)
             peer_socket.close()
             if connection is not None:
                 # asyncio does not report a failed TLS handshake to the connection itself

@@ -104,6 +104,7 @@ class InProcessServer:
         assert self.store is not None
         self._shared.network.take_down(self.host)
         self._shared.zookeeper.abandon(self.store, expire=expire)
+        # The other nodes do not notice how this node stops: it has no network and no session now.
         await self.stop()
 
     async def stop(self) -> None:

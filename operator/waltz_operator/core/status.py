@@ -98,7 +98,8 @@ def cluster_status(
         conditions=tuple(
             _condition(old.conditions, each, reconciled_generation, now) for each in statements
         ),
-        # The key of another cluster at this root would make this cluster look like an older one.
+        # A key in the status shows that the cluster existed before, so its znodes are never created
+        # again. The key of another cluster at this root would show the same for a new cluster.
         cluster_key=str(desired.key) if is_own else old.cluster_key,
         connect_string=desired.zookeeper,
         partitions=f"{with_quorum}/{total}",
@@ -189,7 +190,8 @@ def _ready_and_healthy(
     the present generation of the spec is reconciled.
     """
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
-        holds = None if desired.cluster.status.cluster_key else False
+        existed_before = desired.cluster.status.cluster_key != ""
+        holds = None if existed_before else False
         ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
         return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
     is_ready = all_served and is_reconciled and not plan.problems

@@ -35,6 +35,7 @@ def structural_schema(model: type[Model]) -> dict[str, Any]:
     schema = _structural(generated, generated.get("$defs", {}))
     # Kubernetes validates metadata by its own rules, and allows no other schema for this field.
     schema["properties"]["metadata"] = {"type": "object"}
+    # Without a default, a new resource has no status until the operator has written one.
     schema["properties"]["status"].pop("default", None)
     schema["required"] = ["spec"]
     return schema

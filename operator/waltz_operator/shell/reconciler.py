@@ -3,7 +3,8 @@
 Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
 at any instruction and another one continues (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). The only state
-that is kept between two reconciles is that of clusters at rest. It only saves requests.
+that is kept between two reconciles is that of clusters *at rest*, which are paused or need nothing:
+with it, `Reconciler.check` sends no request to the API server.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
     """Return the outcome of every check. The sample must have details (`monitoring.Monitor`).
 
     A server without an entry in ``reached`` counts as reaching all its storages. A storage that
-    does not answer counts as one whose replicas are all switched off, and as reached: a check
-    reports only its first problem, which would hide those of storages that answer.
+    does not answer counts as one whose replicas are all switched off. In the other checks it has no
+    problem: it counts as reached, and its sessions are those in the metadata. A check reports only
+    its first problem, and that of this storage would hide those of storages that answer.
     """
     return verify(
         ClusterFacts(

@@ -152,6 +152,7 @@ def as_row(value: Mapping[str, Any]) -> Row:
     if not isinstance(data, bytes):
         raise BadArchive("it has neither data nor data_base64")
     header = value.get("header")
+    # The name of the id is `id` in JSON, and `transaction_id` in Parquet.
     partition, id_ = value.get("partition"), value.get("id", value.get("transaction_id"))
     numbers = {"header": header, "partition": partition, "id": id_}
     for name, number in numbers.items():

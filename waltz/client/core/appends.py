@@ -264,7 +264,7 @@ class PartitionAppends:
         req_id = self._register(token)
         if mark is None:
             mark = self._present_mark
-        request = AnsweredAppendRequest if self._feed.answered else AppendRequest
+        request = AnsweredAppendRequest if self._feed.server_answers else AppendRequest
         self.effects.messages.append(
             request(req_id, mark, write_locks, read_locks, append_locks, header, data, checksum)
         )
@@ -290,7 +290,7 @@ class PartitionAppends:
     @property
     def _present_mark(self) -> int:
         """The mark of an append whose caller has named none."""
-        return LOG_MARK if self._feed.answered else self.mark
+        return LOG_MARK if self._feed.server_answers else self.mark
 
     def _register(self, token: object) -> ReqId:
         """Record an append that is sent now, and return its request id."""
@@ -319,7 +319,7 @@ class PartitionAppends:
         these appends have no answer: the server has dropped them, or their answers were lost with
         an earlier connection. The feed decides.
         """
-        if self._feed.has_skipped(committed_place):
+        if self._feed.has_skipped_append(committed_place):
             self._feed.expect_no_answers(committed_place)
             self.flush()
             self._request_feed_if_needed()
@@ -365,7 +365,7 @@ class PartitionAppends:
             sent = self._sent.in_doubt.get(wrapped(seq))
             if sent is None or sent.req_id.generation != message.req_id.generation:
                 continue
-            if self._feed.answered:
+            if self._feed.server_answers:
                 self._settle_answered(sent.req_id.seq, outcome.kind, outcome.transaction_id)
             else:
                 self._sent.note_batched(sent.req_id.seq, outcome)

@@ -27,7 +27,7 @@ class FeedNeed:
         """The mount request whose feed was requested and has not been suspended since."""
 
     @property
-    def answered(self) -> bool:
+    def server_answers(self) -> bool:
         """Whether the present server answers appends."""
         return self._mount.version >= APPEND_ANSWERS_SINCE
 
@@ -48,13 +48,19 @@ class FeedNeed:
         """Whether an answer to an append in doubt is expected."""
         return sent.place > self._unanswered_place
 
-    def has_skipped(self, place: int) -> bool:
-        """Whether an append sent before ``place`` is in doubt, and an answer to it is expected."""
+    def has_skipped_append(self, place: int) -> bool:
+        """Whether the answers, which have reached ``place``, have skipped an append before it.
+
+        Such an append is in doubt, and an answer to it is still expected.
+        """
         oldest = self._sent.oldest()
         return oldest is not None and oldest.place < place and self.may_be_answered(oldest)
 
     def needs_feed(self, version: int) -> bool:
-        """Whether the appends need the feed of a server of ``version``."""
+        """Whether the appends need the feed of a server of ``version``.
+
+        Appends that an older server refused are settled when the feed has reached their conflict.
+        """
         if version < APPEND_ANSWERS_SINCE or self._sent.any_refused:
             return True
         oldest = self._sent.oldest()
@@ -83,7 +89,7 @@ class FeedNeed:
         show the append. The client would take it for absent and send it again, so that it could be
         in the log twice (tests/unit/client/test_client_answered_appends.py).
         """
-        if not self.answered:
+        if not self.server_answers:
             return
         oldest = self._sent.oldest()
         mark = self.log_mark if oldest is None else oldest.log_mark

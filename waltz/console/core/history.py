@@ -64,6 +64,7 @@ class History:
             for change in changes(before, sample):
                 self._count += 1
                 self.entries.append(Entry(self._count, before_at, at, change))
+        # `Sample.at` is of a monotonic clock, which has no jumps.
         recent = before if sample.at - before.at <= _MOST_SECONDS_OF_RATE else None
         self.rates.append(RatePoint(at, _total_rate(recent, sample)))
         return recent

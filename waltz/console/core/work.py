@@ -99,6 +99,7 @@ def _both_assigned(now: Sample, view: PartitionView) -> Iterator[Work]:
         if len(storages) > 1:
             names = " and ".join(storages)
             text = f"A move in group {group}: {names} both hold the partition until one leaves."
+            # It is unknown which of them is the destination, and so is its progress.
             yield Work(WorkKind.MOVE, view.partition, storages[-1], text, None, None)
 
 

@@ -15,23 +15,23 @@ _JKS = "JKS"
 
 
 def key_store_problem(
-    store: str,
+    prefix: str,
     commands: Callable[[str, str], list[str]],
     replacing: str,
     ignored: Mapping[str, Any],
 ) -> Iterator[str]:
     """Yield an error if the location of a key store is set.
 
-    ``ignored`` has the settings of Waltz 0.13.2 that are set. ``store`` is the first part of the
-    names of the store's settings, such as ``server.ssl.keyStore``. ``commands`` takes the location
-    and the type of a store, and returns the shell commands that convert it. ``replacing`` names the
-    settings to use instead.
+    ``ignored`` has the settings of Waltz 0.13.2 that are set. ``prefix`` begins the names of the
+    store's settings, such as ``server.ssl.keyStore``. ``commands`` takes the location and the type
+    of a store, and returns the shell commands that convert it. ``replacing`` names the settings to
+    use instead.
     """
-    location = ignored.get(f"{store}.location")
+    location = ignored.get(f"{prefix}.location")
     if location is not None:
-        kind = str(ignored.get(f"{store}.type", _JKS))
+        kind = str(ignored.get(f"{prefix}.type", _JKS))
         yield (
-            f"{store}.location is a Java key store, which is not read: convert it, with its "
+            f"{prefix}.location is a Java key store, which is not read: convert it, with its "
             f"password in STORE_PASSWORD, by: {' && '.join(commands(str(location), kind))}; then "
             f"set {replacing}"
         )

@@ -67,7 +67,8 @@ class AttemptedTask(NamedTuple):
 class AttemptLocks:
     """The locks of an attempt's appends.
 
-    An append with these locks fails if another attempt has appended the same rows after the mark.
+    An append with these locks fails if another attempt has appended the same rows after the mark:
+    the server checks its write and read locks, and the append takes its write and append locks.
     """
 
     write_locks: tuple[Lock, ...]

@@ -92,7 +92,9 @@ def zookeeper_set(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Manifest:
         "spec": {
             "replicas": managed.members,
             "serviceName": names.zookeeper_members_service(name),
+            # A member is ready only in a quorum, so no member may wait until another one is ready.
             "podManagementPolicy": "Parallel",
+            # The operator decides which pod is replaced next (`planning.rolls`).
             "updateStrategy": {"type": "OnDelete"},
             "persistentVolumeClaimRetentionPolicy": {
                 "whenDeleted": "Retain",

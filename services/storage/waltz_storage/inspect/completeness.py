@@ -60,7 +60,7 @@ def _cluster_key(root: Path) -> uuid.UUID | None:
     """Return the key in the log or in a segment of ``root``, None if there is none."""
     if (root / WAL_FILE).exists():
         with suppress(CannotInspect):
-            # A plain directory needs nothing of its log, which may be damaged.
+            # If the segments are complete without the log, its damage does not matter.
             return read_wal(root, limit=0).header.key
     # The log may be in a directory of its own.
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):

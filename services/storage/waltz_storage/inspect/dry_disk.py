@@ -74,6 +74,7 @@ class Change:
             return ChangeKind.CREATE
         if self.size_after is None:
             return ChangeKind.REMOVE
+        # The start of a partition changes only data files and index files.
         if not self.path.endswith(DATA_SUFFIX):
             return ChangeKind.REBUILD_INDEX
         return ChangeKind.CUT if self.size_after < self.size_before else ChangeKind.REWRITE

@@ -35,7 +35,7 @@ class RequestIntake(Generic[T]):
 
     The bound is on the sum of their weights, separately for reads and for other requests. A read
     that waits because of other reads is overtaken by other requests, so that reads do not delay
-    appends. No request overtakes a request other than a read. While requests other than reads wait,
+    appends. Nothing overtakes a request that is not a read. While requests other than reads wait,
     or too many reads, or the peer does not read its answers, nothing is read from the connection.
     """
 

@@ -64,9 +64,10 @@ class WalEngine:
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
         """See `WriteAheadLog`.
 
-        A plain directory is prepared in this order: tie the directory of the log to it, make an
-        empty log and the catalogue durable, invert the key in the control file. A crash before the
-        last step leaves a plain directory, and the next start repeats all steps.
+        The segments of a *plain* directory are complete without a log. Such a directory is prepared
+        in this order: tie the directory of the log to it, make an empty log and the catalogue
+        durable, invert the key in the control file. A crash before the last step leaves a plain
+        directory, and the next start repeats all steps.
         """
         options = self._options
         home = disk if options.directory is None else options.directory

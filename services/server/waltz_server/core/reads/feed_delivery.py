@@ -188,6 +188,7 @@ class FeedDelivery:
         """
         if self._reading is not None:
             return
+        # The first transaction of the block that is not cached: at most ``first_id``.
         start = self._cache.end_of_block(first_id)
         count = min(_HEADER_BLOCKS, self._cache.capacity_blocks) * BLOCK_TRANSACTIONS
         end = min(first_id - first_id % BLOCK_TRANSACTIONS + count, self._mark + 1)

@@ -34,7 +34,7 @@ TICK_SECONDS = 0.05
 """The length of a tick. Reads wait for whole ticks, so a read may wait up to two ticks longer than
 its client has requested."""
 READS_PER_CONNECTION = 4
-"""Maximum number of reads of replicas in progress for one connection."""
+"""Maximum number of reads of replicas in progress for one connection, in all its partitions."""
 REQUESTS_PER_CONNECTION = 1000
 """Most unanswered requests of one connection in one partition."""
 

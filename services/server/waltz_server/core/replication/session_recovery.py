@@ -7,7 +7,11 @@ decides how each replica may be used. The names ending in .txt are transcripts i
 
 A *mark* is a transaction id up to which a log is right. A storage keeps two with the session id:
 the *low-water mark*, which a session wrote, and the *local low-water mark*, where its log ended at
-that time. A *closing mark* in the metadata in ZooKeeper is the mark at which a replica left.
+that time. A *closing mark* in the metadata in ZooKeeper is the mark at which a replica left. A
+*clean* replica has certainly acknowledged no record beyond its log, so what it holds counts, also
+after copies. Its log may be cut first. Then its disk gets the new session id with an *interim
+mark*, because R is not resolved yet: where the log was cut, or the mark on the disk if that is
+higher.
 
 The session reports each replica that connects with `introduced`. It takes `steps`, performs them,
 and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While absent replicas
@@ -17,8 +21,8 @@ absent_replicas.txt).
 The steps of one replica (`recovery_steps`), in this order:
 
 1. `Measure` or `Truncate`: the report has the position of the replica.
-2. `Mark` with an *interim mark*: only for a replica that needs it (see `replica_roles`), and only
-   while R is unresolved.
+2. `Mark` with the interim mark: only for a clean replica whose log was cut (see `replica_roles`),
+   and only while R is unresolved.
 3. `Copy`, while another replica holds more records.
 4. As soon as R is resolved: `Truncate` to R, if the log reaches R, and `Mark` with R. If the log
    ends below R, `Copy` up to R follows. Then the replica has *recovered*.
@@ -91,7 +95,10 @@ class SessionRecovery:
         self._copy_records = copy_records
         self._replicas: dict[str, RecoveringReplica] = {}
         self._known_committed = -1
-        """The highest mark on a disk that recovery treats as committed: R is not below it."""
+        """The highest mark on a disk that counts: R is not below it.
+
+        A mark on a disk counts if the metadata confirm it, or if it may be committed (`classify`).
+        """
         self._voted_below: int | None = None
         """The position that a quorum supports, if it is below ``_known_committed``; else None."""
         self._was_undecidable = False
@@ -287,7 +294,7 @@ class SessionRecovery:
         if decided is None:
             self._was_undecidable |= bool(counted)
         elif decided < self._known_committed:
-            # The mark in the metadata is committed, and the mark of a voter may be committed.
+            # Resolved here, R would be below a mark that is or may be committed.
             self._voted_below = decided
         else:
             self.mark = decided
@@ -341,15 +348,16 @@ class SessionRecovery:
         """Return the next step of ``r`` towards the resolved mark."""
         r.interim_mark = None  # the resolved mark replaces it
         # A storage accepts no mark while its log ends below its local mark: then copies come first.
-        # They end at ``mark``. If that is below the local mark, the storage refuses it and ``r``
-        # fails.
+        # They end at ``mark``. If ``mark`` is below the local mark, the storage refuses the `Mark`
+        # that follows, and ``r`` fails.
         if r.marked or position < min(r.local_mark, mark):
             return self._copy(position, mark)
         if position >= mark and not r.trimmed:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
-            # Without replicas in the metadata, no mark on a disk is known to be wrong.
+            # Without replicas in the metadata, no mark on a disk is known to be wrong. With -1 the
+            # cut names no unconfirmed mark, and the storage refuses to cut its log below its mark.
             return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 

@@ -2,9 +2,12 @@
 
 Files are used only through the `Disk` that the caller passes. The control file is in the directory
 of the partitions, or in a separate directory (see `directory_pair`). `control_format` defines its
-bytes. Every update is durable before the call returns: a replica that forgot its session or marks
-after a loss of power would accept records of a fenced server (planted bug "control file not
-flushed").
+bytes: the entry of a partition has two *structs*, of which an update writes the older one. Every
+update is durable before the call returns: a replica that forgot its session or marks after a loss
+of power would accept records of a fenced server (planted bug "control file not flushed").
+
+Beside the control file is a file of *flushed marks*: up to which record each log was flushed (see
+`flushed_marks`).
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def record_steps(
         if not found.count:
             return
         next_id += found.count
-        # A step with fewer records than requested has reached a bound in bytes. That is the bound
-        # of the whole read, and not only that of a step, if the former is not larger.
+        # A step with fewer records than requested has reached its bound in bytes. If the bound was
+        # ``max_bytes``, and not `STEP_BYTES`, the whole read has reached its end.
         reached_max_bytes = found.count < count and max_bytes <= STEP_BYTES
         is_last = next_id >= end or reached_max_bytes
         max_bytes -= len(found.raw)

@@ -91,6 +91,7 @@ class PartitionLog:
         self.identity: LogIdentity = segments.identity
         self._segments = segments
         self._mark = mark
+        """The persistent *flushed mark*: a log that ends before it has lost records."""
         self._end = self.end_at(self.max_id)
 
     @property
@@ -129,7 +130,7 @@ class PartitionLog:
             record_end = segments.extent(segment, last_id, 1).offsets[1]
         position = max(0, record_end - CHECKSUM.size)
         raw = segments.files(segment.first_id).data.read(position, CHECKSUM.size)
-        # A position from a damaged index may be near the end of the file.
+        # With a position from a damaged index, the read may get fewer bytes at the file's end.
         return FlushedEnd(last_id, CHECKSUM.unpack(raw.rjust(CHECKSUM.size, b"\0"))[0])
 
     @property
@@ -372,7 +373,7 @@ class PartitionLog:
         segment = segments.segment_of(last_id + 1)
         if segment.first_id == last_id + 1:
             return HEADER_BYTES
-        found = segments.read_step(segment, last_id, 1, 0, 1)
+        found = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
         with segments.damage_in(segment, INDEX_SUFFIX):
             if len(found.raw) != len(found.wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
                 position = entry_position(last_id + 1 - segment.first_id)

@@ -1,5 +1,6 @@
-"""Pure. The catalogue: which file each region of memory is.
+"""Pure. The catalogue: which file each region is.
 
+The operations of the log address the bytes of a file by the number of its *region* (`operations`).
 The catalogue is region 0. It has a row of fixed size for each region, at a fixed offset. A write of
 a row also changes the file of its region: a row with the state PRESENT creates the file if it is
 missing and cuts it to the row's length, and a row with the state REMOVED removes the file. An
@@ -266,4 +267,5 @@ class Catalogue:
 
 
 def _checksum(fields: bytes, region: int) -> bytes:
+    """Return the checksum of a row: a CRC that begins with a value that depends on the region."""
     return _CRC.pack(crc32(fields, region + 1))
