@@ -32,7 +32,7 @@ def reader(tmp_path: Path, zookeeper: str) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
-def test_tasks_of_operations_page_work(reader: Reader) -> None:
+def test_commands_on_the_operations_page_succeed(reader: Reader) -> None:
     assert reader.follow(DOCS / "operations.md") > 40
 
 

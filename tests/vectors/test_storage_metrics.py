@@ -22,7 +22,7 @@ def _ours(names: Any) -> set[str]:
     return {name for name in names if name.startswith(_GROUP)}
 
 
-def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None:
+def test_admin_port_metrics_have_all_names_of_the_recorded_ones(vectors: Path) -> None:
     expected = json.loads((vectors / "storage-metrics.json").read_text())
     count = expected["gauges"][f"{_GROUP}.waltz-storage-num-partitions"]["value"]
     directory = StorageDirectory(MemoryDisk(), UUID(int=1), count, LogOptions(lambda: 1))

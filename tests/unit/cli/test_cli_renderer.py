@@ -36,7 +36,7 @@ class Tree:
 TREE = Tree(3, Color.RED, (0, 1, 2, 5), None, "one", (Leaf("a", True, 7),))
 
 
-def test_fields_are_keys_of_the_value() -> None:
+def test_fields_of_a_record_are_keys_of_its_json_value() -> None:
     assert record("Tree", TREE).value == {
         "tree_id": 3,
         "color": "red",

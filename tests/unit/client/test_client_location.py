@@ -94,7 +94,7 @@ def test_file_that_is_missing_is_an_error() -> None:
         find_cluster("cluster.json", None, None, {})
 
 
-def test_settings_file_of_the_command_line_is_an_error() -> None:
+def test_connect_refuses_the_settings_file_meant_for_the_command_line() -> None:
     with pytest.raises(ClusterNotFound, match="open the client with connect_as_configured"):
         find_cluster(None, None, None, {"WALTZ_CLUSTER": "cli.yml"})
 

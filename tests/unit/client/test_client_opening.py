@@ -332,7 +332,7 @@ class HoldingCluster(Cluster):
 
 
 @on_virtual_time
-async def test_stream_without_client_id_ends_with_its_client() -> None:
+async def test_stream_waiting_for_a_client_id_ends_when_its_client_closes() -> None:
     async with ClientCluster() as cluster:
         metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
         client = await client_over(cluster, metadata)

@@ -142,7 +142,7 @@ def test_batch_of_a_client_that_is_ahead_is_refused_on_version_6(
     assert len(log_of(world)) == (5 if is_ahead else 7)
 
 
-def test_batch_with_the_mark_of_the_log_is_checked_from_its_arrival_on() -> None:
+def test_locks_of_a_log_mark_batch_are_checked_against_what_follows_its_arrival() -> None:
     world = opened(last=4)
     peer = mounted(world, 1, 4)
     world.hold(*NAMES)

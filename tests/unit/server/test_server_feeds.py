@@ -255,7 +255,7 @@ def test_feed_counters_count_a_parked_feed_until_its_client_is_lost() -> None:
     assert world.core.feeds.added[FeedKind.CATCH_UP] == 1
 
 
-def test_feed_counters_count_a_feed_that_reaches_the_log_end_for_both_kinds() -> None:
+def test_feed_that_catches_up_is_counted_as_catch_up_and_as_real_time() -> None:
     world, client = world_with(1500), Client(1)
     mount(world, client, 1500)
     feed(world, client, -1)

@@ -42,7 +42,9 @@ RECORDS = RecordBatch.of(Record(n, ReqId(1, 2, 2, n), 0, b"", 0) for n in (7, 8)
         (admin.LastSessionInfoRequest(1, 0), None),
     ],
 )
-def test_change_is_described_by_its_request(request_: admin.Message, text: str | None) -> None:
+def test_text_of_an_admin_change_names_what_the_request_changes(
+    request_: admin.Message, text: str | None
+) -> None:
     assert change_text(request_) == text
 
 

@@ -75,7 +75,7 @@ def test_every_crash_of_a_short_trace_replays_to_an_acknowledged_state(seed: int
 
 @settings(max_examples=6, deadline=None)
 @given(SEEDS, st.integers(8, 30))
-def test_random_crash_of_a_long_trace_replays_to_an_acknowledged_state(
+def test_replay_after_a_random_crash_in_a_long_run_gives_an_acknowledged_state(
     seed: int, blocks: int
 ) -> None:
     random = Random(seed)
@@ -278,7 +278,7 @@ def test_damaged_block_of_the_header_leaves_the_other_one_or_refuses_the_log() -
         reopened(disk)
 
 
-def test_file_of_the_log_that_is_cut_off_is_refused() -> None:
+def test_truncated_wal_file_is_refused() -> None:
     world, _, _ = with_files(Random(3))
     disk = world.disk.restarted()
     disk.open(WAL_FILE).truncate(9 * BLOCK_BYTES)

@@ -451,7 +451,7 @@ def test_failed_client_is_reported_once(cluster: SyncCluster, open_client: Open)
     assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
 
 
-def test_system_exit_in_execute_ends_the_open_context(
+def test_system_exit_in_on_exception_leaves_no_context_pending(
     cluster: SyncCluster, open_client: Open
 ) -> None:
     class Ending(Say):
