@@ -47,6 +47,7 @@ class Links:
         self._dialer = dialer
         self._user = user
         self._seqs = count()
+        """The numbers of the connections: a server serves the newest connection of a client id."""
         self._links: dict[Endpoint, ServerLink] = {}
         self._placed: dict[int, tuple[ServerLink, int]] = {}
         """For each wanted partition that has a server: the server's link, and the generation."""

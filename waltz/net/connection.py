@@ -77,8 +77,9 @@ class FrameHandler(Protocol):
 class FrameConnection(asyncio.Protocol):
     """A connection, with its handshake, framing, keep-alives and backpressure.
 
-    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. A connection
-    that counts in ``accepted`` is closed if its incomplete frame would exceed their bound.
+    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. ``accepted``
+    bounds the bytes of the incomplete frames of all accepted connections together: the connection
+    whose incomplete frame exceeds the bound is closed.
     ``peer`` is the peer's ``host:port``, "?" before the connection is open.
     """
 

@@ -315,6 +315,7 @@ class ReaderCache:
         """
         reader = self._open.get(location)
         if reader is None:
+            # Each batch needs the memory that the one before has freed.
             keep_freed_memory()
             # Spark's workers collect garbage after each task: exclude the objects of the modules.
             gc.freeze()

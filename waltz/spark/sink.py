@@ -41,7 +41,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         self._persistent = options.write_id is not None
         self._write_id = options.write_id or f"batch-{uuid.uuid4()}"
         self._run = str(uuid.uuid4())
-        """The id of this run of the write: see `core.ledger`."""
+        """The id of this run of the write: a restarted driver makes another run (`core.ledger`)."""
         session = SESSION_CACHE.open(location)
         session.check_cluster()
         session.run(self._ledger().create())
@@ -51,7 +51,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         task = WriteTask(
             self._write_id,
             persistent=self._persistent,
-            epoch=0,
+            epoch=0,  # A batch is one epoch.
             run=self._run,
             task=_context().partitionId(),
         )
@@ -87,7 +87,8 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         self._columns = columns
         self._write_id = options.write_id
         self._run = str(uuid.uuid4())
-        """The id of this run of each epoch: see `core.ledger`."""
+        """The id of this run of each epoch (micro-batch): a restarted driver makes another run, as
+        `core.ledger` explains."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows of one micro-batch."""

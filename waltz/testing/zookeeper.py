@@ -313,6 +313,7 @@ class MemoryStore:
     def _finish(self, path: str, *, is_write: bool = False) -> None:
         """End an operation that was executed; act on `lose_next_answer` and `lose_next_write`."""
         if is_write and self._writes_to_lose:
+            # This one is to be executed: `_begin_write` raised for any other one.
             self._writes_to_lose.popleft()
             self._lose_connection(path)
         if self._answers_to_lose:

@@ -2,9 +2,9 @@
 
 The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), except that
 the quorum check counts the replicas of the partition, where that version counts all storages. A
-check of what a server or storage reports fails if that process did not answer. There are two
-exceptions: the quorum check counts the replica of such a storage as not available, and the check of
-recovered replicas uses only the metadata for it.
+check that needs the report of a server or a storage fails if there is none, because the process did
+not answer. There are two exceptions: the quorum check counts the replica of such a storage as not
+available, and the check of recovered replicas uses only the metadata for it.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ def up(
     """
     given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
     with exit_on_expected_error():
+        # ZooKeeper runs from the jars of pyspark.
         check_installed("waltz local up", "local", "aiohttp", "prometheus_client", "pyspark")
         shape = wanted_shape(directory, {k: v for k, v in given.items() if v is not None})
         if detach:

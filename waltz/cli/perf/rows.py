@@ -103,6 +103,7 @@ def render_validation(found: Mapping[int, Validation], seconds: float) -> Render
     rendering = record("Validated", result)
     if not problems:
         return rendering
+    # The text of a problem begins with the partition and id of its transaction, such as 0/17.
     cells = [problem.split(" ", 1) for problem in problems[:_MOST_PROBLEMS]]
     return Rendering(
         rendering.value, (*rendering.tables, Rows("Problems", ("transaction", "what"), cells))

@@ -108,25 +108,29 @@ def _partition(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
     yield from _assignment(before, now, partition)
     session = now.session(partition)
     assigned = now.maps.assignments.storages_of(partition)
-    first, last = (sum(s.in_session(partition, each) for each in assigned) for s in (before, now))
+    took_part, take_part = (
+        sum(s.in_session(partition, each) for each in assigned) for s in (before, now)
+    )
     began = session != before.session(partition)
     needed = quorum(len(assigned))
     if began and session is not None:
         text = f"Partition {partition} began a recovery: store session {session}"
         yield Change(ChangeKind.RECOVERY, text)
-    if last >= needed and (began or first < needed):
-        part = f"{last} of {len(assigned)} replicas take part"
+    # A recovery has ended if a quorum takes part in a new session, or did not take part before.
+    if take_part >= needed and (began or took_part < needed):
+        part = f"{take_part} of {len(assigned)} replicas take part"
         text = f"Partition {partition} has recovered in session {session}: {part}"
         yield Change(ChangeKind.RECOVERY, text)
         return
     if began:
+        # The recovery is under way: that replicas are not in the new session yet is no change.
         return
     for storage in assigned:
-        took_part, takes_part = (s.in_session(partition, storage) for s in (before, now))
-        if takes_part and not took_part:
+        was_in, is_in = (s.in_session(partition, storage) for s in (before, now))
+        if is_in and not was_in:
             text = f"The replica of partition {partition} on {storage} joined session {session}"
             yield Change(ChangeKind.REPLICA, text)
-        elif took_part and not takes_part:
+        elif was_in and not is_in:
             text = f"The replica of partition {partition} on {storage} left session {session}"
             yield Change(ChangeKind.REPLICA, text, bad=True)
 

@@ -25,6 +25,8 @@ _JSON_LINE = 120
 
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _HEX_COLUMNS = 16
+_HEX_CHARACTERS = 4
+"""About how many characters of a line of hex one byte of data takes."""
 _ID_PARTS = 4
 _INT_RANGE = range(-(1 << 31), 1 << 31)
 
@@ -119,9 +121,10 @@ def visible(text: str) -> str:
 def _visible(character: str) -> str:
     if character in "\n\t" or character.isprintable():
         return character
-    # Categories Cc and Cf have the control characters and those that change the direction of text.
     if unicodedata.category(character) == "Zs":
-        return " "
+        return " "  # another space, such as a no-break space
+    # The others are mainly of the categories Cc and Cf: control characters, and characters that
+    # change the direction of text.
     number = ord(character)
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
@@ -135,7 +138,7 @@ def _text(data: bytes) -> ShownData | None:
 
 
 def _printable_text(data: bytes) -> ShownData | None:
-    """Return data as text if most of it is printable, otherwise None."""
+    """Return data as text if at most a tenth of it needs escapes, otherwise None."""
     text = _decoded(data)
     if text is None:
         return None
@@ -173,7 +176,7 @@ def _json(data: bytes) -> ShownData | None:
 
 def _hex(data: bytes, notice: str | None) -> ShownData:
     """Return data as lines of an offset, 16 bytes, and the same bytes as ASCII."""
-    part = data[: MAX_SHOWN_BYTES // 4]
+    part = data[: MAX_SHOWN_BYTES // _HEX_CHARACTERS]
     lines = []
     for offset in range(0, len(part), _HEX_COLUMNS):
         row = part[offset : offset + _HEX_COLUMNS]

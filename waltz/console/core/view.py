@@ -81,7 +81,10 @@ def view_cluster(
     reached: Reached,
     history: History,
 ) -> ClusterView:
-    """Return the view of a sampled cluster. The sample must have details."""
+    """Return the view of a sampled cluster.
+
+    The sample ``now`` must have details: the health of partitions and the figures of storages.
+    """
     partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
     servers, storages = view_servers(now, partitions), view_storages(now)
     return ClusterView(

@@ -124,6 +124,7 @@ class LogReader:
         async with self._opening:
             if self._client is not None:
                 try:
+                    # There is nothing to flush: the call only shows whether the client has failed.
                     await self._client.flush(timeout=self._bounds.answer_seconds)
                 except (ClientFailed, ClientClosed):
                     await self._client.close()
@@ -198,6 +199,6 @@ async def _streamed(
 async def _streamed_headers(
     client: LogClient[bytes], partition: int, first: int, end: int
 ) -> tuple[RecordHeader, ...]:
-    """Return the headers from ``first`` to ``end`` - 1 from such a server."""
+    """Return the headers from ``first`` to ``end`` - 1, as `_streamed` returns records."""
     async with aclosing(client.stream(partition, after=first - 1, until=end - 1)) as stream:
         return tuple([RecordHeader(t.id, t.req_id, t.header) async for t in stream])

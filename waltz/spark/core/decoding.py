@@ -82,6 +82,7 @@ class _Records:
 
     def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Return one range of bytes of each record as one value of the type ``kind``."""
+        # The buffers of a binary column are its validity, its offsets and its bytes.
         content = self.slice(start, stop).buffers()[2] or b""
         return np.frombuffer(content, kind, count=len(self.whole))
 

@@ -55,7 +55,11 @@ class MissingRows:
         return missing
 
     def appended(self, last_id: int, rows: Iterable[RowToAppend]) -> None:
-        """Record that this attempt's own ``rows`` are in the log, the last one as ``last_id``."""
+        """Record that this attempt's own ``rows`` are in the log, the last one as ``last_id``.
+
+        Without row ids they do not count as found: an equal row of the task is another row, which
+        must be appended, too.
+        """
         self.mark = max(self.mark, last_id)
         if self._has_row_ids:
             self._found.update(row.fingerprint for row in rows)

@@ -94,6 +94,7 @@ class Partition:
         self._queue = AppendQueue(settings.lock_table_size)
         self._clients = MountedClients()
         self._mark: int | None = None
+        """The last committed id that this server knows, None before its first session opens."""
         self._confirmed = False
         """Whether a store session of this generation has opened: then the mark is the log's end,
         and no append of an earlier owner can be committed any more. Until then mounts wait: they
@@ -112,7 +113,7 @@ class Partition:
     def high_water_mark(self) -> int | None:
         """The last committed transaction id, None until a session of this generation has opened.
 
-        In an older generation, the log may have grown under other servers since.
+        A mark of an older generation may be too low: other servers may have committed more since.
         """
         return self._mark if self._confirmed else None
 

@@ -155,8 +155,9 @@ class StorageLink:
         if not self._sent_at or rpc is None:
             return
         oldest, now = min(self._sent_at.values()), self._loop.time()
-        # Not by the rest of the time: a rest that is less than the precision of the clock would
-        # never pass on a loop whose clock stands still between events.
+        # The next check is set by its absolute time (`call_at`). A remaining time that is less than
+        # the precision of the clock (`call_later`) would never pass on a loop whose clock stands
+        # still between events.
         due = oldest + _ANSWER_SECONDS
         if now >= due:
             log.error(

@@ -129,7 +129,7 @@ class ServerConnection(FrameHandler):
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
         self._open_sessions.remove(self._sessions)
-        self._intake.proceed()
+        self._intake.proceed()  # It drops the waiting requests of a closed connection.
 
     def writable(self) -> None:
         """Begin requests again: the peer has read its answers."""
@@ -226,7 +226,7 @@ class AdminConnection(FrameHandler):
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
-        self._intake.proceed()
+        self._intake.proceed()  # as in `ServerConnection.lost`
 
     def writable(self) -> None:
         """Begin requests again: the peer has read its answers."""

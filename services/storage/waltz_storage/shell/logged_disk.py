@@ -37,7 +37,11 @@ _WRITE_HEAD_BYTES = 16
 
 
 class LoggedDisk:
-    """Implements `Disk`: segment files by way of ``commits``, all other files on ``disk``."""
+    """Implements `Disk`: segment files by way of ``commits``, all other files on ``disk``.
+
+    `file_of` tells which paths are segment files. A data file is created under a temporary name and
+    then renamed (`is_new_segment`). Until it has its final name, its content is only in memory.
+    """
 
     def __init__(self, disk: Disk, commits: WalCommits) -> None:
         """Take an open log, all of whose transactions are in their files. Raises OSError."""
@@ -283,10 +287,12 @@ class LoggedFile:
     def flush(self) -> None:
         """See `DiskFile`.
 
-        The first flush includes the file on the disk. If the last process ended between a direct
-        write and the flush of its transaction, this process reads bytes that are not durable. A
-        repair that writes the same bytes finds nothing to change, and without this flush it would
-        report the records as repaired although they are not durable.
+        The first flush of a file that an earlier process wrote (``inherited``) includes the file on
+        the disk. Large data are written directly to the file, before their transaction. If the
+        earlier process ended between such a write and the flush of its transaction, this process
+        reads bytes that are not durable. A repair that writes the same bytes finds nothing to
+        change, and without this flush it would report the records as repaired although they are not
+        durable.
         """
         assert not self._closed, "a closed file is not used"
         state = self._state

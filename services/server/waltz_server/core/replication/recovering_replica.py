@@ -1,4 +1,7 @@
-"""Hold what a recovery knows about one replica. Pure."""
+"""Hold what a recovery knows about one replica. Pure.
+
+`replica_roles` defines the roles and marks, `recovery_steps` the steps.
+"""
 
 from __future__ import annotations
 

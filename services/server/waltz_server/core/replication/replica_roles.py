@@ -20,10 +20,10 @@ still find everything that the failed session's vote has counted:
 The mark on a replica's disk can still be wrong: a session of Waltz 0.13.2, which does not keep this
 order, may have written the mark, or the disk of a counted replica may have been emptied. So a log
 is never trusted beyond its *closing mark* in the metadata: the high-water mark at which the replica
-left its session. Only a session that opens writes closing marks. The log may then be cut below its
-*local low-water mark* (its last id when the disk got its mark). In that case the storage accepts no
-new mark until the log again reaches the local low-water mark; until then the replica supports
-nothing.
+left its session. It is UNRESOLVED for the replicas that took part in the last session that opened.
+Only a session that opens writes closing marks. A log that is cut at its closing mark may end below
+its *local low-water mark* (its last id when the disk got its mark). Then the storage accepts no new
+mark until the log again reaches the local low-water mark; until then the replica supports nothing.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ def classify(
         role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER
         cut_at = _lower(low_water_mark, entry.closing_mark)
     elif entry.closing_mark == UNRESOLVED:
+        # The replica took part in the last session that opened.
         role, case = VoteRole.VOTER, RecoveryCase.VOTER
     elif session > _last_opened(entries):
         # A session that never opened has begun to copy records to the replica. The vote of that
@@ -162,5 +163,8 @@ def _last_opened(entries: Mapping[str, ReplicaState]) -> int:
 
 
 def _lower(low_water_mark: int, closing_mark: int) -> int:
-    """Return the id up to which both marks prove that the replica's log is right."""
+    """Return the id up to which both marks prove that the replica's log is right.
+
+    An UNRESOLVED closing mark sets no limit: the replica had not left its session.
+    """
     return low_water_mark if closing_mark == UNRESOLVED else min(low_water_mark, closing_mark)

@@ -4,8 +4,8 @@ An open session does not end because ZooKeeper is away. It ends on purpose (a *r
 checkpoint, to readmit a replica, and after a change of the replica assignment. The next session
 begins with a write to ZooKeeper. If the open session ended first, and ZooKeeper did not answer, the
 partition would have no session and take no appends. So a renewal first reads the metadata, while
-the session takes appends. Only the answer, which must show that no newer generation has begun, lets
-the session drain.
+the session takes appends. Only the answer, which must show that no newer session has begun, lets
+the session *drain*: send no further batches, and close when those in flight are committed.
 
 If a write of an open session fails, its outcome is unknown. The session continues, and a read shows
 the outcome.
@@ -73,7 +73,7 @@ class SessionMetadata:
         self._awaited = awaited
         self._ready = ready
         self._write_in_doubt = False
-        """Whether a write failed, so that ZooKeeper may have `StoreSession.metadata_due` or not."""
+        """Whether a write of `StoreSession.metadata_due` failed: ZooKeeper may have it or not."""
         self._pausing = False
         """Whether the backoff after a failed operation is not over."""
         self._failures = 0
@@ -120,7 +120,8 @@ class SessionMetadata:
                 return
         else:
             self._failures = 0
-        # A write of the draining session could collide with the write that begins the next one.
+        # A session whose metadata must still be written does not drain yet: its write could collide
+        # with the write that begins the next session.
         if self._renewal is not None and session.metadata_due is None:
             session.drain(self._renewal)
 

@@ -43,7 +43,8 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
-    The log reports to ``mark`` up to which record it is flushed. Raises PartitionDamaged or
+    Files that contradict what is ``known`` about the log from other files are damaged. The log
+    reports to ``mark`` up to which record it is flushed. Raises PartitionDamaged or
     PartitionUnopened before it changes the files of a segment, with one exception: an older copy of
     a log is noticed only after the invalid bytes at its end were removed. Raises NoSpace and
     DiskFailed.

@@ -76,7 +76,8 @@ class WriteAheadLog(Protocol):
     def release(self) -> None:
         """Release the directory of the log.
 
-        The caller has marked the control file before (`ControlFile.mark_plain`).
+        Before, the caller has marked the storage directory as *plain*: its segment files are
+        complete without the log (`ControlFile.mark_plain`).
         """
 
 
@@ -116,6 +117,7 @@ class StorageDirectory:
         if wal is not None:
             with changing("opening of the write-ahead log"):
                 self._disk = wal.open(disk, key, self._control)
+            # The log divides large writes, which the repair of records must allow for.
             self._options = replace(options, divided_writes=True)
         self._refused.update(self._control.damaged)
         if wal is not None:
@@ -147,7 +149,7 @@ class StorageDirectory:
 
     @property
     def unmarked(self) -> Sequence[int]:
-        """The assigned partitions that had no flushed mark when this directory was opened.
+        """The assigned partitions that had no flushed mark (`flushed_end`) at the opening.
 
         Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, only the
         records up to the local low-water mark and the last checkpoint were known to be flushed.
@@ -290,8 +292,8 @@ class StorageDirectory:
             partition.log.close()
         self._partitions.clear()
         if self._wal is not None:
-            # The directory counts as plain only when no segment needs the log any more. Until then,
-            # no other storage may take the directory of the log.
+            # The directory is marked as plain only when no segment needs the log any more. Until
+            # then, no other storage may take the directory of the log.
             self._wal.close()
             self._control.mark_plain()
             self._wal.release()

@@ -1,9 +1,10 @@
 """Pure. How long the oldest transaction waits for a checkpoint.
 
 A checkpoint passes the transactions that are complete when it begins. Transactions that become
-complete while it runs wait for the next one. So two times are kept: when the oldest transaction
-became complete that the running or the next checkpoint passes, and when the oldest one became
-complete that the running checkpoint does not pass.
+complete while it runs wait for the checkpoint after it. So the time of completion is kept for two
+transactions: for the oldest one of all that wait, and for the oldest one of those that became
+complete during the running checkpoint. When this checkpoint ends, the second time replaces the
+first.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class CheckpointLag:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since: float | None = None
-        """When the oldest transaction became complete, None if a checkpoint has passed all."""
+        """When the oldest waiting transaction became complete, None if none waits."""
         self._since_after_running: float | None = None
-        """When the oldest transaction became complete that the running checkpoint does not pass."""
+        """The same for the transactions that the running checkpoint does not pass."""
         self._running = False
 
     @property

@@ -5,6 +5,10 @@ steps, so that the caller can do the flushes on other threads: `write_large_dire
 flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes, and
 `end_checkpoint`. Commits and checkpoints may overlap. Only one thread at a time may call the
 methods.
+
+*Direct data* are written to their file before the transaction is written. In the log, the
+transaction has only a `Check` of them: their place and checksum. A *region* is the number of a file
+(see `operations`).
 """
 
 from __future__ import annotations
