@@ -81,7 +81,7 @@ class Ledger:
     """The newest epoch of a write.
 
     ``marks`` are by partition, ``attempts`` by client id. ``runs`` are the ids of the epoch's runs,
-    in the order of their start.
+    in the order of their start. The marks in the znode are text: see `waltz.spark.core.offsets`.
     """
 
     write_id: str

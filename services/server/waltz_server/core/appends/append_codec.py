@@ -134,6 +134,7 @@ def _locks(body: bytes, at: int) -> tuple[Locks, int]:
     """Return the list of locks that begins at ``at``, and the position after that list."""
     (count,) = _INT.unpack_from(body, at)
     at += _INT.size
+    # A negative number stands for null, that is no locks, as in `waltz.protocol.fields`.
     if count <= 0:
         return (), at
     end = at + _INT.size * count

@@ -6,17 +6,17 @@ each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6
 decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
 A *mark* is a transaction id up to which a log is right. A storage keeps two with the session id:
-the *low-water mark*, which a session wrote, and the *local low-water mark*, where its log ended at
-that time. A *closing mark* in the metadata in ZooKeeper is the mark at which a replica left. A
-*clean* replica has certainly acknowledged no record beyond its log, so what it holds counts, also
-after copies. Its log may be cut first. Then its disk gets the new session id with an *interim
-mark*, because R is not resolved yet: where the log was cut, or the mark on the disk if that is
-higher.
+the *low-water mark*, which a session wrote, and the *local low-water mark* (*local mark*), where
+its log ended at that time. A *closing mark* in the metadata in ZooKeeper is the mark at which a
+replica left. A *clean* replica has certainly acknowledged no record beyond its log, so what it
+holds counts, also after copies. If its log must be cut first, its disk then gets the new session
+id. R is not resolved yet, so an *interim mark* is written with the id: where the log was cut, or
+the mark on the disk if that is higher.
 
-The session reports each replica that connects with `introduced`. It takes `steps`, performs them,
-and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While absent replicas
-could raise the mark, it stays unresolved and the partition waits (undecidable_vote.txt,
-absent_replicas.txt).
+The session reports each replica that connects with `introduced`. It takes steps with `take_steps`,
+performs them, and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While
+absent replicas could raise the mark, it stays unresolved and the partition waits
+(undecidable_vote.txt, absent_replicas.txt).
 
 The steps of one replica (`recovery_steps`), in this order:
 
@@ -33,8 +33,8 @@ The rules, and the failure that each prevents:
 
 * *A resolved mark never goes down in a later session.* Otherwise a session could write its mark to
   a disk and fail, and a later session could cut records below that mark. The disk would still count
-  as right up to the mark. So a clean replica gets the session id on its disk, with the interim
-  mark, before copies count.
+  as right up to the mark. So a clean replica that was cut gets the session id on its disk, with the
+  interim mark, before copies count.
 * *A vote counts only records on the disks of replicas that are present.* A replica that fails is
   absent from then on: while the mark is unresolved, its reports count neither for a position nor
   against one (storage_restart.txt). This can only delay the decision: every position has less

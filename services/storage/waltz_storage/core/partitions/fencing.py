@@ -102,6 +102,7 @@ def check_request(
 
 
 def _check_switches(request: storage.Request, version: int, info: PartitionInfo) -> None:
+    """Check the switches that the request needs (``available``: both are on)."""
     if info.available:
         return
     partition = request.partition

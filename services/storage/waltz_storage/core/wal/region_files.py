@@ -91,7 +91,7 @@ class RegionFiles:
         self._dirty: set[int] = set()
         """The regions that were changed since the last `begin_flush`."""
         self._changed_names: dict[tuple[int, str], tuple[Disk, str]] = {}
-        """The directories in which names were changed since the last `begin_flush`."""
+        """The directories in which names were changed since the last `begin_flush`, each once."""
         self._retired: list[DiskFile] = []
         """The open files that were removed. They stay open, because a flush may be using them."""
 
