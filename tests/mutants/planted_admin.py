@@ -345,7 +345,7 @@ ADMIN_BUGS = (
         "if len(complete) < needed:\n",
         "Transactions of a session that opened with an absent replica are cut off.",
         nodes(
-            "unit/admin/test_operations_rescue.py::test_session_that_an_unknown_replica_may_have_opened_is_undecided"
+            "unit/admin/test_operations_rescue.py::test_rescue_is_undecided_if_an_unknown_replica_may_have_opened_the_session"
         ),
     ),
     Planted(

@@ -50,7 +50,7 @@ ANSWER_BUGS = (
         "A server that has lost the partition makes an application stop whose mark is right.",
         nodes(
             "unit/client/test_client_append_calls.py"
-            "::test_answer_of_a_stale_server_that_the_mark_is_ahead_is_not_final"
+            "::test_client_sends_again_after_a_stale_server_answers_ahead"
         ),
     ),
     Planted(
@@ -95,7 +95,7 @@ ANSWER_BUGS = (
         "return False\n",
         "Locks refuse nothing, because no transaction took them after the mark.",
         nodes(
-            f"{_SERVER}test_append_of_a_client_that_is_ahead_is_answered_with_the_end_of_the_log"
+            f"{_SERVER}test_append_with_a_mark_beyond_the_log_is_answered_ahead_with_the_last_id"
         ),
     ),
     Planted(

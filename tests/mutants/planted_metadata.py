@@ -122,7 +122,7 @@ METADATA_BUGS = (
         "if node is None:\n",
         "Two concurrent creations of a cluster both succeed, with two keys.",
         nodes(
-            "unit/metadata/test_metadata_interleaved.py::test_creation_of_a_cluster_keeps_data_that_another_creation_wrote"
+            "unit/metadata/test_metadata_interleaved.py::test_cluster_creation_does_not_overwrite_data_of_a_concurrent_creation"
         ),
     ),
     Planted(

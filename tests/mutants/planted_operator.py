@@ -280,7 +280,7 @@ OPERATOR_BUGS = (
         "self._deadline = self._clock() + RENEW_DEADLINE_SECONDS\n",
         "A leader acts after another operator has taken the Lease.",
         nodes(
-            "unit/operator/test_operator_election.py::test_deadline_of_a_new_leader_counts_from_the_request_of_its_lease"
+            "unit/operator/test_operator_election.py::test_deadline_of_a_new_leader_counts_from_its_request"
         ),
     ),
     Planted(

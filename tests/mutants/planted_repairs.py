@@ -63,7 +63,7 @@ REPAIR_BUGS = (
         "for repair in repairs:\n    _check_blocks(segments, repair)\n",
         "",
         "The write fails, and the storage ends.",
-        nodes(_LOG + "test_repair_of_a_part_of_a_block_that_cannot_be_read_is_refused"),
+        nodes(_LOG + "test_repair_that_writes_only_a_part_of_an_unreadable_block_is_refused"),
     ),
     Planted(
         "a repair through the write-ahead log writes blocks that cannot be read",
@@ -80,7 +80,7 @@ REPAIR_BUGS = (
         "if repair.damaged:\n    files.data.flush()\nif repair.entries:\n",
         "A repair that was interrupted before its flush is repeated: it reports success, and the "
         "record is damaged again after a loss of power.",
-        nodes(_LOG + "test_repair_makes_records_durable_that_an_interrupted_repair_wrote"),
+        nodes(_LOG + "test_repair_flushes_records_that_an_interrupted_repair_left_unflushed"),
     ),
     Planted(
         "repaired records stay in the findings",

@@ -249,7 +249,7 @@ SHELL_BUGS = (
         "last = self._left <= 1\n",
         "An append is acknowledged before its index is flushed.",
         nodes(
-            "unit/storage/test_storage_engine.py::test_part_of_a_round_is_durable_after_the_last_of_its_flushes"
+            "unit/storage/test_storage_engine.py::test_round_part_is_durable_after_all_its_flushes"
         ),
     ),
     Planted(

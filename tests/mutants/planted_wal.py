@@ -80,7 +80,7 @@ WAL_BUGS = (
         "for changed in changes\n)\n",
         "return True\n",
         "A replay moves newer bytes than the transaction did.",
-        nodes(f"{_HAZARDS}test_change_of_the_source_of_a_logged_move_waits_for_a_checkpoint"),
+        nodes(f"{_HAZARDS}test_write_to_the_source_of_a_logged_move_waits_for_a_checkpoint"),
     ),
     Planted(
         "direct data on bytes that the log changes",
@@ -214,7 +214,7 @@ WAL_BUGS = (
         "A loss of power damages a record again that a repair has reported as repaired.",
         nodes(
             "unit/storage/test_storage_repair.py::"
-            "test_repair_makes_a_direct_write_durable_that_was_interrupted_before_its_transaction"
+            "test_repair_flushes_a_direct_write_that_an_earlier_process_left_unflushed"
         ),
     ),
     Planted(

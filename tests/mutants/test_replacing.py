@@ -105,14 +105,14 @@ def test_decorated_functions_and_methods_are_replaced(loaded: ModuleType) -> Non
     ],
     ids=["constant", "field", "decorator", "default", "inner function", "its outer function"],
 )
-def test_change_that_an_import_has_used_replaces_nothing(
+def test_text_that_was_already_used_at_import_cannot_be_replaced(
     loaded: ModuleType, old: str, new: str
 ) -> None:
     assert not replaced(loaded, (old, new), ('f"box', 'f"crate'))
     assert loaded.Box(1).label == "box 1"
 
 
-def test_text_that_does_the_same_is_replaced_by_nothing(loaded: ModuleType) -> None:
+def test_replacement_with_the_same_effect_leaves_the_code(loaded: ModuleType) -> None:
     before = loaded.double.__code__
     assert replaced(loaded, ("number * FACTOR", "number * FACTOR  # the same"))
     assert loaded.double.__code__ is before

@@ -80,7 +80,7 @@ def test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas(
     assert session_opens(frozenset(reached), frozenset(assigned), frozenset(last)) is expected
 
 
-def test_replica_in_the_session_that_is_up_to_date_is_healthy() -> None:
+def test_up_to_date_replica_in_the_session_is_healthy() -> None:
     assert unhealthy_reason(observed({}), VIEW, C) is None
 
 

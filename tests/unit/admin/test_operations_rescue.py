@@ -205,7 +205,7 @@ def test_replica_that_does_not_answer_counts_as_absent() -> None:
 
 
 @pytest.mark.parametrize("third", [None, _held(-1, -1, -1), _held(9, -1, -1), _held(7, 30, 9, 20)])
-def test_session_that_an_unknown_replica_may_have_opened_is_undecided(
+def test_rescue_is_undecided_if_an_unknown_replica_may_have_opened_the_session(
     third: HeldPartition | None,
 ) -> None:
     found = _decided(_held(7, 30, 38), _held(6, 20, 40), third)
@@ -238,7 +238,7 @@ def test_unused_partition_stays_new() -> None:
     assert _decided(unused, unused, None).verdict is Verdict.UNDECIDED
 
 
-def test_replica_that_is_no_longer_assigned_but_has_the_session_is_named() -> None:
+def test_rescue_names_an_unassigned_replica_that_has_the_session() -> None:
     reports = [
         ReplicaReport("a", _held(7, 30, 38)),
         ReplicaReport("b", _held(7, 30, 36)),
@@ -254,7 +254,7 @@ def test_partition_without_assigned_storage_is_undecided() -> None:
     assert rebuild([], None, {}).verdict is Verdict.UNDECIDED
 
 
-def test_backup_with_a_session_that_no_quorum_has_is_undecided() -> None:
+def test_rescue_is_undecided_if_no_quorum_has_the_session_of_the_backup() -> None:
     """The disks are older than the backup: they were emptied or restored."""
     reports = [ReplicaReport(name, _held(5, 26, 28)) for name in "abc"]
     found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0), opened_session=7)

@@ -97,7 +97,9 @@ def test_unassignment_waits_while_another_replica_is_empty(
     assert "on storage b:1 takes no part in session 0" in found.reason
 
 
-def test_second_storage_keeps_replica_that_first_dropped(cluster: Model) -> None:
+def test_second_storage_keeps_its_replica_after_the_first_has_dropped_its_own(
+    cluster: Model,
+) -> None:
     first = next_of(cluster, AssignmentSide.STORAGE)
     assert first == DropReplicas(A, (0,), delete_files=False)
     del cluster.disks[A][0]

@@ -265,7 +265,7 @@ def cut_at_append(cluster: ClientCluster, number: int, *, after: bool) -> None:
 @pytest.mark.parametrize("num_ahead", [1, AHEAD_CONFIRMATIONS - 1])
 @pytest.mark.parametrize("batched", [False, True])
 @on_virtual_time
-async def test_answer_of_a_stale_server_that_the_mark_is_ahead_is_not_final(
+async def test_client_sends_again_after_a_stale_server_answers_ahead(
     num_ahead: int, batched: bool
 ) -> None:
     """A server that has lost the partition, and does not know it yet, has an older log."""

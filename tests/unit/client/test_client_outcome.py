@@ -58,7 +58,7 @@ def test_search_compares_sequence_numbers_that_wrap() -> None:
 
 
 @on_virtual_time
-async def test_outcome_of_an_append_that_arrives_late_is_appended() -> None:
+async def test_outcome_waits_for_a_late_append_and_is_appended() -> None:
     async with connected(count=3) as (cluster, client):
         req_id = await uncertain_append(cluster, client)
         finding = asyncio.ensure_future(client.outcome(req_id))

@@ -77,7 +77,7 @@ async def test_membership_whose_server_leaves_during_the_read_is_read_again(
     assert found.cversion == 2, "the server's creation and its deletion"
 
 
-async def test_creation_of_a_cluster_keeps_data_that_another_creation_wrote(
+async def test_cluster_creation_does_not_overwrite_data_of_a_concurrent_creation(
     zookeeper: MemoryZooKeeper,
 ) -> None:
     """Two creations that both succeed would leave storages with two keys."""

@@ -259,7 +259,7 @@ async def test_leader_may_not_write_after_its_deadline_although_no_renewal_has_r
     assert not leader.may_write()
 
 
-async def test_deadline_of_a_new_leader_counts_from_the_request_of_its_lease() -> None:
+async def test_deadline_of_a_new_leader_counts_from_its_request() -> None:
     clock = Clock()
     kube = SlowKube(World(cluster_resource(), []), clock, seconds=3.0)
     first = candidate(UnreliableKube(kube._world, Faults()), "first", clock)

@@ -78,7 +78,7 @@ async def test_healthz_answers_503_with_the_problem() -> None:
                 assert (await answer.text()).startswith(text)
 
 
-async def test_watches_of_kopf_have_timeouts_beyond_the_timeout_of_the_server() -> None:
+async def test_kopf_watch_client_timeout_exceeds_the_server_timeout() -> None:
     unused: Any = None
     registry = make_registry(Controller(reconcile_at_once), unused, "")
     settings = kopf.OperatorSettings()

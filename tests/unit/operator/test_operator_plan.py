@@ -368,7 +368,7 @@ def test_policies_and_budgets_that_the_spec_no_longer_wants_are_deleted_by_uid()
     assert "log-server" in names_of(world, "PodDisruptionBudget")
 
 
-def test_policy_of_a_pool_that_is_not_seen_at_this_moment_is_kept() -> None:
+def test_objects_of_a_temporarily_missing_pool_are_not_deleted() -> None:
     world = started()
     del world.pools["a"]
     assert not [step for step in next_plan(world).steps if isinstance(step, DeleteObject)]

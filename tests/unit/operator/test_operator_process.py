@@ -209,7 +209,7 @@ async def test_events_that_do_not_fit_the_queue_are_dropped_and_fail_no_step() -
     assert len(world.objects) == MAX_QUEUED_EVENTS
 
 
-async def test_steps_of_one_kind_become_one_event_with_their_number_and_the_first_names() -> None:
+async def test_event_of_many_steps_has_their_number_and_names_the_first_ones() -> None:
     world = World(cluster_resource(), [])
     recorder = KubeEventRecorder(FaultyKube(world, Faults()))
     posting = recorder.start()

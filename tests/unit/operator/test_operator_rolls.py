@@ -294,9 +294,7 @@ def test_roll_waits_while_the_replicas_belong_to_another_cluster() -> None:
     assert states(world)[1] == RollWaiting("the replicas of the storages are not observed")
 
 
-def test_new_restart_time_of_the_cluster_replaces_all_pods_and_that_of_a_pool_its_storages() -> (
-    None
-):
+def test_cluster_restart_replaces_all_pods_and_pool_restart_only_its_storages() -> None:
     world = started()
     assert world.cluster is not None
     world.cluster["spec"]["restartedAt"] = "2026-01-31T12:00:00Z"

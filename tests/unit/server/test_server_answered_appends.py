@@ -103,7 +103,7 @@ def test_append_whose_lock_was_taken_is_answered_as_refused() -> None:
     assert world.core.open_appends == 0
 
 
-def test_append_of_a_client_that_is_ahead_is_answered_with_the_end_of_the_log() -> None:
+def test_append_with_a_mark_beyond_the_log_is_answered_ahead_with_the_last_id() -> None:
     world = opened(last=4)
     peer = mounted(world, 1, 4)
     put(world, peer, answered(peer, "ahead", 1, mark=5), answered(peer, "at the end", 2, mark=4))
@@ -114,7 +114,7 @@ def test_append_of_a_client_that_is_ahead_is_answered_with_the_end_of_the_log() 
     assert world.core.open_appends == 0
 
 
-def test_append_without_an_answer_is_accepted_from_a_client_that_is_ahead() -> None:
+def test_append_before_version_6_with_a_mark_beyond_the_log_is_accepted() -> None:
     """Versions before 6 have no answer for it, and clients of these versions rely on that."""
     world = opened()
     peer = mounted(world, 1)
@@ -173,7 +173,7 @@ def test_mark_of_the_log_is_the_mark_when_the_append_arrives() -> None:
     assert answers(world, two) == [[(2, OutcomeKind.COMMITTED, 6)]]
 
 
-def test_mark_of_the_log_before_the_first_session_is_that_of_the_session() -> None:
+def test_log_mark_append_that_arrives_before_a_session_uses_the_mark_of_that_session() -> None:
     world = new_world(last=2)
     peer = mount(world, 1, 2)
     put(world, peer, answered(peer, "3", 1, mark=LOG_MARK, write=(7,)))

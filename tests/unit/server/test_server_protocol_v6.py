@@ -85,7 +85,7 @@ async def test_append_without_an_answer_and_one_with_an_answer_keep_their_order(
     await eventually(lambda: [t.data for t in cluster.transactions(0)] == [b"fed", b"answered"])
 
 
-async def test_batch_of_a_client_that_is_ahead_is_answered_with_the_end_of_the_log(
+async def test_batch_with_a_mark_beyond_the_log_is_answered_ahead_with_the_last_id(
     client: RawClient,
 ) -> None:
     client.send(cs.AppendBatchRequest(req_id(1), 7, (batched("a"), batched("b"))))

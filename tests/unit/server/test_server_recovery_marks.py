@@ -55,7 +55,7 @@ def test_replica_cut_below_its_mark_is_filled_before_a_new_mark() -> None:
     assert steps == [Copy(_OTHER, 11, 8), Copy(_OTHER, 19, 7), Truncate(25), Mark(25)]
 
 
-def test_mark_of_a_session_that_never_opened_blocks_no_vote() -> None:
+def test_vote_may_resolve_less_than_the_mark_of_a_session_that_never_opened() -> None:
     recovery = _recovery(ReplicaState(5, 10))
     recovery.introduced(_SUSPECT, 6, 20, 20)
     recovery.introduced(_VOTER, 8, 12, 12)
@@ -67,7 +67,7 @@ def test_mark_of_a_session_that_never_opened_blocks_no_vote() -> None:
     assert recovery.mark == 15
 
 
-def test_replicas_that_hold_the_mark_of_a_session_that_never_opened_need_no_voter() -> None:
+def test_quorum_that_holds_the_mark_of_an_unopened_session_needs_no_voter() -> None:
     """Session 9 resolved 30 and died: one replica has its mark and lags, the other was filled.
 
     The third replica, the only one whose position is still a vote, is absent. The two others are a
@@ -122,7 +122,7 @@ def test_source_that_could_not_be_read_is_not_used_again() -> None:
     assert "r2" not in dict(recovery.take_steps())
 
 
-def test_metadata_close_a_replica_that_has_the_mark_but_not_all_records() -> None:
+def test_replica_that_has_the_mark_but_lacks_records_is_closed_in_the_metadata() -> None:
     """Its log is trusted up to the mark. The session counts it only after it has caught up."""
     recovery = _resolved(9, 9, 5)
     recovery.marked("r2")

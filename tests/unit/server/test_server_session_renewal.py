@@ -141,7 +141,7 @@ def test_answer_after_the_session_has_ended_changes_nothing(due: Due) -> None:
     assert not any(isinstance(wake.timer, RetryMetadata) for wake in world.wakes)
 
 
-def test_pause_of_an_ended_session_does_not_shorten_that_of_the_next() -> None:
+def test_metadata_backoff_of_an_ended_session_does_not_shorten_the_next_one() -> None:
     world = checkpoint()
     fail(world)
     world.metadata_held = False

@@ -40,7 +40,7 @@ def test_lag_after_a_checkpoint_of_all_transactions_is_zero() -> None:
     assert lag.seconds == 0.0
 
 
-def test_lag_after_a_checkpoint_is_the_age_of_the_oldest_transaction_after_its_beginning() -> None:
+def test_lag_after_a_checkpoint_counts_from_the_first_transaction_during_it() -> None:
     clock = Clock()
     lag = CheckpointLag(clock)
     lag.transaction_complete()

@@ -377,7 +377,7 @@ class ScriptedPart:
         return [lambda: self._steps.append(f"flush {self.name}")] * self._flushes
 
 
-def test_part_of_a_round_is_durable_after_the_last_of_its_flushes() -> None:
+def test_round_part_is_durable_after_all_its_flushes() -> None:
     """A part has two flushes when it writes a checkpoint: of its records and of its index."""
     steps: list[str] = []
     parts: list[Any] = [ScriptedPart(name, count, steps) for name, count in (("a", 2), ("b", 3))]

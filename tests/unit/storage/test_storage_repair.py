@@ -246,7 +246,7 @@ def test_loss_of_power_during_a_repair_leaves_each_record_damaged_or_repaired(se
         assert contents(crashed) == original
 
 
-def test_repair_makes_records_durable_that_an_interrupted_repair_wrote() -> None:
+def test_repair_flushes_records_that_an_interrupted_repair_left_unflushed() -> None:
     log, peer = log_with(disk := MemoryDisk()), peer_with()
     original, before = contents(disk), disk.unflushed
     damage(disk, 1)
@@ -368,7 +368,7 @@ def test_repair_that_the_log_does_not_confirm_is_refused(
     assert contents(disk) == before
 
 
-def test_undamaged_record_that_differs_is_not_replaced_if_its_index_entry_is_wrong() -> None:
+def test_repair_is_refused_if_only_the_index_is_wrong_and_the_peer_record_differs() -> None:
     log = log_with(disk := MemoryDisk())
     flip(disk, file(0, ".idx"), entry_position(1) + 7)
     before = contents(disk)
@@ -377,7 +377,7 @@ def test_undamaged_record_that_differs_is_not_replaced_if_its_index_entry_is_wro
     assert contents(disk) == before
 
 
-def test_record_that_a_wrong_index_lets_end_after_its_segment_is_refused() -> None:
+def test_repair_is_refused_if_a_wrong_index_puts_the_record_beyond_its_segment() -> None:
     log, size = log_with(disk := MemoryDisk()), 900
     end = record_at(1)[1] + size + RECORD_OVERHEAD_BYTES
     assert end > len(disk.content(FILES[0]))
@@ -477,7 +477,7 @@ def test_repair_writes_whole_blocks_that_cannot_be_read() -> None:
     assert damaged(log) == []
 
 
-def test_repair_of_a_part_of_a_block_that_cannot_be_read_is_refused() -> None:
+def test_repair_that_writes_only_a_part_of_an_unreadable_block_is_refused() -> None:
     sizes = (5000, 5000, 5000)
     # The record 0 shares the block with the record 1.
     disk, log = bad_log(sizes, range(5500, 5600))
@@ -488,7 +488,7 @@ def test_repair_of_a_part_of_a_block_that_cannot_be_read_is_refused() -> None:
     assert disk.content(file(0, ".seg")) == before
 
 
-def test_repair_of_a_part_of_an_index_block_that_cannot_be_read_is_refused() -> None:
+def test_repair_that_writes_only_a_part_of_an_unreadable_index_block_is_refused() -> None:
     sizes = (10,) * 600
     disk, log = bad_log(sizes, range(4096, 4200), suffix=".idx")
     # The entries from number 496 on begin at byte 4096, and the first record is damaged, too.
@@ -613,7 +613,7 @@ def test_repair_goes_through_the_write_ahead_log() -> None:
     assert {path: disk.content(path) for path in original} == original
 
 
-def test_repair_makes_a_direct_write_durable_that_was_interrupted_before_its_transaction() -> None:
+def test_repair_flushes_a_direct_write_that_an_earlier_process_left_unflushed() -> None:
     """The first process writes the record to its file, and ends before it writes to the log."""
     disk = MemoryDisk()
     wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0))

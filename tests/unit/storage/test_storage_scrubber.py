@@ -114,7 +114,7 @@ def test_check_finds_every_changed_byte_of_a_data_file_in_its_record() -> None:
         assert position == len(disk.content(path))
 
 
-def test_check_finds_every_changed_byte_of_an_index_in_the_two_records_that_meet_there() -> None:
+def test_changed_byte_of_an_index_entry_damages_the_records_on_both_sides() -> None:
     log = log_with(disk := MemoryDisk(), (0, 10, 300, 1, 40, 2), threshold=300)
     path = file(0, ".idx")
     for number in range(3):

@@ -95,7 +95,7 @@ def test_directory_of_the_log_in_use_is_refused() -> None:
         LoggedNode(MemoryDisk(), wal_disk=home)
 
 
-def test_older_copy_of_the_volume_of_the_log_is_refused() -> None:
+def test_older_copy_of_the_wal_volume_is_refused() -> None:
     node, home = used_node()
     copy = home.restarted()
     for _ in range(3):

@@ -187,7 +187,7 @@ def test_ring_ids_grow_and_show_the_position(count: int, lengths: list[int]) -> 
     assert position == TransactionId(1 + total // count, 2 + total % count)
 
 
-def test_log_that_wraps_many_times_keeps_what_is_not_given_up() -> None:
+def test_each_transaction_is_read_back_while_the_log_wraps_many_times() -> None:
     log = Log(7)
     for number in range(400):
         size = number * 977 % (3 * ROOM_BYTES)

@@ -58,7 +58,7 @@ def test_move_whose_source_the_same_transaction_changes_is_replayed_without_the_
     assert (state[A], state[B]) == (b"NEWdef", b"abcxyz")
 
 
-def test_change_of_the_source_of_a_logged_move_waits_for_a_checkpoint() -> None:
+def test_write_to_the_source_of_a_logged_move_waits_for_a_checkpoint() -> None:
     world, a, b = with_files()
     world.logged.commit([Move(Address(b, 0), Address(a, 0), 3)])
     change = [WriteData(Address(a, 0), b"NEW")]

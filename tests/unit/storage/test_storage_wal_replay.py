@@ -250,7 +250,7 @@ def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -
                 assert opened.state[A] == states[-2]
 
 
-def test_last_transaction_that_was_applied_and_is_damaged_later_refuses_the_log() -> None:
+def test_damage_of_the_last_applied_transaction_refuses_the_log() -> None:
     """The position in the catalogue proves that the log was longer."""
     world, a, _ = with_files(Random(3))
     world.logged.commit([write_data(a, 0, b"data")])
@@ -263,7 +263,7 @@ def test_last_transaction_that_was_applied_and_is_damaged_later_refuses_the_log(
         reopened(disk)
 
 
-def test_damaged_block_of_the_header_leaves_the_other_one_or_refuses_the_log() -> None:
+def test_log_opens_with_one_damaged_header_block_and_is_refused_with_two() -> None:
     for slot in range(HEADER_BLOCKS):
         world, a, _ = with_files(Random(3))
         world.logged.commit([write_data(a, 0, b"data")])
@@ -347,7 +347,7 @@ def test_empty_log_replays_nothing_and_stays_empty() -> None:
         assert world.logged.writer.free_blocks == 10
 
 
-def test_check_at_the_end_of_the_log_whose_file_is_lost_drops_the_transaction() -> None:
+def test_last_transaction_is_dropped_if_the_file_of_its_check_is_lost() -> None:
     world, a, b = with_files(Random(3))
     check = world.logged.write_directly(Address(a, 0), b"d" * 100)
     assert isinstance(check, Check)

@@ -99,7 +99,7 @@ async def test_cluster_starts_in_less_than_50_ms_of_processor_time() -> None:
     assert min(seconds) < 0.05
 
 
-async def test_error_that_would_end_a_process_is_raised_at_the_end() -> None:
+async def test_error_that_would_end_a_process_is_raised_when_the_cluster_closes() -> None:
     def fail() -> None:
         raise AssertionError("an invariant is broken")
 

@@ -45,7 +45,7 @@ async def test_lost_write_leaves_reads_alone(executed: bool) -> None:
     assert (await two.get("/n") is None) == executed
 
 
-async def test_session_that_lags_reads_old_data_and_gets_its_watches_later() -> None:
+async def test_lagging_session_reads_old_data_and_gets_its_watches_later() -> None:
     zookeeper = MemoryZooKeeper()
     one, two = await opened(zookeeper)
     changed = asyncio.Event()
@@ -60,7 +60,7 @@ async def test_session_that_lags_reads_old_data_and_gets_its_watches_later() -> 
     assert await data_of(one) == b"new"
 
 
-async def test_write_of_a_session_that_lags_brings_it_up_to_date() -> None:
+async def test_write_brings_a_lagging_session_up_to_date() -> None:
     zookeeper = MemoryZooKeeper()
     one, two = await opened(zookeeper)
     zookeeper.lag(one)
