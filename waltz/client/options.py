@@ -34,7 +34,7 @@ class ClientOptions:
         max_in_flight: The largest number of appends without an outcome per partition. More appends
             wait.
         long_wait_seconds: The time after which the client asks the server for the outcome of an
-            append, by a flush request.
+            append, by a flush request. `waltz.connect` does not accept this option.
         stream_buffer: The number of transactions that a stream of feeds, such as a stream without
             data, holds before it stops reading.
     """

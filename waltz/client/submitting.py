@@ -54,7 +54,7 @@ async def submit(
                 draft = await _call_build(build, attempt)
         except TimeoutError:
             if not bound.expired():
-                raise
+                raise  # An error of `mount` or `build`, not of `bound`.
             raise _late(partition, conflict, what_was_late, remedy) from None
         if draft is None:
             return None

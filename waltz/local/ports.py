@@ -17,6 +17,7 @@ from waltz.local.core.plan import HOST
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DEFAULT_LOWEST_OUTGOING = 32_768
+"""The beginning of the range if the file is missing: the default of Linux."""
 _LOWEST_CANDIDATE = 10_240
 _FEWEST_CANDIDATES = 1_000
 _TRIES = 50

@@ -187,6 +187,8 @@ _APPEND = (
 )
 _ERROR_AND_MARK = (Field("error", TEXT), Field("high_water_mark", LONG))
 
+# A layout has a message's class, type byte and fields. The types that other modules use, too, have
+# names in `client_numbers`.
 _TABLE = MessageTable(
     CLIENT_SERVER,
     (Field("req_id", REQ_ID),),

@@ -1,4 +1,9 @@
-"""The writers that Spark calls, for batches and streams. Touches what `writer` touches."""
+"""The writers that Spark calls, for batches and streams. Touches what `writer` touches.
+
+A write has a *ledger* in ZooKeeper (`core.ledger`): the client ids of all attempts at its tasks, by
+which an attempt finds the rows of the others in the log. An *epoch* is one micro-batch of a stream;
+a batch is epoch 0. A *run* is one execution of an epoch by a driver.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,10 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     """Writes a batch. Spark creates one object in the driver; every task has a copy of it."""
 
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
-        """Create the write's ledger. Raises waltz.WaltzError, NoCluster, ConnectFailed."""
+        """Create the write's ledger; without one, tasks take a write that has no id for ended.
+
+        Raises waltz.WaltzError, NoCluster, ConnectFailed.
+        """
         self._location = location
         self._columns = columns
         self._persistent = options.write_id is not None
@@ -80,7 +88,10 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
-    """Writes a stream. Spark creates one object in the driver; every task has a copy of it."""
+    """Writes a stream. Spark creates one object in the driver; every task has a copy of it.
+
+    The ledger of a stream stays after each epoch, so the first attempt that finds none creates it.
+    """
 
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         self._location = location

@@ -283,7 +283,10 @@ class AppendInterceptor:
         return cs.encode(replace(message, answers=tuple(shown)), frame.version)
 
     def _batch_answer_arrived(self, message: cs.AppendBatchResponse, frame: Frame) -> bytes:
-        """Return the answer to a batch, and hold it up as long as the feed would hold it."""
+        """Return the answer to a batch, and hold it up as long as the feed would hold it.
+
+        Before version 6 an answer is not held up: its client waits for the feed anyway.
+        """
         outcomes, req_id = message.outcomes, message.req_id
         if all(outcome.kind is not OutcomeKind.COMMITTED for outcome in outcomes):
             self._end_watch(req_id)

@@ -33,8 +33,8 @@ def torn_content(versions: list[bytes], random: Random) -> bytes:
 def _candidates(versions: list[bytes], chosen: int, position: int) -> list[bytes]:
     """Return the versions that may supply the content at ``position``.
 
-    The file has the size of the version ``chosen``. If a later version is shorter, its truncation
-    was lost, so that version supplies nothing after its end.
+    The file has the size of the version ``chosen``. A later version that ends before ``position``
+    was made by a truncation, which is lost here: it supplies no content, not even zeros.
     """
     return [
         version

@@ -95,6 +95,7 @@ def make_registry(
 
     @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        # The operator records events of its own; kopf would post its log lines, too.
         settings.posting.enabled = False
         settings.watching.server_timeout = _KOPF_WATCH_SECONDS
         # Without these timeouts a watch whose connection was silently lost would never end.

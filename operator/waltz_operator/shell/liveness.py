@@ -33,7 +33,10 @@ class Liveness:
         self._begun[watch] = asyncio.get_running_loop().time()
 
     def problem(self) -> str | None:
-        """Return why the operator is unhealthy, None if it is healthy or waits for the Lease."""
+        """Return why the operator is unhealthy, None if it is healthy.
+
+        An operator that waits for the Lease is healthy: it has no watch and no reconcile yet.
+        """
         now = asyncio.get_running_loop().time()
         for watch, begun in self._begun.items():
             if now - begun > _WATCH_SECONDS:

@@ -49,7 +49,14 @@ def test_certificate_without_an_allowed_name_is_refused(names: tuple[str, ...]) 
 
 @pytest.mark.parametrize("certificate", [None, {}])
 def test_peer_without_certificate_is_refused(certificate: dict[str, Any] | None) -> None:
-    refusal = AllowedNames("x", ("server",)).refusal(certificate)
+    assert AllowedNames("x.names", ("server",)).refusal(certificate) == (
+        "it has shown no verified certificate; before it may use this port, it must show one with "
+        "a name that x.names contains"
+    )
+
+
+def test_certificate_without_a_name_is_refused() -> None:
+    refusal = AllowedNames("x", ("server",)).refusal({"version": 3})
     assert refusal is not None
     assert refusal.startswith("its certificate has no name; ")
 

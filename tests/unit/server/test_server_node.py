@@ -157,10 +157,10 @@ async def test_overloaded_connections_are_resumed_when_no_partition_is_overloade
         node.pause_client(connection)
         node.pause_client(connection)
     assert [each.reading for each in connections] == [False, False]
-    node._resume_paused()
+    node._check_paused()
     assert [each.reading for each in connections] == [False, False]
     core.overloaded = False
-    node._resume_paused()
+    node._check_paused()
     assert [each.reading for each in connections] == [True, True]
     assert node._paused == []
 

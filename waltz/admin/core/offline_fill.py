@@ -54,7 +54,8 @@ class OfflineFill(Order):
         if source is None:
             return Refuse(f"the source, storage {self.source}, does not hold partition {partition}")
         # A storage of Waltz 0.13.2 may not report its last id. A complete copy sets the low-water
-        # mark to its last id, so the mark shows whether the copy is complete.
+        # mark to its last id, so the mark shows whether the copy is complete. The copy is complete
+        # at the source's local low-water mark: the source's last id when its session began.
         end = held.low_water_mark if held.max_transaction_id is None else held.max_transaction_id
         if end >= source.local_low_water_mark:
             return Done()

@@ -269,12 +269,12 @@ def commit_bounds(
     Every committed transaction is on a quorum of the session's replicas. So a quorum must have
     reported; a partition without one is left out.
     """
-    marks = {}
+    bounds = {}
     for view in views:
         ends = _session_ends(view, storages)
         if view.session_replicas and len(ends) >= quorum(len(view.session_replicas)):
-            marks[view.partition] = max(ends)
-    return marks
+            bounds[view.partition] = max(ends)
+    return bounds
 
 
 def _session_ends(view: PartitionView, storages: Mapping[str, StorageReplicas]) -> list[int]:

@@ -68,6 +68,12 @@ def _replica(
 
 
 def _becomes(state: ReplicaState | None, session: int | None) -> str | None:
+    """Return what a replica becomes in the recovery of the next session.
+
+    `waltz.admin.core.rescue` has the reasons. A replica with a closing mark is cut there, and does
+    not vote. The state of a replica that is unknown has ``session``, which no disk has: so the
+    replica is absent in the vote.
+    """
     if state is None:
         return None
     if state.closing_mark != UNRESOLVED:

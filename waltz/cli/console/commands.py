@@ -41,8 +41,8 @@ def console_command(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen on. Others than those of the loopback let every host that "
-            "reaches the port read the log: the console has no login.",
+            help="The address to listen on. With an address other than a loopback address, every "
+            "host that reaches the port can read the log: the console has no login.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -79,11 +79,15 @@ def console_command(
 async def _serve(
     where: Target, host: str, port: int, names: list[str], interval: float, timeout_seconds: float
 ) -> None:
+    # Not at the top: aiohttp, which it imports, is installed only with the extra `console`.
     from waltz.console.shell.http import serve_console
 
     # An unusable path or TLS file is an error here, not at every sample.
     Paths(where.root)
     where.tls.dialing_context()
+    # To open a client takes several answers of ZooKeeper, so it may take longer than one answer.
+    # The added second is for a short timeout.
+    connect_seconds = timeout_seconds * 2 + 1
 
     def open_client() -> Opening[Client[bytes]]:
         return connect(
@@ -91,7 +95,7 @@ async def _serve(
             root=where.root,
             tls=where.tls,
             zookeeper_access=where.zookeeper_access,
-            connect_timeout=timeout_seconds * 2 + 1,
+            connect_timeout=connect_seconds,
         )
 
     chosen = ConsoleTarget(

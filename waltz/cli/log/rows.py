@@ -19,7 +19,10 @@ class ExportRange(NamedTuple):
 
 
 class ImportCounts(NamedTuple):
-    """How many transactions of one partition earlier runs of an import and this run append."""
+    """The transactions of one partition that an import appends.
+
+    Earlier runs of the same import have appended ``before`` of them, and this run appends ``now``.
+    """
 
     before: int
     now: int

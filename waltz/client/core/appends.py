@@ -69,7 +69,7 @@ class PartitionAppends:
         self.denial = ""
         """The reason of the last denied request."""
         self._oldest_place: int | None = None
-        """The place of the oldest append in doubt at the last `tick`.
+        """The place (see `sent_appends`) of the oldest append in doubt at the last `tick`.
 
         None if no append was in doubt, or the partition was not mounted.
         """
@@ -97,7 +97,7 @@ class PartitionAppends:
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._sent.drop_open_flushes()
-        self._feed.expect_no_answers(self._ids.last)
+        self._feed.expect_no_answers(self._ids.last)  # Earlier mounts give no answers.
         fed = self._feed.needs_feed(version)
         self.mount.attach(generation, connection_seq, version, fed=fed)
 

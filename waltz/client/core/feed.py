@@ -2,8 +2,9 @@
 
 The position is the id of the last transaction that was received. Transaction ids have no gaps, so
 the next transaction has the next id. Every other transaction in the feed is a repetition
-(spec/behaviour.md section 8). After any fault of connections and servers, a new mount after the
-position continues with the next transaction.
+(spec/behaviour.md section 8). A *fetch* is what the server feeds for one FeedRequest. After any
+fault of connections and servers, a new mount after the position continues with the next
+transaction.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class PartitionFeed:
         """
         self._wanted = wanted
         if not wanted:
+            # The stream reads nothing now, so an answer to the mount cannot arrive.
             self.mount.restart_wait()
         elif self._fetch_due:
             self._fetch_ended()
@@ -106,7 +108,7 @@ class PartitionFeed:
         self.mount.tick(now)
 
     def _fetch_ended(self) -> None:
-        """Handle the end of a fetch: the server feeds no more without a new FeedRequest.
+        """Handle a mount or the end of a fetch: the server feeds nothing without a FeedRequest.
 
         Send this FeedRequest now, or as soon as the stream wants more transactions.
         """

@@ -141,6 +141,7 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
         assert finding.problem is not None
         if finding.check in _IMPLIED_BY_QUORUM and finding.partition in without_quorum:
             continue
+        # The text of a finding names the processes that it is about by their addresses.
         implied = silent & {word.strip(",:;") for word in finding.problem.split()}
         if finding.check not in _CRITICAL and implied:
             continue

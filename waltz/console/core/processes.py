@@ -101,7 +101,7 @@ def _view_storage(now: Sample, storage: str) -> StorageView:
     assigned = tuple(sorted(now.maps.assignments.partitions.get(storage, ())))
     if report is None or report.problem is not None:
         problem = "ZooKeeper has no admin port of it" if report is None else report.problem
-        nothing = (None,) * 9
+        nothing = (None,) * 9  # The fields after ``assigned``.
         return StorageView(storage, group, False, problem, assigned, *nothing)
     figures = report.figures or StorageFigures()
     lags = [now.lag(partition, storage) for partition in assigned]

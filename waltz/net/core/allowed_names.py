@@ -28,7 +28,12 @@ class AllowedNames:
         """
         if self.names is None:
             return None
-        found = certificate_names(certificate or {})
+        if not certificate:
+            return (
+                "it has shown no verified certificate; before it may use this port, it must show "
+                f"one with a name that {self.setting} contains"
+            )
+        found = certificate_names(certificate)
         if not found.isdisjoint(self.names):
             return None
         shown = ", ".join(sorted(found)) or "no name"

@@ -13,7 +13,10 @@ BUCKETS_SECONDS = (
 """The upper bounds of the buckets of a histogram. One more bucket counts all longer durations."""
 
 _RECENT_DURATIONS = 1028
-"""How many durations a timer keeps: those of the last calls of `Timer.add`."""
+"""How many durations a timer keeps: those of the last calls of `Timer.add`.
+
+Dropwizard Metrics, whose JSON forms `json_metrics` has, keeps as many.
+"""
 
 
 class Timer:

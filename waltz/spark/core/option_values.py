@@ -149,7 +149,8 @@ def _zookeeper_options(values: Mapping[str, Any]) -> ZooKeeperOptions:
     tls = _tls_options(values, "zookeeper.tls.")
     credentials = values["zookeeper.authentication.file"]
     by_certificate = values["zookeeper.authentication.certificate"]
-    if not tls.enabled and tls != TlsOptions(enabled=False):
+    any_other_is_set = tls != TlsOptions(enabled=tls.enabled)
+    if not tls.enabled and any_other_is_set:
         raise OptionError(
             "the options zookeeper.tls.* have no effect without zookeeper.tls.enabled: set it to "
             "true"

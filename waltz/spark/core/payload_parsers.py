@@ -44,6 +44,7 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
         unexpected_field_behavior="ignore",
         newlines_in_values=len(data) == 1,
     )
+    # One block for all lines: Arrow refuses an object that is longer than a block.
     size = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     table = pyarrow.json.read_json(pa.BufferReader(lines), size, options)
     if table.num_rows != len(data):

@@ -87,6 +87,7 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     spec = pool.spec
     volumes, mounts = scratch_and_tls(cluster)
     zookeeper = zookeeper_access(cluster, writes=False)
+    # A folder of the volume, because the top of the volume may have lost+found.
     mounts += [
         {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"} for kind in _volumes(pool)
     ]

@@ -36,6 +36,7 @@ def zookeeper_access(cluster: WaltzCluster, *, writes: bool) -> PodAccess:
     """Return the access of a pod; with ``writes``, also the credentials to change znodes."""
     access = PodAccess({}, [], [])
     external = cluster.spec.zookeeper.external
+    # Without TLS there are no credentials either: the rules of the resource refuse them.
     if external is None or external.tls is None:
         return access
     tls, authentication = external.tls, external.authentication

@@ -51,7 +51,8 @@ class AccessControl:
         """Use ``rules``, which were read from ZooKeeper; return whether they are new."""
         if rules is None and self._required:
             rules = AccessRules()
-        is_start, self._was_replaced = not self._was_replaced, True
+        is_first_call = not self._was_replaced
+        self._was_replaced = True
         if rules == self.rules:
             return False
         before, self.rules = self.rules, rules
@@ -60,8 +61,9 @@ class AccessControl:
             log.info("access rules: the cluster has none; every client may do everything")
         else:
             log.info("access rules: %d grants; checking every request", len(rules.grants))
-        if not is_start:
-            # The rules with which a server starts may be old: their grants are no changes.
+        if not is_first_call:
+            # The first rules are those with which the server starts. Their grants may be old, so
+            # they are not logged as changes.
             _log_changes(before, rules)
         return True
 

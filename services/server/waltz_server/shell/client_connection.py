@@ -243,6 +243,7 @@ class ClientConnection(FrameHandler):
     def _dispatch(self, message: cs.Message) -> None:
         """Answer a message that is no append, or pass it to its partition."""
         assert self._peer is not None
+        # Except appends, every request to a partition is a ReadingRequest.
         if not isinstance(message, ReadingRequest):
             self._answer_about_server(message)
             return

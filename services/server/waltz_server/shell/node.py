@@ -91,7 +91,7 @@ class ServerNode:
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
         self._paused: list[FrameConnection] = []
-        """Connections that are not read: see `_resume_paused`."""
+        """Connections that are not read until `_check_paused` resumes them."""
         self._preferred: set[int] = set()
         """The partitions that this server prefers to own."""
         self._following: asyncio.Task[None] | None = None
@@ -273,8 +273,8 @@ class ServerNode:
         if connection not in self._paused:
             connection.pause_reading()
             self._paused.append(connection)
-            if len(self._paused) == 1:
-                self._resume_paused()
+            if len(self._paused) == 1:  # The checks go on until no connection is paused.
+                self._check_paused()
 
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage that has partitions assigned; return for each whether it answered."""
@@ -366,8 +366,8 @@ class ServerNode:
                 return
             await asyncio.sleep(_FINISH_CHECK_SECONDS)
 
-    def _resume_paused(self) -> None:
-        """Resume the paused connections that may be read again, and check the others again later.
+    def _check_paused(self) -> None:
+        """Resume the paused connections that may be read again; check the others again later.
 
         None is resumed while any partition is overloaded. Others stay paused while they have a long
         queue of reads, or while their client exceeds its quota.
@@ -392,6 +392,6 @@ class ServerNode:
                     resumed.append(connection)
         if self._paused:
             loop = asyncio.get_running_loop()
-            loop.call_later(_PAUSED_CHECK_SECONDS, self._resume_paused)
+            loop.call_later(_PAUSED_CHECK_SECONDS, self._check_paused)
         for connection in resumed:
             connection.resume_reading()

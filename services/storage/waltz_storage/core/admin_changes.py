@@ -32,7 +32,10 @@ def change_text(request: admin.Message) -> str | None:
 
 
 def outcome_text(answer: admin.Response | None) -> str:
-    """Return the outcome of a request for a change by its answer; None is no answer."""
+    """Return the outcome of a request for a change by its answer.
+
+    None: the storage refused the request, and the request's version has no answer that says so.
+    """
     match answer:
         case None:
             return "refused"

@@ -53,6 +53,7 @@ def locate(path: Path) -> Place:
     if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
         return Place(directory.parent, (int(directory.name),))
     found = tuple(sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal()))
+    # The control file may be elsewhere, in a meta directory: then this one has a pair file.
     if not found and not any(
         (directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE, WAL_FILE)
     ):

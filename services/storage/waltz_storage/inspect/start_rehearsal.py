@@ -63,6 +63,7 @@ def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
         control = read_control(place.root, meta)
     except CannotInspect as problem:
         return {partition: StartOutcome(str(problem), None) for partition in place.partitions}
+    # A damaged entry, which is a text, may be that of an assigned partition.
     return {
         partition: try_start(place.root, partition, control)
         for partition, entry in control.entries.items()

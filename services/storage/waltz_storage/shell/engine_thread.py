@@ -181,7 +181,7 @@ class EngineThread:
 
     def _settle(self, part: RoundPart) -> None:
         self._finish(self.engine.settle(part, self._clock()))
-        if not self._marks_written.is_set():
+        if not self._marks_written.is_set():  # `set` takes a lock, `is_set` does not.
             self._marks_written.set()
 
     def _flush_marks(self) -> None:

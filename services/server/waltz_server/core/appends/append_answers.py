@@ -29,6 +29,7 @@ _COUNTED = struct.Struct(">qi")
 _OUTCOME = struct.Struct(">bq")
 _REQ_ID_BYTES = 16
 _ANSWER_BYTES = _REQ_ID_BYTES + _OUTCOME.size
+# The size of a message without its answers, as the length in a frame's head counts it.
 _FIXED_BYTES = _BEGIN.size - HEAD_BYTES + _REQ_ID_BYTES + _COUNTED.size
 
 
@@ -36,8 +37,8 @@ class OutcomeAnswers:
     """Sends the outcomes of appends to their clients, as each kind of append demands.
 
     A batch has one answer with all its outcomes (`AppendBatches`). An `AnsweredAppendRequest` has
-    an answer of its own. Any other append is answered only if a lock refuses it: its client sees
-    in its feed whether it is committed.
+    an answer of its own, which goes to its `Append.answer_to`. Any other append is answered only if
+    a lock refuses it: its client sees in its feed whether it is committed.
     """
 
     def __init__(self, ready: Ready) -> None:

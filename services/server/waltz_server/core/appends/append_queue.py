@@ -226,6 +226,7 @@ class AppendQueue:
         if append.answer_to is not None and self._is_ahead(append):
             refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
             return
+        # The slots that a grant takes, and those that are checked against the client's mark.
         append.taken = append.checked = locks.slots(append.write_locks)
         if append.append_locks:
             append.taken += locks.slots(append.append_locks)
@@ -246,6 +247,7 @@ class AppendQueue:
         """Grant or refuse the append; return False if the append must wait for an open lock."""
         peer, append = single
         if append.taken or append.checked:
+            # Without read locks, ``taken`` includes ``checked``.
             if locks.any_open(append.taken) or (
                 append.read_locks and locks.any_open(append.checked)
             ):
@@ -266,7 +268,7 @@ class AppendQueue:
         refused: list[RefusedAppend],
     ) -> None:
         """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
-        if batch.peer.version >= APPEND_ANSWERS_SINCE:
+        if batch.peer.version >= APPEND_ANSWERS_SINCE:  # Older clients do not know AHEAD.
             # All appends of a batch have the same mark, so either all are ahead or none.
             ahead = [append for append in batch.appends if self._is_ahead(append)]
             for append in ahead:
@@ -329,7 +331,7 @@ class AppendQueue:
         appends = _appends_of(item)
         wanted = (lock for append in appends for lock in _locks_of(append))
         waiter = self._waiting.add(next(self._numbers), item, appends[0].client_id, wanted)
-        if not waiter.behind:
+        if not waiter.behind:  # Number of its queues in which another waiter is first.
             self._park(locks, waiter)
 
     def _park(self, locks: LockTable, waiter: Waiter[_Item]) -> None:

@@ -1,9 +1,10 @@
 """Answer the requests of a partition's clients for the data of single transactions. Pure.
 
 When a client reads a transaction of a recent batch, all transactions of this batch are cached. A
-transaction that is not in memory is read from a replica. One such read serves all requests for the
-transactions in its window, and includes a few transactions after them, because most clients read
-forward. A failure is not cached, so that a client can repeat a request that came too early.
+transaction that is not in memory is read from a replica. Such a read requests consecutive
+transactions, its *window*. It serves all requests for transactions in its window, which extends
+beyond them, because most clients read forward. A failure is not cached, so that a client can repeat
+a request that came too early.
 
 A request is first in the *queue* of its connection. From there it is answered from memory, or it
 *waits* for the read of its transaction. When the read is done, the request goes back to the front
@@ -47,6 +48,7 @@ WAITING_PER_CONNECTION = 256
 """Maximum number of requests of one connection that wait for reads of replicas."""
 
 _MAX_READ_AHEAD = 256
+# Errors have the form of Waltz 0.13.2: the class name of an exception, then the text.
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
 _NOT_OPEN = f"{_STORE_ERROR}: the partition has no open store session"
@@ -229,8 +231,8 @@ class DataReads:
     def _serve(self, peer: Peer, records: Mapping[int, bytes] | None = None) -> None:
         """Answer the queued requests of a connection, or let them wait for reads.
 
-        Stop at a bound of the module: see its docstring. ``records`` has the record tails of a read
-        that has just ended.
+        Stop at a bound of the module: see its docstring. ``records`` has the record tails (see
+        `data_cache`) of a read that has just ended.
         """
         client = self._clients.get(peer)
         if client is None:

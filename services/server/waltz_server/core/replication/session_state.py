@@ -83,7 +83,10 @@ class ReplicaSession:
     catch_up_records: int = CATCH_UP_START_RECORDS
     """Number of records in the next copy from a peer."""
     read_load: float = 0.0
-    """Total time in milliseconds that the reads sent to this replica were expected to take."""
+    """Total time in milliseconds that the reads sent to this replica were expected to take.
+
+    It only grows. The next read goes to the replica with the smallest total, so a replica that
+    answers twice as fast gets twice as many reads."""
     expected_read_ms: float = 10.0
     """How long a read of this replica is expected to take, in milliseconds."""
 

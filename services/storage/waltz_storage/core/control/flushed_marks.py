@@ -6,6 +6,10 @@ that ends before its mark has lost records, and an invalid record at or before t
 not an interrupted write (`log_opening`). The planted bugs "flushed mark written before the flush"
 and "flushed mark not lowered before a truncation" break the rule.
 
+The control file has two *structs* for each partition, and writes them in turn: after a crash, the
+newer undamaged one is current. A slot of this file has the checksum of the struct that it belongs
+to, and counts only while that struct is current.
+
 A raised mark is not flushed at once. After a loss of power the mark may lag behind the log, by the
 time between two calls of `FlushedMarks.flush`. After the death of the process it is exact.
 

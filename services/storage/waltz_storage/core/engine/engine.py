@@ -11,7 +11,7 @@ long (`test_append_waits_for_one_step_of_a_read`):
 * An append overtakes the reads that arrived before it: it waits for at most one step of a read.
 * While a read waits, one of its steps follows each group of appends, so that appends do not stop
   reads.
-* A read overtakes no job that arrived before it: it sees each change that it followed.
+* A read overtakes no job that arrived before it, so it sees the changes of all these jobs.
 * Every other job waits until all reads that arrived before it have ended. So a log is not cut,
   closed or given another session between two steps of a read (planted bug "a truncation overtakes a
   read"). `_begin_change` asserts this rule, and `log_reads` asserts it for the log.

@@ -80,7 +80,10 @@ class FileHeader:
 
     @classmethod
     def decode(cls, raw: bytes) -> FileHeader:
-        """Read a header; raises Damage if it is cut off. The version is never checked."""
+        """Read a header; raises Damage if it is cut off.
+
+        The version is ignored, as by Waltz 0.13.2 (spec/disk.md section 8).
+        """
         if len(raw) < HEADER_BYTES:
             raise Damage(len(raw), f"the file ends inside its {HEADER_BYTES} byte header")
         version, created_ms, key, partition, first_id = _HEADER.unpack_from(raw)

@@ -15,8 +15,8 @@ next start makes the pair anew. In the other order, a crash would leave a direct
 a UUID that no storage directory has, and no storage could use that directory.
 
 A volume that was restored from an older copy has the right UUID. `wal_replay` notices it by the
-positions in the log and in the catalogue. Files are used only through the `Disk` objects that the
-caller passes.
+positions in the log and in the catalogue, which is in the storage directory. Files are used only
+through the `Disk` objects that the caller passes.
 """
 
 from __future__ import annotations

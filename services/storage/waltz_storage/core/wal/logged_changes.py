@@ -2,7 +2,8 @@
 
 A replay applies all operations since the checkpoint again, from the first one on, to files that
 may already have the changes of later operations. Two kinds of changes would make the result wrong
-(docs/decisions/write-ahead-log.md, invariants 3 and 4):
+(docs/decisions/write-ahead-log.md, invariants 3 and 4; `core.wal` explains the terms *region*,
+*catalogue* and *direct data*, and `operations` the operations):
 
 * Direct data, which are written to a file and not to the log, on bytes that an operation in the log
   changes: the replay would write the older operation over the newer data.
@@ -89,7 +90,7 @@ class LoggedChanges:
             found.last = transaction
             if operation.address.region == CATALOGUE_REGION:
                 # While the log has this write of the row, it counts as a change of the whole file.
-                # Earlier operations need not be known: they leave the log before it does.
+                # Earlier operations need not be known: they leave the log before this write does.
                 found.row, found.end = transaction, 0
             else:
                 found.end = max(found.end, changed.end)

@@ -1,8 +1,8 @@
 """Pure. A segment file as readers see it while a write-ahead log is in use.
 
 A change is *queued* until its transaction is durable and is applied to the file. A reader must see
-it at once, so a `LoggedFileState` keeps the queued changes of one file. `shell.logged_disk` uses
-these states. This module touches no file.
+it at once, so a `LoggedFileState` keeps the queued changes of one file. A *region* is the number by
+which the log names the file. `shell.logged_disk` uses these states. This module touches no file.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ def path_of(file: FileName) -> str:
 
 def is_new_segment(path: str) -> bool:
     """Return whether ``path`` is that of a data file which is being created."""
-    return path.endswith(NEW_SUFFIX) and file_of(path.removesuffix(".new")) is not None
+    final_path = path.removesuffix(NEW_SUFFIX) + DATA_SUFFIX
+    return path.endswith(NEW_SUFFIX) and file_of(final_path) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedChange:
     """A queued write of ``data`` at ``offset``, or, if ``data`` is None, a cut at ``offset``.
 
-    ``number`` is that of the unit in the queue that has the change (`WalCommits.queue`). Units have
-    ascending numbers, from 1 on.
+    ``number`` is that of the *unit* that has the change: the operations that one call of
+    `WalCommits.queue` added. Units have ascending numbers, from 1 on.
     """
 
     number: int

@@ -76,10 +76,10 @@ class Ring:
         return self.count - 1 - self.distance(oldest, following)
 
     def pieces(self, begin: int, blocks: int) -> list[tuple[int, int]]:
-        """Return the one or two extents of ``blocks`` blocks from block ``begin`` on.
+        """Return the one or two extents of a range of ``blocks`` blocks from block ``begin`` on.
 
-        An extent is a block number and a count; an extent that reaches the end of the ring
-        continues at the ring's first block.
+        An extent is a block number and a count of consecutive blocks. A range that goes beyond the
+        end of the ring continues at the ring's first block, and has two extents.
         """
         until_end = self.first + self.count - begin
         if blocks <= until_end:

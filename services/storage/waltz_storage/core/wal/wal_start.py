@@ -63,6 +63,7 @@ def start_log(
         if not place.exists(name):
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
     try:
+        # The catalogue is in the directory of the segments.
         files = RegionFiles(disk, disk)
         replayed = replay_log(home.open(WAL_FILE), files, progress)
     except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:

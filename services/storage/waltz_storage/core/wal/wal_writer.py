@@ -1,9 +1,10 @@
 """Pure. Append transactions to a write-ahead log, and give up the space of old ones.
 
-A transaction is written only when the one before it is durable, with its direct data. `wal_scan`
-relies on this order to distinguish damage from an interrupted write. The space before the
-checkpoint is written again only when the header with that checkpoint is durable: a crash must not
-leave an older header whose transactions are overwritten.
+A transaction is written only when the one before it is durable, with its direct data (the data of
+large records, which are in their files and not in the log). `wal_scan` relies on this order to
+distinguish damage from an interrupted write. The space before the checkpoint is written again only
+when the header with that checkpoint is durable: a crash must not leave an older header whose
+transactions are overwritten.
 
 The methods are called by one thread at a time.
 """
