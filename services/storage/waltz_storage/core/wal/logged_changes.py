@@ -2,12 +2,14 @@
 
 A replay applies all operations since the checkpoint again, from the first one on, to files that
 may already have the changes of later operations. Two kinds of changes would make the result wrong
-(docs/decisions/write-ahead-log.md, invariants 3 and 4; `core.wal` explains the terms *region*,
-*catalogue* and *direct data*, and `operations` the operations):
+(docs/decisions/write-ahead-log.md, invariants 3 and 4):
 
 * Direct data, which are written to a file and not to the log, on bytes that an operation in the log
   changes: the replay would write the older operation over the newer data.
 * A change of the source of a Move in the log: the replay would move the changed bytes.
+
+The log names a file by a number, its *region*. The *catalogue* is the region that has a row for
+each other region, with its file; a write of a row can create, cut or remove the file.
 """
 
 from __future__ import annotations
