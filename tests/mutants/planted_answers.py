@@ -37,8 +37,8 @@ ANSWER_BUGS = (
     Planted(
         "lost answers are still expected after a new mount",
         Package.CLIENT,
-        "self._feed.expect_no_answers(self._ids.last)\n",
-        "pass\n",
+        "self._feed.expect_no_answers(self._ids.last)  #",
+        "pass  #",
         "The client requests no feed for an append whose answer is lost.",
         nodes(f"{_CLIENT}test_lost_answer_is_found_in_the_feed"),
     ),
