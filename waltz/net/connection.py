@@ -78,8 +78,8 @@ class FrameConnection(asyncio.Protocol):
     """A connection, with its handshake, framing, keep-alives and backpressure.
 
     ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. ``accepted``
-    bounds the bytes of the incomplete frames of all accepted connections together: the connection
-    whose incomplete frame exceeds the bound is closed.
+    bounds the bytes of the incomplete frames of all accepted connections together: a connection is
+    closed if its incomplete frame would exceed what is left of the bound.
     ``peer`` is the peer's ``host:port``, "?" before the connection is open.
     """
 
