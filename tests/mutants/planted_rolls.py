@@ -8,7 +8,7 @@ ROLL_BUGS = (
     Planted(
         "a storage is replaced while another copy is away",
         Package.OPERATOR,
-        "return absence_obstacle(present, storage)\n",
+        "return absence_obstacle(present, away)\n",
         "return None\n",
         "Two copies of a partition are away because of the operator, and appends wait.",
         nodes(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from waltz.runtime.configuration import (
-    KEY_STORES,
+    READS_PEM_FILES,
     Text,
     TlsSettings,
     ZooKeeperSettings,
@@ -28,7 +28,7 @@ _OWN_TIMES = "each verb has its own time limit; some have an option for it"
 _WITHOUT_EFFECT = {
     "zookeeper.sessionTimeout": _OWN_TIMES,
     "zookeeper.connectTimeout": _OWN_TIMES,
-    "ssl.": KEY_STORES,
+    "ssl.": READS_PEM_FILES,
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from waltz.client.options import ClientOptions
 from waltz.runtime.configuration import (
-    KEY_STORES,
+    READS_PEM_FILES,
     ClusterSettings,
     Positive,
     Settings,
@@ -27,7 +27,7 @@ _WITHOUT_EFFECT = {
     "client.numTransactionRetryThreads": "submit retries on the event loop, without threads",
     "client.numConsumerThreads": "the application reads the stream itself, without threads",
     "client.mockDriver": "it is for tests of Waltz 0.13.2",
-    "client.ssl.": KEY_STORES,
+    "client.ssl.": READS_PEM_FILES,
 }
 
 

@@ -34,13 +34,13 @@ from waltz.runtime.configuration.settings import (
     keys,
     setting,
 )
-from waltz.runtime.configuration.tls import KEY_STORES, ListeningTlsSettings, TlsSettings
+from waltz.runtime.configuration.tls import READS_PEM_FILES, ListeningTlsSettings, TlsSettings
 from waltz.runtime.configuration.yaml_file import ConfigError
 from waltz.runtime.configuration.zookeeper import ZooKeeperSettings
 
 __all__ = [
     "DEFAULT",
-    "KEY_STORES",
+    "READS_PEM_FILES",
     "ClusterSettings",
     "ConfigError",
     "File",

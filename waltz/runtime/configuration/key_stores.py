@@ -18,18 +18,18 @@ def key_store_problem(
     prefix: str,
     commands: Callable[[str, str], list[str]],
     replacing: str,
-    ignored: Mapping[str, Any],
+    old_settings: Mapping[str, Any],
 ) -> Iterator[str]:
     """Yield an error if the location of a key store is set.
 
-    ``ignored`` has the settings of Waltz 0.13.2 that are set. ``prefix`` begins the names of the
-    store's settings, such as ``server.ssl.keyStore``. ``commands`` takes the location and the type
-    of a store, and returns the shell commands that convert it. ``replacing`` names the settings to
-    use instead.
+    ``old_settings`` has the settings of Waltz 0.13.2 that are set and that this system does not
+    use. ``prefix`` begins the names of the store's settings, such as ``server.ssl.keyStore``.
+    ``commands`` takes the location and the type of a store, and returns the shell commands that
+    convert it. ``replacing`` names the settings to use instead.
     """
-    location = ignored.get(f"{prefix}.location")
+    location = old_settings.get(f"{prefix}.location")
     if location is not None:
-        kind = str(ignored.get(f"{prefix}.type", _JKS))
+        kind = str(old_settings.get(f"{prefix}.type", _JKS))
         yield (
             f"{prefix}.location is a Java key store, which is not read: convert it, with its "
             f"password in STORE_PASSWORD, by: {' && '.join(commands(str(location), kind))}; then "
@@ -42,20 +42,20 @@ def identity_commands(store: str, kind: str) -> list[str]:
 
     The PEM files are in the folder of the store.
     """
-    commands, archive, stem = _as_archive(store, kind)
+    commands, archive, path = _as_archive(store, kind)
     read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
     return [
         *commands,
-        f"{read} -nokeys -out {_quoted(stem.with_suffix('.pem'))}",
-        f"{read} -nocerts -nodes -out {_quoted(stem.with_suffix('.key'))}",
+        f"{read} -nokeys -out {_quoted(path.with_suffix('.pem'))}",
+        f"{read} -nocerts -nodes -out {_quoted(path.with_suffix('.key'))}",
     ]
 
 
 def trust_commands(store: str, kind: str) -> list[str]:
     """Return the shell commands that convert a trust store to a PEM file in the same folder."""
-    commands, archive, stem = _as_archive(store, kind)
+    commands, archive, path = _as_archive(store, kind)
     read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
-    return [*commands, f"{read} -nokeys -out {_quoted(stem.with_suffix('.pem'))}"]
+    return [*commands, f"{read} -nokeys -out {_quoted(path.with_suffix('.pem'))}"]
 
 
 def _as_archive(store: str, kind: str) -> tuple[list[str], PurePath, PurePath]:

@@ -18,7 +18,7 @@ from waltz.runtime.configuration.key_stores import (
 )
 from waltz.runtime.configuration.settings import Group, OptionalFile, OptionalText, Switch, setting
 
-KEY_STORES = "this system reads PEM files, named by *.tls.certificate, *.tls.key and *.tls.ca"
+READS_PEM_FILES = "this system reads PEM files, named by *.tls.certificate, *.tls.key and *.tls.ca"
 """Why the ``*.ssl.*`` settings of 0.13.2 have no effect."""
 
 
@@ -40,12 +40,12 @@ class ListeningTlsSettings(Group):
         """Return these settings in the form that `waltz.net` uses for connections."""
         return TlsConfig(**dict(self))
 
-    def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
+    def tls_problems(self, prefix: str, old_settings: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each problem of the TLS settings.
 
         ``prefix`` is the first part of the names of these settings, such as ``server.``.
-        ``ignored`` has those settings of Waltz 0.13.2 that are set. The sentence about a key store
-        has the commands that convert the store.
+        ``old_settings`` has the settings of Waltz 0.13.2 that are set and that this system does not
+        use. The sentence about a key store has the commands that convert the store.
         """
         if not self.enabled:
             return
@@ -55,10 +55,10 @@ class ListeningTlsSettings(Group):
         if self.certificate is None:
             replacing = f"{tls}certificate and {tls}key"
             store = f"{prefix}ssl.keyStore"
-            yield from key_store_problem(store, identity_commands, replacing, ignored)
+            yield from key_store_problem(store, identity_commands, replacing, old_settings)
         if self.ca is None:
             store = f"{prefix}ssl.trustStore"
-            yield from key_store_problem(store, trust_commands, f"{tls}ca", ignored)
+            yield from key_store_problem(store, trust_commands, f"{tls}ca", old_settings)
 
 
 class TlsSettings(ListeningTlsSettings):
@@ -75,8 +75,8 @@ class TlsSettings(ListeningTlsSettings):
         True,
     )
 
-    def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
+    def tls_problems(self, prefix: str, old_settings: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each problem; see `ListeningTlsSettings.tls_problems`."""
-        yield from super().tls_problems(prefix, ignored)
+        yield from super().tls_problems(prefix, old_settings)
         if self.enabled and self.ca is None and self.server_name is not None:
             yield f"{prefix}tls.serverName is verified only with {prefix}tls.ca: set both"

@@ -12,7 +12,7 @@ from waltz.net.core.backoff import Backoff
 BACKOFF = Backoff(0.01, 10.0)
 """The delays between attempts: from 10 ms to 10 s."""
 
-_MYSQL_STATEMENT_ERRORS = ((1054,), (1146,))
+_MYSQL_STATEMENT_ERRORS = (1054, 1146)
 """The codes of MySQL for an unknown column, and for a table that does not exist."""
 
 
@@ -39,4 +39,6 @@ def _is_of_statement(cause: BaseException | None) -> bool:
     """
     if isinstance(cause, sqlite3.OperationalError):
         return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
-    return cause is not None and cause.args[:1] in _MYSQL_STATEMENT_ERRORS
+    args = () if cause is None else cause.args
+    # Other drivers pass other values, also values that are not hashable.
+    return bool(args) and args[0] in _MYSQL_STATEMENT_ERRORS

@@ -35,7 +35,7 @@ one, and a server hands its partitions over when it is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from waltz_operator.core import names
@@ -120,16 +120,18 @@ def roll_states(desired: DesiredCluster, observed: ObservedCluster) -> tuple[Rol
 def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Component) -> bool:
     """Whether pods of storages or of ZooKeeper are outdated, so that evictions are forbidden."""
     if component is Component.ZOOKEEPER:
-        return any(pods.outdated for pods in _zookeeper_sets(desired, observed))
+        members = _zookeeper_set(desired, observed)
+        return members is not None and bool(members.outdated)
     return any(pods.outdated for _, pods in _storage_sets(desired, observed))
 
 
 def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> RollState:
     """Return the state of ZooKeeper's members, of which the leader is replaced last."""
-    sets = _zookeeper_sets(desired, observed)
-    leader = observed.zookeeper_leader
-    outdated = [pod for pods in sets for pod in pods.outdated]
-    several = sum(len(pods.pods) for pods in sets) > 1
+    members = _zookeeper_set(desired, observed)
+    if members is None:
+        return AllPodsCurrent()
+    leader, outdated = observed.zookeeper_leader, members.outdated
+    several = len(members.pods) > 1
 
     def obstacle(pod: SetPod) -> str | None:
         # `_state` chooses failed members first. So all members are ready here.
@@ -139,7 +141,7 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
             return f"pod {pod.name} is the leader of ZooKeeper and is replaced last"
         return None
 
-    return _state(sets, outdated, _is_ready, lambda pod: False, obstacle)
+    return _state([members], outdated, _is_ready, lambda pod: False, obstacle)
 
 
 def _members_obstacle(
@@ -148,11 +150,12 @@ def _members_obstacle(
     """Return why no storage may be replaced because of ZooKeeper's members, None if one may.
 
     ``members`` is the state of the members. It is `AllPodsCurrent` as soon as the last outdated
-    member was deleted. That member is the leader, so ZooKeeper elects a new one at that time.
+    member was deleted. That member is the leader, so ZooKeeper elects a new one at that time, and
+    the storages wait until all members are ready again.
     """
     if members != AllPodsCurrent():
         return "the members of ZooKeeper are replaced before the storages"
-    for pods in _zookeeper_sets(desired, observed):
+    if (pods := _zookeeper_set(desired, observed)) is not None:
         unready = (*pods.absent, *(pod.name for pod in pods.pods if not pod.is_ready))
         if unready:
             return f"pod {unready[0]} of ZooKeeper is not ready"
@@ -178,6 +181,8 @@ def _storages_state(
 
     def can_be_repaired(pod: SetPod) -> bool:
         storage = frozenset({addresses[pod.name]})
+        # A storage that may be away is healthy. It needs no repair, and follows the rule of one
+        # copy (`obstacle`).
         return (
             isinstance(present, ClusterPresent)
             and is_own
@@ -192,9 +197,11 @@ def _storages_state(
             return "the replicas of the storages are not observed"
         if copies > 1 and not _evictions_are_forbidden(desired, observed):
             return "evictions of storages are not forbidden yet"
-        # With a single copy no storage may ever be away, and a restart interrupts its partitions.
-        storage = frozenset({addresses[pod.name]} if copies > 1 else ())
-        return absence_obstacle(present, storage)
+        # With a single copy, no session opens without its storage: every restart interrupts its
+        # partitions. Then the only question is whether all replicas are healthy, which is the
+        # answer for the empty set of storages.
+        away = frozenset({addresses[pod.name]} if copies > 1 else ())
+        return absence_obstacle(present, away)
 
     sets = [pods for _, pods in pools_with_pods]
     outdated = [pod for pods in sets for pod in pods.outdated]
@@ -280,20 +287,21 @@ def _storage_sets(
         (pool, ObjectKey("StatefulSet", names.storage_set(pool.metadata.name)))
         for pool in desired.own_pools
     )
-    return [(pool, pods) for pool, key in keys for pods in _own_pods_of(desired, observed, key)]
+    found = ((pool, _own_pod_set(desired, observed, key)) for pool, key in keys)
+    return [(pool, pods) for pool, pods in found if pods is not None]
 
 
-def _zookeeper_sets(desired: DesiredCluster, observed: ObservedCluster) -> list[PodSet]:
+def _zookeeper_set(desired: DesiredCluster, observed: ObservedCluster) -> PodSet | None:
+    """Return the members of a managed ZooKeeper, None if there are none."""
     if desired.cluster.spec.zookeeper.managed is None:
-        return []
+        return None
     key = ObjectKey("StatefulSet", names.zookeeper_set(desired.name))
-    return list(_own_pods_of(desired, observed, key))
+    return _own_pod_set(desired, observed, key)
 
 
-def _own_pods_of(
+def _own_pod_set(
     desired: DesiredCluster, observed: ObservedCluster, key: ObjectKey
-) -> Iterable[PodSet]:
-    """Yield the pods of the StatefulSet ``key``, if it exists and belongs to the cluster."""
+) -> PodSet | None:
+    """Return the pods of the StatefulSet ``key``; None if it is missing or of another owner."""
     live = observed.objects.get(key)
-    if live is not None and is_ours(live, desired.name):
-        yield pods_of_set(live, observed)
+    return pods_of_set(live, observed) if live is not None and is_ours(live, desired.name) else None

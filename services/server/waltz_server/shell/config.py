@@ -14,7 +14,7 @@ from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.core.backoff import Backoff
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
-    KEY_STORES,
+    READS_PEM_FILES,
     ClusterSettings,
     NotNegative,
     OptionalFile,
@@ -35,7 +35,7 @@ from waltz_server.core.partition import PartitionSettings
 _WITHOUT_EFFECT = {
     "server.region": "no server uses the region",
     "server.transactionDataCacheAllocation": "this server has one kind of memory",
-    "server.ssl.": KEY_STORES,
+    "server.ssl.": READS_PEM_FILES,
     "server.graphite.": "metrics are read from the HTTP port",
 }
 

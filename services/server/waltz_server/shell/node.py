@@ -78,7 +78,7 @@ class ServerNode:
         self._storage_spec = storage_spec
         self.num_partitions = 0
         self.cluster_name = ""
-        self._store: MetadataStore | None = None
+        self._metadata_store: MetadataStore | None = None
         self._cluster: Cluster | None = None
         self._links: StorageLinks | None = None
         self._membership: ServerMembership | None = None
@@ -138,8 +138,8 @@ class ServerNode:
     @property
     def store(self) -> MetadataStore:
         """The metadata store; only after `start`."""
-        assert self._store is not None
-        return self._store
+        assert self._metadata_store is not None
+        return self._metadata_store
 
     @property
     def feed_cache_misses(self) -> int:
@@ -164,10 +164,10 @@ class ServerNode:
         Raises ListenFailed, NoCluster, and the errors of reading the metadata.
         """
         config = self.config
-        self._store = await self._environment.open_store(
+        self._metadata_store = await self._environment.open_store(
             config.zookeeper, config.session_timeout_ms, config.zookeeper_access
         )
-        self._cluster = cluster = Cluster(self._store, config.cluster_root)
+        self._cluster = cluster = Cluster(self._metadata_store, config.cluster_root)
         params, store_params = await cluster.params(), await cluster.store_params()
         self.cluster_name = params.name
         self.num_partitions = params.num_partitions
@@ -215,8 +215,8 @@ class ServerNode:
         await asyncio.gather(*self._closing, return_exceptions=True)
         if self._links is not None:
             await self._links.close()
-        if self._store is not None:
-            await self._store.close()
+        if self._metadata_store is not None:
+            await self._metadata_store.close()
 
     async def wait_for_failure(self) -> None:
         """Return, or raise the error, when the server can no longer take part in the cluster."""
@@ -265,10 +265,10 @@ class ServerNode:
             self._paused.remove(connection)
 
     def pause_client(self, connection: FrameConnection) -> None:
-        """Stop reading from ``connection`` while a partition has too many open appends.
+        """Stop reading from ``connection`` until `_check_paused` finds no reason left.
 
-        Also stop while the client has a long queue of reads (`Peer.has_long_queue`), or appends
-        faster than its quota (`Peer.unread_until`).
+        The reasons: a partition has too many open appends, the client has a long queue of reads
+        (`Peer.has_long_queue`), or it appends faster than its quota (`Peer.unread_until`).
         """
         if connection not in self._paused:
             connection.pause_reading()

@@ -16,7 +16,7 @@ from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.core.allowed_names import AllowedNames
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
-    KEY_STORES,
+    READS_PEM_FILES,
     ClusterSettings,
     File,
     ListeningTlsSettings,
@@ -45,7 +45,7 @@ _OPENS_NO_CONNECTIONS = "a storage opens no connections, so it verifies no names
 
 # Settings that are accepted and have no effect, each with the reason.
 _WITHOUT_EFFECT = {
-    "storage.ssl.": KEY_STORES,
+    "storage.ssl.": READS_PEM_FILES,
     "storage.tls.serverName": _OPENS_NO_CONNECTIONS,
     "storage.tls.verifyServerName": _OPENS_NO_CONNECTIONS,
     "storage.graphite.": "metrics are read from the HTTP port",
