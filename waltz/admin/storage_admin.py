@@ -130,6 +130,7 @@ class StorageAdmin:
         The storage limits the work of one request: the result's ``last_id`` may be smaller. Raises
         UnsupportedByPeer.
         """
+        # The messages have the checksum as a signed number of 32 bits, here and in `repair`.
         answer = await self._connection.call(
             lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id)
         )
@@ -140,7 +141,6 @@ class StorageAdmin:
 
         Raises UnsupportedByPeer.
         """
-        # The message has the checksum as a signed number of 32 bits.
         signed = checksum - (1 << 32) if checksum & 0x8000_0000 else checksum
         await self._connection.call(
             lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records)

@@ -18,10 +18,10 @@ class AppendCall:
     """A call that appends to ``partition``: one append, or a batch.
 
     One append is sent again if its outcome is ABSENT; a batch is not. Both are sent again if the
-    outcome is AHEAD, until it is confirmed; ``num_ahead`` counts these outcomes. ``seconds`` is the
-    timeout of the call (None: no timeout), and ``late`` tells whether the timeout has passed.
-    ``mark`` is the mark that the caller has named, None if it has named none. ``attempts`` counts
-    the calls of `begin`.
+    outcome is AHEAD: the log seems to end before the mark. Several such outcomes confirm that
+    (`append_errors.is_ahead`); ``num_ahead`` counts them. ``seconds`` is the timeout of the call
+    (None: no timeout), and ``late`` tells whether the timeout has passed. ``mark`` is the mark that
+    the caller has named, None if it has named none. ``attempts`` counts the calls of `begin`.
     """
 
     __slots__ = (

@@ -49,9 +49,13 @@ def append_error(
 
 
 def is_ahead(call: AppendCall, appends: PartitionAppends) -> bool:
-    """Whether the log certainly ends before the mark of the call or of the client."""
-    behind = appends.mount.log_mark_behind
-    return behind is not None or call.num_ahead >= AHEAD_CONFIRMATIONS
+    """Whether the log certainly ends before the mark of the call or of the client.
+
+    Several answers must show it: answers about the client's mark, while the partition is not
+    mounted (`Mount.log_mark_behind`), or the outcomes of the call's own attempts.
+    """
+    is_client_ahead = appends.mount.log_mark_behind is not None
+    return is_client_ahead or call.num_ahead >= AHEAD_CONFIRMATIONS
 
 
 def _outcome_error(
@@ -70,8 +74,10 @@ def _outcome_error(
         case Outcome.LOCK_FAILED:
             return LockFailed(partition, result.number)
         case Outcome.AHEAD if is_ahead(call, appends):
-            is_mounted = appends.mount.log_mark_behind is None
-            mark = call.mark if is_mounted and call.mark is not None else appends.mark
+            # The server refused either the mount, by the client's mark, or the append, by the mark
+            # of the call. A call without a mark uses that of the client.
+            is_client_ahead = appends.mount.log_mark_behind is not None
+            mark = appends.mark if is_client_ahead or call.mark is None else call.mark
             return ClientAhead(partition, mark, result.number)
         case Outcome.DENIED:
             return PermissionDenied(partition, appends.denial)

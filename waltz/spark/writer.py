@@ -3,8 +3,8 @@
 Every attempt at a task has its own client id, and registers it in the write's ledger
 (`core.ledger`) before its first append. The attempt finds the rows of other attempts in the log by
 their client ids. It appends the missing rows with locks, by which the server refuses a row that a
-competing attempt may have appended since.
-`core.missing_rows` explains why this is safe while other attempts are still running; the test is
+competing attempt may have appended since that search. `core.missing_rows` explains why this is safe
+while other attempts are still running; the test is
 `test_attempts_in_any_order_append_each_row_once`.
 """
 

@@ -75,8 +75,9 @@ def storages_that_may_be_away(present: ClusterPresent) -> int:
 def _spare_replicas(view: PartitionView) -> int:
     """Return how many healthy replicas a partition can lose and still open a new session.
 
-    Healthy replicas are in the last session. So the quorum of the last session is at least as large
-    as that of the assigned replicas, and a session opens with it.
+    A session needs a quorum of the last session's replicas, and one of the assigned replicas
+    (`session_opens`). Healthy replicas are in the last session, so it has at least as many replicas
+    as are assigned, and its quorum is the larger one: this quorum alone decides.
     """
     last = view.session_replicas
     assert view.replicas <= last, f"partition {view.partition}: a healthy replica has no session"

@@ -2,9 +2,9 @@
 
 The process of a leader ends at the deadline, but it may have been paused meanwhile, or its event
 loop may be busy. Another operator may then be active already. So these wrappers check the deadline
-before each write to the API server and to ZooKeeper, and before each step at a storage. The
-connection to that storage is opened after the check. Reads need no check. Touches what the wrapped
-objects touch.
+before each write to the API server and to ZooKeeper, and before each step at a storage. A step is
+checked once, before its connection to the storage is opened, and so it is sent a little after its
+check. Reads need no check. Touches what the wrapped objects touch.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ def _reassignment(
         s for s in view.replicas | removed if absence_reason(observation, view, s) is None
     )
     last = view.session_replicas
+    # Only replicas of the last session know what it has committed, so only these can help.
     wanted = view.replicas | (present & removed & last)
     opens_now = session_opens(present, view.replicas, last)
     opens_with_removed = session_opens(present, wanted, last)

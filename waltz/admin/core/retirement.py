@@ -48,6 +48,7 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
         if problem := quorum_shortage(view, view.replicas - leaving):
             return Refuse(problem)
     if not affected:
+        # The assignment has been changed, by this attempt or an earlier one.
         return next_removal_step(observation, views, leaving) or _drop(observation, leaving, order)
     for view in affected:
         if problem := change_obstacle(observation, view, view.replicas - leaving):

@@ -29,7 +29,11 @@ class StorageFigures:
 
 
 def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
-    """Return the figures in the metrics of a storage, in their bean form."""
+    """Return the figures in the metrics of a storage.
+
+    ``metrics`` are in the bean form, the JSON form of the admin port (spec/behaviour.md section
+    13).
+    """
     return StorageFigures(
         disk_free_bytes=_whole(_gauge(metrics, "disk-free-bytes")),
         disk_size_bytes=_whole(_gauge(metrics, "disk-size-bytes")),

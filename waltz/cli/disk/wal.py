@@ -26,8 +26,9 @@ class LoggedOperation:
     """One operation of a transaction in the log.
 
     The id of the transaction is ``transaction``, which consists of ``sequence`` and ``block``. The
-    operation writes or checks ``length`` bytes from ``offset`` on in ``region``. ``row`` is the
-    content of the catalogue row that it writes; None if it writes none.
+    operation writes or checks ``length`` bytes from ``offset`` on in ``region``, which is the
+    number of a file. Region 0 is the catalogue, whose rows name the files of all regions. ``row``
+    is the content of the row that the operation writes there; None if it writes none.
     """
 
     transaction: int

@@ -60,7 +60,7 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""A repair waits no longer than this without progress, because the rebuilding waits after it."""
+"""A repair waits no longer than this without progress, because the rebuilding begins after it."""
 
 
 @app.command(

@@ -4,6 +4,10 @@ A server of a version before `APPEND_ANSWERS_SINCE` shows the outcome of an appe
 that every client that appends is fed every transaction of the partition. A newer server answers
 each append. Then the client needs the feed only for appends whose answer is lost: it looks for them
 in the log, from a mark below which they cannot be (`SentAppends`).
+
+An append is *in doubt* from when it is sent until it has an outcome. Its *place* is its number in
+the order in which the client sends its requests to the partition. A server answers committed
+appends in this order.
 """
 
 from __future__ import annotations

@@ -205,6 +205,7 @@ def _whole(
 
 
 def _bounded(text: str, name: str, least: int, most: int) -> int:
+    # A number of 20 digits or more is above every bound.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most}")
     return int(text)

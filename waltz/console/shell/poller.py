@@ -45,7 +45,8 @@ class SampleFailed(Exception):
 class ConsoleTarget:
     """The cluster that the console shows, and how to connect to it.
 
-    A process has ``timeout_seconds`` for its answer, ZooKeeper the same time and more.
+    A process has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection takes several
+    answers.
     """
 
     zookeeper: str
@@ -73,6 +74,7 @@ class Source:
 
     async def sample(self) -> Sample:
         """Return a sample. Raises SampleFailed."""
+        # Enough for the connection to ZooKeeper (`_open`) and then for the answers of processes.
         limit = self.target.timeout_seconds * 3 + 2
         try:
             async with asyncio.timeout(limit):
@@ -156,7 +158,8 @@ class Poller:
     async def newer_than(self, number: int) -> dict[str, Any]:
         """Return the JSON value of the newest view, once its number is not ``number``.
 
-        A view that is older than the interval was taken for an earlier reader, and is not returned.
+        A page may have a larger number, of an earlier process. A view that is older than the
+        interval was taken for an earlier reader, and is not returned.
         """
         if number == self._number or not self._is_current():
             self._waiting += 1

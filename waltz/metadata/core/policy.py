@@ -30,6 +30,9 @@ def assign(
 ) -> PartitionAssignment:
     """Return the assignment for ``members``, a map from server id to preferred partitions.
 
+    ``cversion`` is ZooKeeper's number of changes to the list of ``members``: it tells later whether
+    the assignment is of the present list.
+
     A partition that stays keeps its generation. A partition that moves, or is new, gets the next
     generation. Servers and clients order the owners of a partition by its generation, so two
     servers must never get the same generation of a partition

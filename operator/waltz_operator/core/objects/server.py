@@ -24,6 +24,7 @@ from waltz_operator.core.objects.zookeeper_access import zookeeper_access
 from waltz_operator.core.resources import WaltzCluster
 
 _GRACE_SECONDS = 30
+"""How long a server may take to stop, before Kubernetes kills it."""
 
 
 def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:

@@ -217,7 +217,8 @@ def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bo
     """Whether there are certificates in use, but not the authority that signed them.
 
     A new authority would separate the processes that have its certificates from the others, so the
-    operator never creates it on its own. The authority's secret is always created first
+    operator never creates it on its own. The authority's secret is always created first, so its
+    absence cannot be that of a beginning
     (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
     """
     return (
@@ -247,7 +248,8 @@ def _prune(
     desired: DesiredCluster, observed: ObservedCluster, wanted: Set[ObjectKey]
 ) -> ClusterPlan:
     """Return the deletion of the cluster's own objects that its spec no longer wants."""
-    # The policy of a pool that the operator does not see at this moment protects running storages.
+    # The policy of a pool that the operator does not see at this moment is not among ``wanted``. It
+    # still protects running storages, so it is kept.
     kept_pools = {*desired.cluster.spec.pools} if desired.cluster.spec.network_policies else set()
     return ClusterPlan(
         tuple(

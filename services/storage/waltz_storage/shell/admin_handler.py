@@ -138,6 +138,7 @@ class AdminHandler:
         def task() -> list[Answer]:
             try:
                 opened = self._directory.partition(partition)
+                # The message has the checksum as a signed number of 32 bits.
                 checks = opened.repair(request.records, request.checksum & 0xFFFF_FFFF)
             except RequestRefused as refused:
                 failure = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))

@@ -1,9 +1,14 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
+A lock is *open* while an append that was granted, but is not committed yet, holds it. The lock
+table (`lock_table`) maps each lock to three *slots*, and a lock may be open only while all three
+are held.
+
 A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
-in all its queues is *due*: the caller may try to grant it. If the caller finds a lock open, it
-*parks* the waiter at the slots of that lock. A parked waiter is due again once one of these slots
-is released. So a commit costs work only for the waiters that it releases, not for all waiters.
+in all its queues is *due*: the caller may try to grant it. If the caller finds one of its locks
+open, it *parks* the waiter at the slots of that lock. A parked waiter is due again once one of
+these slots is released. So a commit costs work only for the waiters that it releases, not for all
+waiters.
 
 The queue of a client keeps the order of the client's appends. The queues of the locks are fair:
 without them, appends that want few locks could overtake an append that wants many locks for ever.
@@ -69,7 +74,8 @@ class LockQueues(Generic[Item]):
     def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
         """Queue ``item`` as the last one of its client and of each of its locks.
 
-        If the new waiter is not `behind` another one, it is not due yet: the caller parks it.
+        If the new waiter is not `behind` another one, it is not due either: the caller has just
+        found one of its locks open, and parks it.
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)

@@ -44,7 +44,8 @@ class RangeRead:
     peer: Peer
     request: RangeRequest
     ticks: int = 0
-    """How many ticks (see `range_reads`) the request still waits for uncommitted transactions."""
+    """How many ticks of the partition's timer (`range_reads.TICK_SECONDS`) the request still waits
+    for uncommitted transactions."""
 
     @property
     def bounds(self) -> Bounds:

@@ -74,6 +74,7 @@ class LostMetadata:
 
         ``last_session_id`` is the newest session that this server has begun.
         """
+        # A reason holds until the metadata are other than those that it is about.
         if self.reason is None or (version, value.session_id) != self._checked:
             self.reason, self._checked = None, (version, value.session_id)
             if value.session_id < last_session_id:

@@ -232,6 +232,7 @@ def decode_entry(raw: bytes) -> ControlEntry:
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:
     """Return the structs that reset an entry if they are written in this order, each flushed.
 
+    ``entry`` has the current struct; it is None if both structs are damaged.
     The result is the same as with Waltz 0.13.2: the struct that was current gets number -1, and the
     other one number 0. After a crash between two steps, the current struct has the last info or
     fresh info. It never has the info of the older struct, whose marks are outdated

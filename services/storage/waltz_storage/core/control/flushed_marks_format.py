@@ -1,11 +1,12 @@
 """Pure. The bytes of the file of the flushed marks (spec/disk.md section 11).
 
-The file has three slots for each partition. A slot has a sequence number, the flushed end of the
-log, and the checksum of a struct of the partition's entry in the control file. A slot counts only
-while that struct is the current one: Waltz 0.13.2 does not know this file, but it changes the
-control entry when a store session begins. So a mark that was written before 0.13.2 used the
-directory does not count after it. Of the slots that count, the one with the highest sequence number
-is the partition's mark.
+The file has three slots for each partition: the newest durable one, the one that a flush may be
+writing, and the one to write next (see `flushed_marks`). A slot has a sequence number, the flushed
+end of the log, and the checksum of a struct of the partition's entry in the control file. A slot
+counts only while that struct is the current one: Waltz 0.13.2 does not know this file, but it
+changes the control entry when a store session begins. So a mark that was written before 0.13.2 used
+the directory does not count after it. Of the slots that count, the one with the highest sequence
+number is the partition's mark.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def recover_segment(
     # of all records shows which, and rebuilds the index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if last_clean == first_id:
-        # Before the first checkpoint, only the mark shows whether the first record is known clean.
+        # This may be a checkpoint at the beginning of the segment, which shows nothing about the
+        # first record: before the next checkpoint, only the mark shows whether it is known clean.
         # Waltz 0.13.2 does not check the mark here, and drops a damaged first record as a torn tail
         # (`test_damaged_first_record_below_local_mark_is_damage`).
         last_clean = min(claimed_last, local_low_water_mark)

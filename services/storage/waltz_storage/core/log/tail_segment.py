@@ -201,7 +201,11 @@ class TailSegment:
             self._index_dirty = True
 
     def _allocate_beyond(self, end: int) -> None:
-        """Allocate space after ``end``: a flush is cheaper if the file keeps its size."""
+        """Allocate space after ``end``: a flush is cheaper if the file keeps its size.
+
+        Within its bounds, the space is as large as the file: a small log stays small. On a full
+        disk, this segment is not allocated ahead any more.
+        """
         step = min(self._allocate_bytes, max(_SMALLEST_STEP_BYTES, end))
         target = min(end + step, self._allocate_limit)
         if target <= end:
@@ -224,10 +228,9 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, last: bool) -> Segment
     """Change a segment's files as ``plan`` says, durably; return which records the segment has.
 
     ``last`` says whether it is the last segment of the log. The scanned records of the last segment
-    are written again. After a failed flush the
-    operating system may keep pages in memory, marked clean, that never reached the disk. A flush
-    without a new write would report success for these pages (planted bug "pages of a failed flush
-    are trusted").
+    are written again: after a failed flush the operating system may keep pages in memory, marked
+    clean, that never reached the disk. A flush without a new write would report success for these
+    pages (planted bug "pages of a failed flush are trusted").
     """
     assert plan.next_id - plan.scanned_from == len(plan.offsets), "an entry per scanned record"
     assert HEADER_BYTES <= plan.scan_offset <= plan.end, "a plan must end after its scan begins"
@@ -238,6 +241,7 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, last: bool) -> Segment
         files.data.flush()
     position = entry_position(plan.scanned_from - plan.first_id)
     raw = encode_entries(plan.offsets)
+    # One entry more is read than the segment has records: an index file that is too long differs.
     if last or files.index.read(position, len(raw) + ENTRY_BYTES) != raw:
         _rewrite_entries(files.index, plan)
     return SegmentBounds(plan.first_id, plan.next_id, plan.end)

@@ -123,6 +123,7 @@ class StoragePartition:
                 check_truncation(request, version, self.info, self.log.max_id)
                 if request.transaction_id < self.log.max_id:
                     self.log.truncate(request.transaction_id)
+                    # A copy of the files from before the truncation is refused from now on.
                     self._control.advance_generation()
                 return storage.MaxTransactionIdResponse(*context, self.log.max_id)
             case storage.MaxTransactionIdRequest():

@@ -78,8 +78,8 @@ def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
     """Return how many blocks `encode_transaction` makes of ``operations``."""
     size = sum(map(encoded_bytes, operations)) + len(encode_checksum(bytes(checksum.size)))
     full_blocks, rest = divmod(size, ROOM_BYTES)
-    # The count is that of a tail which may be divided between two blocks. The tail is not divided:
-    # it then goes to a block of its own, and that is the same number of blocks.
+    # This counts as if the tail could be divided between two blocks. In truth it goes to a block of
+    # its own then, which makes the same number of blocks.
     return full_blocks + (rest > 0)
 
 

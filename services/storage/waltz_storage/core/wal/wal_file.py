@@ -53,13 +53,22 @@ def read_wal_header(file: DiskFile) -> WalHeader:
             f"the file has {size} bytes, but its header says {header.blocks * BLOCK_BYTES}"
         )
     write_wal_header(file, header)
-    file.write_durably(0, b"")
+    flush_wal(file)
     return header
 
 
 def write_wal_header(file: DiskFile, header: WalHeader) -> None:
     """Write the header to its block; it is durable after the next flush of the file."""
     file.write(header.slot * BLOCK_BYTES, header.encode())
+
+
+def flush_wal(file: DiskFile) -> None:
+    """Make everything that was written to the log durable; raises DiskFailed.
+
+    This writes nothing: `write_durably` is the only method that serializes the flushes of a file,
+    so that no flush hides the error of another one (see `DiskFile`).
+    """
+    file.write_durably(0, b"")
 
 
 class BlockReader:

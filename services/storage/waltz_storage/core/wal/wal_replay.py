@@ -5,6 +5,11 @@ so do the files. The second reading applies all transactions in order, whether t
 before or not; `region_files` says why that is correct. After a crash at any moment, the same replay
 can be done again.
 
+*Regions* are the files whose changes are logged, by number. The *catalogue* is region 0: it has a
+row with the file of each region, and the *position* in the log up to which a checkpoint has begun.
+*Direct data* are those of a large record: they are written to their file before the transaction,
+which has only a `Check` with their checksum.
+
 The partitions are opened, and requests answered, only after `replay_log` has returned. So no answer
 depends on data that are only in a cache, or on a transaction that is dropped later.
 """
@@ -22,7 +27,12 @@ from waltz_storage.core.wal.operations import Check, Move
 from waltz_storage.core.wal.region_files import RegionFiles
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import Transaction
-from waltz_storage.core.wal.wal_file import BlockReader, read_wal_header, write_wal_header
+from waltz_storage.core.wal.wal_file import (
+    BlockReader,
+    flush_wal,
+    read_wal_header,
+    write_wal_header,
+)
 from waltz_storage.core.wal.wal_header import WalHeader
 from waltz_storage.core.wal.wal_scan import LogEnd, scan_transactions
 from waltz_storage.core.wal.wal_writer import WalWriter
@@ -201,7 +211,7 @@ def _write_again(file: DiskFile, files: RegionFiles, header: WalHeader, last: Tr
     for block, count in header.ring.pieces(last.id.block, last.blocks):
         position = block * BLOCK_BYTES
         file.write(position, file.read(position, count * BLOCK_BYTES))
-    file.write_durably(0, b"")
+    flush_wal(file)
 
 
 def _apply_all(
@@ -276,7 +286,7 @@ def _write_empty_header(file: DiskFile, header: WalHeader, end: TransactionId) -
         return header
     header = header.advanced(end)
     write_wal_header(file, header)
-    file.write_durably(0, b"")
+    flush_wal(file)
     return header
 
 
