@@ -45,7 +45,7 @@ ANSWER_BUGS = (
     Planted(
         "a server's answer that the client is ahead is final at once",
         Package.CLIENT,
-        "return behind is not None or call.num_ahead >= AHEAD_CONFIRMATIONS\n",
+        "return is_client_ahead or call.num_ahead >= AHEAD_CONFIRMATIONS\n",
         "return True\n",
         "A server that has lost the partition makes an application stop whose mark is right.",
         nodes(
