@@ -260,8 +260,9 @@ async def _read_checksums(
 ) -> tuple[tuple[ReplicaReport, ...], dict[tuple[str, int], int]]:
     """Return the reports, and the checksums by storage and transaction id that `rebuild` needs.
 
-    A storage that cannot read a record counts as one that does not answer: the returned report on
-    its replica says so. Then other records may have to be compared, so all are read again.
+    `rebuild` compares them to find the replicas that have the same record at an id. A storage that
+    cannot read a record counts as one that does not answer: the returned report on its replica says
+    so. Then other records may have to be compared, so all are read again.
     """
     while True:
         checksums: dict[tuple[str, int], int] = {}

@@ -161,7 +161,7 @@ class ServerStream(LogStream[DataT_co]):
         for item in decode_received(parse, bodies, link.version):
             partition = item.partition if isinstance(item, FeedRun) else item.req_id.partition
             if self._link_of.get(partition) is not link:
-                continue
+                continue  # The partition has another link by now.
             if isinstance(item, FeedRun):
                 self._feeds[partition].fed(item.records)
             else:

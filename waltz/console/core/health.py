@@ -29,6 +29,7 @@ _REMEDIES = {
     Check.SERVER_HEALTHY: "Find the missing replicas: waltz cluster verify",
 }
 _IMPLIED_BY_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
+"""Their failure follows if the partition has no quorum, and says nothing more."""
 _CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
 
 

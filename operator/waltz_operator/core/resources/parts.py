@@ -1,4 +1,8 @@
-"""Parts of clusters and pools: volumes, resources, scheduling, conditions. Pure."""
+"""Parts of clusters and pools: volumes, resources, scheduling, conditions. Pure.
+
+A *rule* is an expression that the API server checks, with the message that a user reads if it is
+false (`model`). ``RULES`` of a class has the rules about several of its fields.
+"""
 
 from __future__ import annotations
 

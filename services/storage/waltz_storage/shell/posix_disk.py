@@ -165,6 +165,7 @@ class PosixFile:
 
 
 def _write_error(error: OSError, what: str, path: str) -> NoSpace | DiskFailed:
+    """Return NoSpace if the disk is full, which ends only the request, otherwise DiskFailed."""
     if error.errno in _FULL:
         return NoSpace(f"no space left on the storage disk: {path} cannot grow; free some space")
     return DiskFailed(f"{what} {path} failed: {error.strerror}")
