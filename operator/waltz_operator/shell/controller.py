@@ -177,6 +177,7 @@ class Controller:
             if requeue is not None:
                 await self._wait(worker, requeue)
             elif not worker.enqueued.is_set():
+                # The cluster no longer exists, and no event since says that there is a new one.
                 break
         del self._workers[cluster]
 

@@ -336,8 +336,8 @@ class StorePartition:
         session.newly_failed.clear()
         renewal = renewal_reason(session, self._replicas, self._backoff)
         if renewal is not None and session.is_stuck():
-            # A recovery that may still open the session is not ended: the storage to readmit might
-            # only delay the next session, too.
+            # `proceed` ends an open session. A recovery that may still open its session is not
+            # ended: the storage to readmit might only delay the next session, too.
             session.drain(renewal)
         self._metadata.proceed(renewal)
         if session.phase is SessionPhase.CLOSED:

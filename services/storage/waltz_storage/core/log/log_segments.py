@@ -73,8 +73,8 @@ class LogSegments:
         self.sealed = sealed
         self.tail = tail
         self.removals = 0
-        """How often records were removed, or the files closed. No read may continue after that (see
-        `log_reads`)."""
+        """How often records were removed, or the files closed. No read that is done in steps may
+        continue after that: it asserts that this number stays the same (see `log_reads`)."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
         """The open files of sealed segments, by first id; those that were used last are last."""
