@@ -88,7 +88,7 @@ async def test_membership_after_a_lost_session_is_restored(
 async def test_session_survives_a_restart_of_zookeeper(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "waltz.metadata.kazoo_log")
     process = ZooKeeperProcess(tmp_path)
     process.start()
     now = [100.0]

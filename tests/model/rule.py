@@ -63,7 +63,7 @@ def introduced(
 def _classify(
     session: Session, number: int, disk_session: int, mark: int, bugs: Bugs
 ) -> tuple[Role, int | None, int | None, bool]:
-    """Return role, cut, interim mark and whether the mark counts (spec/behaviour.md 6.1)."""
+    """Return role, cut, interim mark and whether the mark counts (spec/behaviour.md section 6)."""
     states = [view.entry for view in session.views if view.entry is not None]
     entry = session.views[number].entry
     role, cut_at = Role.CLEAN, None

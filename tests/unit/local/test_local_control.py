@@ -89,7 +89,10 @@ def test_second_down_during_a_stop_waits_and_signals_no_process(
 ) -> None:
     with described.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        stopping = threading.Timer(0.3, described.description.unlink)
+        status(
+            described
+        )  # It imports what the command needs, so that the stop ends after it begins.
+        stopping = threading.Timer(1.5, described.description.unlink)
         stopping.start()
         ended = down(described)
         stopping.join()

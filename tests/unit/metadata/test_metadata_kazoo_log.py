@@ -14,7 +14,8 @@ CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, Ses
 
 @pytest.fixture(autouse=True)
 def all_levels(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(1)
+    # The command line raises the level of this logger, also in the process of a test.
+    caplog.set_level(1, "waltz.metadata.kazoo_log")
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
