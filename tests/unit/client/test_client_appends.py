@@ -600,9 +600,16 @@ class Faults(RuleBasedStateMachine):
     def flush(self) -> None:
         self.wire.client.flush()
 
-    @rule(hosted=st.booleans())
-    def be_hosted(self, hosted: bool) -> None:
-        self.wire.server.is_hosted = hosted
+    @rule()
+    def release(self) -> None:
+        self.wire.server.is_hosted = False
+
+    @precondition(lambda self: not self.wire.server.is_hosted)
+    @rule()
+    def host_again(self) -> None:
+        """A server that has released a partition owns it again only in a new generation."""
+        self.wire.server.is_hosted = True
+        self.move(decided=0)
 
     def teardown(self) -> None:
         wire = self.wire
@@ -628,7 +635,9 @@ class Faults(RuleBasedStateMachine):
 
     def _calm(self) -> None:
         wire = self.wire
-        wire.server.is_hosted, wire.lost_appends = True, 0
+        wire.lost_appends = 0
+        if not wire.server.is_hosted:
+            self.host_again()
         wire.server.go()
         if wire.connection is None:
             wire.connect()
