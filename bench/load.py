@@ -6,7 +6,7 @@ server has answered it, which is after an fdatasync on a quorum of storages.
 
     python -m bench.load '{"host": …, "port": …, …}'
 
-The argument is a `Load` as JSON. The program prints an `LoadResult` as JSON. Touches the network.
+The argument is a `Load` as JSON. The program prints a `LoadResult` as JSON. Touches the network.
 """
 
 from __future__ import annotations

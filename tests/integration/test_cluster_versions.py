@@ -49,9 +49,11 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         programs=programs,
     )
     asyncio.run(cluster.start())
-    asyncio.run(prepare(cluster))
-    yield cluster
-    asyncio.run(cluster.stop())
+    try:
+        asyncio.run(prepare(cluster))
+        yield cluster
+    finally:
+        asyncio.run(cluster.stop())
 
 
 async def prepare(cluster: LocalCluster) -> None:

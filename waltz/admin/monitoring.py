@@ -15,11 +15,8 @@ from waltz.admin.inspection import read_partitions
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.formats import ServerDescriptor, StoreParams
+from waltz.metadata.core.formats import UNRESOLVED, ServerDescriptor, StoreParams
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
-
-_OPENING = -(1 << 63)
-"""The high-water mark that a server reports for a partition that it has not opened yet."""
 
 
 class Monitor:
@@ -84,7 +81,7 @@ class Monitor:
             marks: dict[int, int | None] = {}
             for partition in sorted(await server.partitions()):
                 mark = await server.high_water_mark(partition)
-                marks[partition] = None if mark == _OPENING else mark
+                marks[partition] = None if mark == UNRESOLVED else mark
             health = await server.health() if self._details else None
         except ServerUnreachable as problem:
             if (broken := self._servers.pop(address, None)) is not None:

@@ -223,7 +223,7 @@ class AppendQueue:
     ) -> None:
         """Grant or refuse an append that has just arrived, or let it wait."""
         peer, append = single
-        if append.answer_to is not None and self._is_ahead(append):
+        if append.answer_to is not None and self._name_mark(append) > self._mark:
             refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
             return
         # The slots that a grant takes, and those that are checked against the client's mark.
@@ -270,7 +270,7 @@ class AppendQueue:
         """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
         if batch.peer.version >= APPEND_ANSWERS_SINCE:  # Older clients do not know AHEAD.
             # All appends of a batch have the same mark, so either all are ahead or none.
-            ahead = [append for append in batch.appends if self._is_ahead(append)]
+            ahead = [append for append in batch.appends if self._name_mark(append) > self._mark]
             for append in ahead:
                 refused.append(self._refused(batch.peer, append, OutcomeKind.AHEAD, self._mark))
             if ahead:
@@ -341,14 +341,15 @@ class AppendQueue:
         )
         self._waiting.park(waiter, lock)
 
-    def _is_ahead(self, append: Append) -> bool:
-        """Whether the log ends before the append's mark; replace `LOG_MARK` by the log's mark.
+    def _name_mark(self, append: Append) -> int:
+        """Replace `LOG_MARK` by the log's mark; return the append's mark.
 
-        The locks of such an append could not be checked: no transaction took them after its mark.
+        If the log ends before the mark of an append, the append is refused: its locks could not be
+        checked, because no transaction took them after its mark.
         """
         if append.client_mark == LOG_MARK:
             append.client_mark = self._mark
-        return append.client_mark > self._mark
+        return append.client_mark
 
     def _refused(
         self, peer: Peer, append: Append, kind: OutcomeKind, transaction_id: int
