@@ -70,6 +70,8 @@ class NotCopied:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
+    """The replica has set the mark of the session on its disk."""
+
     replica: str
 
 
@@ -109,11 +111,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
+    """The vote has given ``mark``."""
+
     mark: int
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
+    """The session has opened at ``mark``."""
+
     mark: int
 
 
