@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import MeasuredCluster, measured_cluster
+from bench.engines import PARTITIONS, measure_engines
 from bench.streaming import measure_pause, measure_stream
 from bench.yardstick import Reading, ratio_of_medians, read_yardstick
 
@@ -32,6 +33,8 @@ SHAPES = {
     LoadShape(clients=1, window=1): 4_000,
     LoadShape(clients=8, window=5): 60_000,
     LoadShape(clients=32, window=5): 90_000,
+    LoadShape(clients=128, window=1): 60_000,
+    LoadShape(clients=1000, window=1): 60_000,
     LoadShape(clients=4, window=100): 250_000,
 }
 """The shapes that are measured, each with the number of records of a run.
@@ -102,7 +105,7 @@ async def _measure_row(
 
 
 async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> None:
-    """Measure all shapes and print the tables; ``everything``: with TLS and 16 partitions, too."""
+    """Measure all shapes and print the tables; ``everything``: also TLS, partitions, engines."""
     table = _new_table("one partition, TLS off")
     async with measured_cluster(checkpoint_interval=CHECKPOINT_INTERVAL) as cluster:
         for size in sizes:
@@ -124,6 +127,8 @@ async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> No
             for shape in list(SHAPES)[1:]:
                 await _measure_row(table, cluster, shape, 512, locks=False, scale=scale)
         console.print(table)
+    for partitions in PARTITIONS:
+        console.print(await measure_engines(partitions, rounds=3, scale=scale))
 
 
 async def _interleave(command: str, pairs: int, size: int, scale: float) -> None:
@@ -163,19 +168,28 @@ async def _interleave(command: str, pairs: int, size: int, scale: float) -> None
 
 def _command(
     interleave: Annotated[str | None, typer.Option(help=_YARDSTICK_HELP)] = None,
-    pairs: Annotated[int, typer.Option(help="The number of runs of the yardstick per shape.")] = 7,
+    pairs: Annotated[
+        int, typer.Option(help="The number of runs in turns, of a yardstick or of each engine.")
+    ] = 7,
     size: Annotated[int | None, typer.Option(help="Measure only records of this size.")] = None,
     scale: Annotated[float, typer.Option(help="Multiply the number of records by this.")] = 1.0,
     everything: Annotated[
-        bool, typer.Option(help="Measure with TLS and with 16 partitions, too.")
+        bool,
+        typer.Option(help="Measure with TLS, with 16 partitions and the storage engines, too."),
     ] = True,
+    engines: Annotated[
+        int | None,
+        typer.Option(help="Measure only the storage engines, with this number of partitions."),
+    ] = None,
 ) -> None:
     """Measure a cluster of 3 storages and 1 server on this machine.
 
     An append counts when the server has answered it. That is after an fdatasync on a quorum of
     storages.
     """
-    if interleave is not None:
+    if engines is not None:
+        console.print(asyncio.run(measure_engines(engines, rounds=pairs, scale=scale)))
+    elif interleave is not None:
         asyncio.run(_interleave(interleave, pairs, size or 512, scale))
     else:
         asyncio.run(_measure((size,) if size else SIZES, scale, everything))

@@ -15,7 +15,10 @@ import urllib.request
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
+
+from typing_extensions import override
 
 from bench.load import Load, LoadResult
 from waltz.local.cluster import LocalCluster
@@ -108,17 +111,48 @@ class MeasuredCluster:
             return int(json.load(answer)["gauges"]["waltz-storage.flushes"]["value"])
 
 
+class MeasuredEngine(StrEnum):
+    """The storage engine of a measured cluster."""
+
+    FILES = "files"
+    WAL = "wal"
+    WAL_APART = "wal apart"
+    """The engine ``wal`` with a log in a directory of its own."""
+
+
+class _EngineCluster(LocalCluster):
+    """A local cluster whose storages have a storage engine."""
+
+    def __init__(
+        self, directory: Path, shape: Shape, engine: MeasuredEngine, checkpoint_interval: int
+    ) -> None:
+        settings = {"storage.checkpointInterval": checkpoint_interval}
+        super().__init__(directory, shape, server_settings=settings)
+        self._engine = engine
+
+    @override
+    def _new_child(self, name: str, script: str, settings: dict[str, object]) -> None:
+        if name.startswith("storage/") and self._engine is not MeasuredEngine.FILES:
+            settings = settings | {"storage.engine": "wal"}
+            if self._engine is MeasuredEngine.WAL_APART:
+                home = self.layout.directory / "wal" / name.replace("/", "-")
+                home.mkdir(parents=True, exist_ok=True)
+                settings["storage.wal.directory"] = str(home)
+        super()._new_child(name, script, settings)
+
+
 @contextlib.asynccontextmanager
 async def measured_cluster(
-    *, partitions: int = 1, tls: bool = False, checkpoint_interval: int = 250_000
+    *,
+    partitions: int = 1,
+    tls: bool = False,
+    checkpoint_interval: int = 250_000,
+    engine: MeasuredEngine = MeasuredEngine.FILES,
 ) -> AsyncIterator[MeasuredCluster]:
     """Run a cluster of 3 storages and 1 server in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="waltz-bench-") as directory:
-        cluster = LocalCluster(
-            Path(directory),
-            Shape(partitions=partitions, storages=3, servers=1, tls=tls),
-            server_settings={"storage.checkpointInterval": checkpoint_interval},
-        )
+        shape = Shape(partitions=partitions, storages=3, servers=1, tls=tls)
+        cluster = _EngineCluster(Path(directory), shape, engine, checkpoint_interval)
         async with cluster:
             yield MeasuredCluster(cluster, tls)
 

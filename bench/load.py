@@ -1,7 +1,7 @@
 """Generate load: many clients on one event loop, each with a window of open appends.
 
 This program encodes appends itself instead of using the client library, so that it loads the
-server and not the library. So it shares no code with ``waltz perf``. An append counts when the
+server and not the library. So it shares no code with ``waltz bench``. An append counts when the
 server has answered it, which is after an fdatasync on a quorum of storages.
 
     python -m bench.load '{"host": …, "port": …, …}'
@@ -17,7 +17,9 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from zlib import crc32
 
 from waltz.net import TlsConfig, dial
@@ -75,31 +77,32 @@ class LoadResult:
 
 
 class LoadClient(FrameHandler):
-    """One connection that keeps ``window`` appends open on one partition.
+    """One connection that keeps ``window`` appends open.
 
-    ``share`` is how many appends it makes. ``mounted`` is set when appends may be sent, ``done``
-    when every append is committed.
+    Each append is for the next one of its ``partitions``. ``share`` is how many appends it makes.
+    ``mounted`` is set when appends may be sent, ``done`` when every append is committed.
     """
 
-    def __init__(self, load: Load, client_id: int, partition: int, share: int) -> None:
+    def __init__(self, load: Load, client_id: int, partitions: Sequence[int], share: int) -> None:
         self.done = asyncio.get_running_loop().create_future()
         self.mounted = asyncio.get_running_loop().create_future()
         self.latencies: list[float] = []
         self.lock_failures = 0
         self._load = load
         self._client_id = client_id
-        self._partition = partition
-        self._generation = load.generations[partition]
+        self._partitions = partitions
+        self._next_partition = cycle(partitions)
+        self._unmounted = len(partitions)
+        """How many partitions are not mounted yet."""
         self._left = share
         """The number of appends that are neither open nor committed."""
         self._open = 0
         """The number of open appends."""
         self._seq = 0
-        self._mark = -1
+        self._marks = dict.fromkeys(partitions, -1)
+        """The high-water mark of each partition that the server has sent last."""
         self._sent: dict[int, float] = {}
         """When each open append was sent, by its sequence number."""
-        self._session = ReqId(client_id, self._generation, partition, 0)
-        """The id of the requests that are no appends."""
         data = os.urandom(load.size)
         # The header of the transaction, then the length, the bytes and the checksum of its data.
         content = struct.pack(">ii", 0, len(data)) + data + struct.pack(">I", crc32(data))
@@ -111,9 +114,12 @@ class LoadClient(FrameHandler):
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
-        """Request the end of the log; the answer leads to the mount."""
+        """Request the ends of the logs; the answers lead to the mounts."""
         self._connection = connection
-        connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), _VERSION))
+        for partition in self._partitions:
+            # The id of the requests that are no appends.
+            generation = self._load.generations[partition]
+            self._send(cs.HighWaterMarkRequest(ReqId(self._client_id, generation, partition, 0)))
 
     def received(self, bodies: list[bytes]) -> None:
         """Note the outcomes of appends, and send as many new appends."""
@@ -123,11 +129,13 @@ class LoadClient(FrameHandler):
             match message:
                 case cs.AppendAnswers():
                     ended += self._count_answered(message)
-                case cs.HighWaterMarkResponse(transaction_id=mark):
-                    self._mark = mark
-                    self._send(cs.MountRequest(self._session, mark, 0, fed=False))
+                case cs.HighWaterMarkResponse(req_id=req_id, transaction_id=mark):
+                    self._marks[req_id.partition] = mark
+                    self._send(cs.MountRequest(req_id, mark, 0, fed=False))
                 case cs.MountResponse(state=cs.MountState.READY):
-                    self.mounted.set_result(None)
+                    self._unmounted -= 1
+                    if not self._unmounted:
+                        self.mounted.set_result(None)
                 case _:
                     raise AssertionError(f"unexpected {message}")
         if ended:
@@ -148,14 +156,15 @@ class LoadClient(FrameHandler):
             return
         now = time.perf_counter()
         parts: list[bytes] = []
-        locks, tail = self._load.locks, self._tail
+        locks, tail, generations = self._load.locks, self._tail, self._load.generations
         for _ in range(count):
             self._seq += 1
+            partition = next(self._next_partition)
             parts.append(
                 _APPEND.pack(
                     CLIENT_SERVER.magic, _VERSION, self._length, ANSWERED_APPEND_TYPE,
-                    self._client_id, self._generation, self._partition,
-                    self._seq, self._mark, int(locks),
+                    self._client_id, generations[partition], partition,
+                    self._seq, self._marks[partition], int(locks),
                 )
             )  # fmt: skip
             if locks:
@@ -171,7 +180,7 @@ class LoadClient(FrameHandler):
     def _count_answered(self, message: cs.AppendAnswers) -> int:
         """Note the outcomes of appends, and return their number."""
         sent, now = self._sent, time.perf_counter()
-        self._mark = message.high_water_mark
+        self._marks[message.req_id.partition] = message.high_water_mark
         for answer in message.answers:
             begun = sent.pop(answer.seq)
             match answer.kind:
@@ -194,7 +203,7 @@ async def run(load: Load) -> LoadResult:
     partitions = list(load.generations)
     share = max(1, load.records // load.clients)
     clients = [
-        LoadClient(load, load.first_client_id + i, partitions[i % len(partitions)], share)
+        LoadClient(load, load.first_client_id + i, _partitions_of(partitions, i, load), share)
         for i in range(load.clients)
     ]
     tls = TlsConfig(enabled=load.tls)
@@ -215,6 +224,11 @@ async def run(load: Load) -> LoadResult:
         latencies[int(len(latencies) * 0.99)] * 1000,
         time.process_time() - cpu_begun,
     )
+
+
+def _partitions_of(partitions: Sequence[int], client: int, load: Load) -> Sequence[int]:
+    """Return the partitions of a client: one, or several if there are more than clients."""
+    return partitions[client :: load.clients] or (partitions[client % len(partitions)],)
 
 
 async def _main(load: Load) -> None:

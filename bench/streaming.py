@@ -10,7 +10,7 @@ import time
 
 import waltz
 from bench.cluster import MeasuredCluster
-from waltz.cli.perf.continuous import ContinuousAppends
+from waltz.cli.bench.continuous import ContinuousAppends
 
 _APPENDING_SECONDS = 6.0
 """How long appends run; the storage is killed after a third of this time."""

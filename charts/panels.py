@@ -274,6 +274,26 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (Line(f"waltz_storage_refused_partitions{{{_CLUSTER}}}", "{{pod}}"),),
                 width=12,
             ),
+            Panel(
+                "Fill of the write-ahead log",
+                (Line(f"waltz_storage_wal_used_ratio{{{_CLUSTER}}}", "{{pod}}"),),
+                unit="percentunit",
+                about="The part of the log that a replay would need. At 100 % appends wait for a "
+                "checkpoint. 0 with the engine Files.",
+            ),
+            Panel(
+                "Checkpoint lag of the write-ahead log",
+                (Line(f"waltz_storage_wal_checkpoint_lag_seconds{{{_CLUSTER}}}", "{{pod}}"),),
+                unit="s",
+                about="The age of the oldest transaction in the log that no checkpoint has passed. "
+                "It grows if the segment files are flushed too slowly.",
+            ),
+            Panel(
+                "Duration of the last replay of the write-ahead log",
+                (Line(f"waltz_storage_wal_replay_seconds{{{_CLUSTER}}}", "{{pod}}"),),
+                unit="s",
+                about="How long the last start of a storage replayed its log.",
+            ),
         ),
     ),
     (

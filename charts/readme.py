@@ -39,6 +39,10 @@ ClusterRole. The definitions are cluster-wide: without cluster-wide rights, ask 
 to apply `crds/`, and set `crds.install` to `false`. Two operators must not manage one namespace: \
 do not install another one beside an operator of all namespaces.
 
+**Console.** `console.enabled` runs a web page for one cluster, `console.cluster.name`. The page \
+is read-only and has no login, and shows the log: by default it can be reached only by \
+`kubectl port-forward`. [docs/console.md](../../docs/console.md) has the details.
+
 ## Values
 
 | Value | Default | Meaning |

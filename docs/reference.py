@@ -1,4 +1,4 @@
-"""Generate the reference pages from the code: commands, settings, metrics. Writes into ``docs``.
+"""Generate the reference pages of commands, settings, metrics and limits. Writes into ``docs``.
 
 ``python -m docs.reference`` writes the pages. A test compares the files with the generated pages.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from docs.limits_reference import limits_page
 from docs.metrics_reference import metrics_page
 from waltz.cli.app import app
 from waltz.cli.cluster_options import named_cluster
@@ -30,18 +31,55 @@ _ABOUT_COMMANDS = """\
 `pip install 'waltz-log[cli]'` installs the command `waltz`; `waltz-log[local]` adds what `waltz \
 local` starts: servers, storages and ZooKeeper.
 
-Ranges of partitions are written like `0-6,7,10-16`. Lists are printed as a table, as JSON or as \
-YAML (`--output`). The exit status is 0 after success, 1 after an error, with one sentence on \
-standard error, and 2 after an invalid command line.
+Ranges of partitions are written like `0-6,7,10-16`. Results are printed as tables, as JSON, as \
+YAML, or as [lines of a template](#templates) (`--output`). The exit status is 0 after success, \
+1 after an error, with one sentence on standard error, and 2 after an invalid command line.
 
 The settings of `waltz-server` and `waltz-storage` are on [another page](settings.md). Shell \
 completion is installed by `waltz --install-completion`."""
+
+_ABOUT_TEMPLATES = """\
+`-o template='TEXT'` prints TEXT once for each row of a result, for scripts that need a few \
+values. Fields are the keys of the JSON (`-o json`), in braces; dots lead to nested fields:
+
+```text
+$ waltz cluster show -o template='{partitions.partition} {partitions.server}'
+0 2
+1 0
+$ waltz cluster show -o template='{name} {partitions.partition} {partitions.replicas.storage}'
+orders 0 storage-0:55280
+orders 0 storage-1:55280
+orders 1 storage-0:55280
+orders 1 storage-1:55280
+```
+
+- The rows are the items of a list. A result that is not a list is one row. A field inside a list \
+gives one row for each item of that list; a template has fields of one list, and of the lists \
+inside it.
+- A text is printed as it is, any other value as JSON: `true`, `null`, `[0, 1]`. `{{` and `}}` \
+print braces. In bash, `$'{id}\\t{server}'` separates fields by a tab.
+- A malformed template is an invalid command line, with exit status 2. An unknown field is found \
+when the result is there: the command has done its work, prints no line, names the fields of its \
+result, and exits with 1; only `waltz log append` finds it before the append. A \
+result without rows prints nothing."""
 
 _ABOUT_SETTINGS = """\
 Settings come from a YAML file and from environment variables, which take precedence. A variable \
 is `WALTZ_` and the setting's name in capitals, with an underscore for every dot and before \
 every capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
 `a: {b: 1}` mean the same.
+
+Three variables are those of the command line and the client library, too. They override the \
+file, and the variables of the settings themselves override them:
+
+| Variable | Sets |
+|---|---|
+| `WALTZ_ZOOKEEPER` | `zookeeper.connectString` |
+| `WALTZ_ROOT` | `cluster.root` |
+| `WALTZ_TLS` | the group `server.tls`, `storage.tls` or `client.tls`: `on` and `off` set only \
+`enabled`. Any other value is the path of a YAML file with the keys of the group, such as \
+`certificate`, `key` and `ca`; the file also sets `enabled`, by default to `true`. Settings that \
+the variable does not set keep their values. |
 
 An unknown setting is an error that suggests the most similar setting. `waltz config explain \
 server server.yml` shows which value each setting has, and the origin of the value.
@@ -52,7 +90,7 @@ Settings of Waltz 0.13.2 that have no effect here are accepted with a warning; \
 _PROCESSES: tuple[tuple[str, type[Settings]], ...] = (
     ("waltz-server FILE", ServerConfig),
     ("waltz-storage FILE", StorageConfig),
-    ("waltz.connect_as_configured(FILE), waltz client …, waltz perf …", ClientSettings),
+    ("waltz.connect_as_configured(FILE)", ClientSettings),
     ("waltz … --cluster FILE.yml", CliSettings),
 )
 
@@ -61,6 +99,7 @@ def commands_page() -> str:
     """Return the page of all verbs of ``waltz``, with their arguments and options."""
     lines = ["# Commands", "", _MADE, "", _ABOUT_COMMANDS, ""]
     lines += ["## Which cluster", "", *_paragraphs(_which_cluster())]
+    lines += ["## Templates", "", _ABOUT_TEMPLATES, ""]
     for noun, group in _sorted(typer.main.get_command(app)):
         if hasattr(group, "commands"):
             lines += [f"## waltz {noun}", "", *_paragraphs([group.help or ""])]
@@ -98,6 +137,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "settings.md": settings_page,
     "metrics.md": lambda: metrics_page(_MADE),
+    "limits.md": lambda: limits_page(_MADE),
 }
 """The function that returns the content of each page, by file name."""
 

@@ -120,6 +120,18 @@ def operator(first_start: FirstStart) -> Operator:
     return Operator(installing.OPERATOR)
 
 
+@pytest.fixture
+def no_other_operator(operator: Operator) -> Iterator[Operator]:
+    """The chart's operator, scaled to zero during the test."""
+    deployment = f"deployment/{installing.RELEASE}"
+    operator.kubectl("scale", deployment, "--replicas=0")
+    for pod in operator.pods():
+        operator.kubectl.await_deleted("pod", pod, 60)
+    yield operator
+    operator.kubectl("scale", deployment, "--replicas=2")
+    operator.kubectl.await_condition(deployment, "Available", 60)
+
+
 @pytest.fixture(scope="session")
 def log(first_start: FirstStart) -> Kubectl:
     """The shared cluster's namespace."""

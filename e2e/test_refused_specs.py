@@ -76,7 +76,7 @@ INVALID: dict[str, tuple[Body, str]] = {
     "no section zookeeper": (cluster(zookeeper=None), "spec.zookeeper: Required value"),
     "two pools": (
         cluster(pools=["a", "b"]),
-        "the number of pools must be odd: for example, 4 pools survive no more failures than 3",
+        "the number of pools of a new cluster must be odd: for example, 4 pools survive no more",
     ),
     "a pool twice": (
         cluster(pools=["a", "b", "a"]),
@@ -200,6 +200,18 @@ INVALID: dict[str, tuple[Body, str]] = {
         sized("100Mi"),
         "volumes.data.size is less than one segment of the log: raise the size, or lower",
     ),
+    "a volume smaller than a segment and the log": (
+        pool(engine="WAL", walBytes=1 << 30),
+        "volumes.data.size is less than one segment and the write-ahead log: raise the size",
+    ),
+    "a volume that is no larger than its write-ahead log": (
+        pool(engine="WAL", volumes={"data": {"size": "1Gi"}, "wal": {"size": "256Mi"}}),
+        "volumes.wal.size must be at least 1.25 times walBytes, because the file system takes",
+    ),
+    "an unknown engine": (
+        pool(engine="wal"),
+        'supported values: "Files", "WAL"',
+    ),
     "no storages": (
         pool(storages=0),
         "spec.storages in body should be greater than or equal to 1",
@@ -235,10 +247,30 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         {"partitions": 2},
         "partitions cannot change, because clients select a partition by the number of partitions",
     ),
-    "a pool that leaves": (
+    "fewer than three pools": (
         cluster(),
-        {"pools": ["a", "b", "d"]},
-        "a pool cannot be removed from a cluster yet, because its copy of the partitions would be",
+        {"pools": ["a", "b"]},
+        "pools would have fewer than 3 copies: set allowFewerCopies to true to allow that",
+    ),
+    "a single pool of three": (
+        cluster(allowFewerCopies=True),
+        {"pools": ["a"]},
+        "a cluster of several copies cannot be reduced to one, because one copy is no quorum of",
+    ),
+    "two pools from one": (
+        cluster(pools=["a"]),
+        {"pools": ["a", "b"]},
+        "a single copy cannot become two, because one copy is no quorum of two: name 3 pools",
+    ),
+    "the only pool": (
+        cluster(pools=["a"]),
+        {"pools": ["b"]},
+        "the only pool cannot be replaced, because its copy would be lost: add two pools first",
+    ),
+    "an even number of pools before the first start": (
+        cluster(),
+        {"pools": ["a", "b", "c", "d"]},
+        "the number of pools of a new cluster must be odd",
     ),
     "the root": (
         cluster(),
@@ -290,10 +322,10 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         {"volumes": {"meta": {"size": "1Gi"}}},
         "volumes.meta cannot be added or removed, because a storage's control file stays where",
     ),
-    "fewer storages": (
-        pool(storages=2),
-        {"storages": 1},
-        "the number of storages cannot decrease yet, because the replicas of the removed storages",
+    "a volume of the write-ahead log later": (
+        pool(),
+        {"volumes": {"wal": {"size": "1Gi"}}},
+        "volumes.wal cannot be added or removed, because Kubernetes does not change the volumes",
     ),
 }
 

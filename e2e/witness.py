@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import waltz
-from waltz.cli.perf.continuous import ContinuousAppends
+from waltz.cli.bench.continuous import ContinuousAppends
 from waltz.net import TlsConfig
 
 _PAUSE_S = 0.02

@@ -20,6 +20,7 @@ after that mark, ``sign`` is called again. A lock without a mark protects no dec
 `LogClient.append`.
 
 * `waltz.sync`: the same without asyncio
+* `waltz.StateFollower`: a state that follows the log
 * `waltz.sync.callbacks`: an application that applies every transaction to a state
 * `waltz.state`: such a state in an SQL database
 * `waltz.testing`: a whole cluster in one process, for tests
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         DataTooLarge,
         DataUnreadable,
         Draft,
+        FollowedState,
         HeaderRange,
         JsonSerializer,
         LockFailed,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         Refused,
         Serializer,
         ServerTooOld,
+        StateFollower,
         TextSerializer,
         Transaction,
         TransactionNotFound,
@@ -97,6 +100,7 @@ __all__ = [
     "DataUnreadable",
     "DataclassSerializer",
     "Draft",
+    "FollowedState",
     "HeaderRange",
     "JsonSerializer",
     "Lock",
@@ -111,6 +115,7 @@ __all__ = [
     "ReqId",
     "Serializer",
     "ServerTooOld",
+    "StateFollower",
     "TextSerializer",
     "TlsConfig",
     "Transaction",

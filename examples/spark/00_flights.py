@@ -35,6 +35,15 @@ def drafts(rows: int) -> list[list[waltz.Draft[Any]]]:
     return by_partition
 
 
+async def append_all(
+    client: waltz.Client[bytes], partition: int, batch: Sequence[waltz.Draft[Any]]
+) -> None:
+    """Append a batch; after a fault, append the rest again, which keeps the order."""
+    while batch:
+        outcomes = await client.bulk.append(partition, batch)
+        batch = batch[sum(isinstance(each, waltz.Appended) for each in outcomes) :]
+
+
 async def append(
     described: dict[str, Any], by_partition: Sequence[Sequence[waltz.Draft[Any]]]
 ) -> int:
@@ -48,7 +57,7 @@ async def append(
             if await client.high_water_mark(partition) >= 0:
                 continue
             for first in range(0, len(made), BATCH):
-                await client.bulk.append(partition, made[first : first + BATCH])
+                await append_all(client, partition, made[first : first + BATCH])
         marks = [await client.high_water_mark(partition) for partition in range(PARTITIONS)]
         return sum(marks) + len(marks)
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kopf
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import ApiClient
 
 from waltz.runtime.process import (
     fail_stop_on_error,
@@ -35,7 +33,7 @@ from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.fencing import LeaderEnvironment, LeaderKube
 from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.shell.http import serve_http
-from waltz_operator.shell.kube_api import ApiServer
+from waltz_operator.shell.kube_api import ApiServer, connected_api_server
 from waltz_operator.shell.leader_election import LeaderElection
 from waltz_operator.shell.liveness import Liveness
 from waltz_operator.shell.metrics import OperatorMetrics
@@ -87,13 +85,10 @@ def main() -> None:
 
 
 async def _run(settings: OperatorConfig) -> None:
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
-    else:
-        await kube_config.load_config()  # type: ignore[no-untyped-call]
-    async with ApiClient() as client:
+    """Connect to the API server of Kubernetes, then operate clusters until the process ends."""
+    async with connected_api_server() as kube:
         with tempfile.TemporaryDirectory() as folder:
-            await _operate(settings, ApiServer(client), Path(folder))
+            await _operate(settings, kube, Path(folder))
 
 
 async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> None:
@@ -127,15 +122,11 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
         await run_until_done(election.acquire(), stop)
         if not stop.is_set():
             tasks = [recorder.start(), asyncio.ensure_future(_exit_when_lease_is_lost(election))]
-            tasks += [
-                fail_stop_on_error(asyncio.ensure_future(watch))
-                for watch in (
-                    watch_owned(
-                        kube, kind, settings.watched_namespace, controller, liveness.progress
-                    )
-                    for kind in WATCHED_KINDS
+            for kind in WATCHED_KINDS:
+                watch = watch_owned(
+                    kube, kind, settings.watched_namespace, controller, liveness.progress
                 )
-            ]
+                tasks.append(fail_stop_on_error(asyncio.ensure_future(watch)))
             await _run_kopf(settings, controller, reconciler, stop)
             for task in tasks:
                 task.cancel()

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.checker import Violation
+from tests.chaos.cluster import EngineChoice
 from tests.chaos.report import Run, page
 from tests.chaos.run import ChaosRun
 
@@ -34,6 +35,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0, help="the seed of the choice of faults")
+    parser.add_argument(
+        "--engine",
+        type=EngineChoice,
+        choices=list(EngineChoice),
+        default=EngineChoice.MIXED,
+        help="the storage engine of the storages; mixed: some have wal, the others files",
+    )
     parser.add_argument("--report", type=Path, default=Path("build/chaos"))
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
@@ -44,7 +52,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="waltz-chaos-"))
     try:
         with (options.report / "history.jsonl").open("w") as file:
-            chaos = ChaosRun(directory, options.seed, file)
+            chaos = ChaosRun(directory, options.seed, file, options.engine)
             found, violations = asyncio.run(supervised(chaos, options.minutes * 60))
         html = options.report / "report.html"
         html.write_text(page(found, chaos.events, violations))

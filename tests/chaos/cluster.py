@@ -1,7 +1,8 @@
 """A local cluster behind proxies, with one spare storage. Touches processes, sockets and disks.
 
 Every server and storage is reached through a proxy, and reaches ZooKeeper through a proxy of its
-own. Each storage keeps its control file on a volume of its own (``storage.metaDirectory``).
+own. Each storage keeps its control file on a volume of its own (``storage.metaDirectory``). The
+storages have the storage engines of an `EngineChoice`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import signal
 import uuid
+from enum import StrEnum
 from pathlib import Path
 
 from typing_extensions import override
@@ -28,15 +30,38 @@ PARTITIONS = 2
 SERVERS = 2
 _SESSION_TIMEOUT_MS = 3000
 _SEGMENT_BYTES = 1 << 20
+_WAL_BYTES = 1 << 20
+"""The smallest log that a storage accepts, so that it is full often."""
+
+
+class EngineChoice(StrEnum):
+    """Which storage engines the storages have."""
+
+    FILES = "files"
+    WAL = "wal"
+    MIXED = "mixed"
+    """Some storages have the engine ``wal``, and the others the engine ``files``."""
+
+    def has_wal(self, number: int) -> bool:
+        """Whether storage ``number`` has the engine ``wal``.
+
+        With `MIXED`, storages 1 and 2 have it: one with the log beside the data, one apart.
+        """
+        return self is EngineChoice.WAL or (self is EngineChoice.MIXED and number in (1, 2))
+
+    def has_wal_volume(self, number: int) -> bool:
+        """Whether the log of storage ``number`` is on a volume of its own."""
+        return self.has_wal(number) and number % 2 == 0
 
 
 class ChaosCluster(LocalCluster):
     """Three storages with replicas, a fourth one in the group of the third, and two servers."""
 
-    def __init__(self, directory: Path, mounts: Mounts) -> None:
+    def __init__(self, directory: Path, mounts: Mounts, engines: EngineChoice) -> None:
         shape = Shape(partitions=PARTITIONS, storages=REPLICAS + 1, servers=SERVERS)
         super().__init__(directory, shape, session_timeout_ms=_SESSION_TIMEOUT_MS)
         self.mounts = mounts
+        self._engines = engines
         self.links: dict[str, Proxy] = {}
         """The proxy in front of each process."""
         self.zookeeper_links: dict[str, Proxy] = {}
@@ -46,6 +71,17 @@ class ChaosCluster(LocalCluster):
     def meta(self, name: str) -> Path:
         """The volume of the control file of a storage."""
         return self.layout.directory / "meta" / name.replace("/", "-")
+
+    def wal(self, name: str) -> Path | None:
+        """The volume of the write-ahead log of a storage, None if it has none."""
+        if not self._engines.has_wal_volume(self.plan.storage_names.index(name)):
+            return None
+        return self.layout.directory / "wal" / name.replace("/", "-")
+
+    def volumes(self, name: str) -> tuple[Path, ...]:
+        """All volumes of a storage."""
+        wal = self.wal(name)
+        return (self.data(name), self.meta(name), *((wal,) if wal is not None else ()))
 
     @override
     async def _start_all(self) -> None:
@@ -75,6 +111,7 @@ class ChaosCluster(LocalCluster):
                 "storage.metaDirectory": str(self.meta(name)),
                 "storage.directory": str(self.data(name)),
                 "storage.segment.size.threshold": _SEGMENT_BYTES,
+                **self._engine_settings(name),
             }
             self.data(name).mkdir(exist_ok=True)
         else:
@@ -82,6 +119,16 @@ class ChaosCluster(LocalCluster):
             changed |= {"server.port": behind, "server.advertised.port": port}
         self.links[name] = Proxy(port, behind)
         super()._new_child(name, script, changed)
+
+    def _engine_settings(self, name: str) -> dict[str, object]:
+        if not self._engines.has_wal(self.plan.storage_names.index(name)):
+            return {"storage.engine": "files"}
+        settings: dict[str, object] = {"storage.engine": "wal", "storage.wal.size": _WAL_BYTES}
+        wal = self.wal(name)
+        if wal is not None:
+            wal.mkdir(parents=True, exist_ok=True)
+            settings["storage.wal.directory"] = str(wal)
+        return settings
 
     def data(self, name: str) -> Path:
         """The data volume: a mounted disk has more than the storage's own files."""

@@ -12,7 +12,7 @@ def files_of(volume: Path) -> list[Path]:
     return sorted(path for path in volume.rglob("*") if path.is_file())
 
 
-def flip_bits(volumes: tuple[Path, Path], random: Random) -> str:
+def flip_bits(volumes: tuple[Path, ...], random: Random) -> str:
     """Flip one bit of one file of each kind in turn: first the kind is drawn, then the file."""
     files = [path for volume in volumes for path in files_of(volume) if path.stat().st_size]
     kinds = sorted({_kind(path) for path in files})

@@ -16,7 +16,7 @@ from tests.chaos import damage
 from tests.chaos.cluster import PARTITIONS, REPLICAS, ChaosCluster
 from tests.chaos.history import Event, Fault, Note
 from tests.chaos.plan import Group, Kind, Places, Planned, choose, pause_before
-from tests.chaos.proxies import CLEAR, Passage, Proxy, Weather
+from tests.chaos.proxies import NO_FAULTS, LinkFaults, Passage, Proxy
 from waltz.admin import Assignment, Move, OrderExecutor, Unassignment, carry_out
 from waltz.local import ProcessFailed, ZooKeeperNotStarted
 from waltz.local.core.plan import ZOOKEEPER
@@ -30,15 +30,23 @@ _NOTICED_SECONDS = 3.0
 """How long a damaged storage runs before its disk is emptied and rebuilt."""
 
 _HELD, _SLOW = Passage.HELD, Passage.SLOW
-_WEATHER = {
-    Kind.CUT_STORAGE: Weather(_HELD, _HELD),
-    Kind.CUT_REQUESTS: Weather(requests=_HELD),
-    Kind.CUT_ANSWERS: Weather(answers=_HELD),
-    Kind.SLOW_STORAGE: Weather(_SLOW, _SLOW),
-    Kind.CUT_CLIENTS: Weather(_HELD, _HELD),
-    Kind.CUT_CLIENT_ANSWERS: Weather(answers=_HELD),
-    Kind.SLOW_CLIENTS: Weather(_SLOW, _SLOW),
+_LINK_FAULTS = {
+    Kind.CUT_STORAGE: LinkFaults(_HELD, _HELD),
+    Kind.CUT_REQUESTS: LinkFaults(requests=_HELD),
+    Kind.CUT_ANSWERS: LinkFaults(answers=_HELD),
+    Kind.SLOW_STORAGE: LinkFaults(_SLOW, _SLOW),
+    Kind.CUT_CLIENTS: LinkFaults(_HELD, _HELD),
+    Kind.CUT_CLIENT_ANSWERS: LinkFaults(answers=_HELD),
+    Kind.SLOW_CLIENTS: LinkFaults(_SLOW, _SLOW),
 }
+
+_VOLUMES: dict[Kind, Callable[[ChaosCluster, str], Path | None]] = {
+    Kind.OLD_DATA: ChaosCluster.data,
+    Kind.OLD_META: ChaosCluster.meta,
+    Kind.OLD_WAL: ChaosCluster.wal,
+    Kind.LOST_WAL: ChaosCluster.wal,
+}
+"""The volume that is copied while its storage runs, by the kind of fault."""
 
 
 class Nemesis:
@@ -57,7 +65,8 @@ class Nemesis:
         self._clock = clock
         names = cluster.plan.storage_names[:REPLICAS]
         mounted = tuple(name for name in cluster.mounts.names if name in names)
-        self._places = Places(names, cluster.plan.server_names, mounted)
+        logged = tuple(name for name in names if cluster.wal(name) is not None)
+        self._places = Places(names, cluster.plan.server_names, mounted, logged)
         self._active: list[Planned] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -117,8 +126,8 @@ class Nemesis:
                 await self._stopped_within(fault.seconds)
                 self._cluster.resume(target)
             case Kind.CUT_ZOOKEEPER:
-                weather = Weather(_HELD, _HELD)
-                await self._change(self._cluster.zookeeper_links[target], weather, fault.seconds)
+                faults = LinkFaults(_HELD, _HELD)
+                await self._change(self._cluster.zookeeper_links[target], faults, fault.seconds)
             case Kind.FULL_DISK:
                 await self._fill(target, fault.seconds)
             case Kind.STALLED_DISK:
@@ -127,16 +136,16 @@ class Nemesis:
                 return await self._move()
             case Kind.ADD_REPLICA:
                 return await self._add_and_remove()
-            case kind if kind in _WEATHER:
-                await self._change(self._cluster.links[target], _WEATHER[kind], fault.seconds)
+            case kind if kind in _LINK_FAULTS:
+                await self._change(self._cluster.links[target], _LINK_FAULTS[kind], fault.seconds)
             case _:
                 return await self._damage(fault)
         return ""
 
-    async def _change(self, link: Proxy, weather: Weather, seconds: float) -> None:
-        await link.set(weather)
+    async def _change(self, link: Proxy, faults: LinkFaults, seconds: float) -> None:
+        await link.set(faults)
         await self._stopped_within(seconds)
-        await link.set(CLEAR)
+        await link.set(NO_FAULTS)
 
     async def _fill(self, target: str, seconds: float) -> None:
         await asyncio.to_thread(self._cluster.mounts.fill, target)
@@ -154,38 +163,45 @@ class Nemesis:
     async def _damage(self, fault: Planned) -> str:
         """Damage the disk of a storage, run it like that, then empty and rebuild it."""
         name, cluster = fault.target, self._cluster
-        data, meta = cluster.data(name), cluster.meta(name)
-        volume = data if fault.kind is Kind.OLD_DATA else meta
         copy = cluster.layout.directory / "copy"
-        if fault.kind in (Kind.OLD_DATA, Kind.OLD_META):
-            await asyncio.to_thread(damage.copy_volume, volume, copy)
+        if fault.kind in _VOLUMES:
+            await asyncio.to_thread(damage.copy_volume, self._volume(fault), copy)
             await self._stopped_within(fault.seconds)
         cluster.kill(name)
-        more = await asyncio.to_thread(self._change_files, fault.kind, data, meta, copy)
+        more = await asyncio.to_thread(self._change_files, fault, copy)
         if fault.kind is not Kind.EMPTY_DISK:
             if not await self._start(name):
                 more += " (the storage refused to start)"
             await self._stopped_within(_NOTICED_SECONDS)
             cluster.kill(name)
-            damage.empty(data)
-            damage.empty(meta)
+            self._empty(name)
         await self._rebuild(name, await self._sessions())
         return more
 
-    def _change_files(self, kind: Kind, data: Path, meta: Path, copy: Path) -> str:
-        match kind:
+    def _change_files(self, fault: Planned, copy: Path) -> str:
+        cluster, name = self._cluster, fault.target
+        match fault.kind:
             case Kind.FLIP_BITS:
-                return damage.flip_bits((data, meta), self._random)
+                return damage.flip_bits(cluster.volumes(name), self._random)
             case Kind.REMOVE_PARTITION:
-                return damage.remove_partition(data, self._random)
-            case Kind.OLD_DATA:
-                damage.restore_volume(data, copy)
-            case Kind.OLD_META:
-                damage.restore_volume(meta, copy)
+                return damage.remove_partition(cluster.data(name), self._random)
+            case Kind.OLD_DATA | Kind.OLD_META | Kind.OLD_WAL:
+                damage.restore_volume(self._volume(fault), copy)
+            case Kind.LOST_WAL:
+                damage.empty(self._volume(fault))
             case _:
-                damage.empty(data)
-                damage.empty(meta)
+                self._empty(name)
         return ""
+
+    def _volume(self, fault: Planned) -> Path:
+        """Return the volume that a fault restores or empties."""
+        volume = _VOLUMES[fault.kind](self._cluster, fault.target)
+        assert volume is not None, "the fault is planned only for a storage with the volume"
+        return volume
+
+    def _empty(self, name: str) -> None:
+        for volume in self._cluster.volumes(name):
+            damage.empty(volume)
 
     async def _rebuild(self, name: str, before: dict[int, int]) -> None:
         """Assign the partitions to an emptied storage, and wait until its replicas take part.

@@ -36,6 +36,8 @@ class Kind(StrEnum):
     REMOVE_PARTITION = "partition directory removed"
     OLD_DATA = "data volume restored from an older copy"
     OLD_META = "meta volume restored from an older copy"
+    OLD_WAL = "volume of the write-ahead log restored from an older copy"
+    LOST_WAL = "volume of the write-ahead log emptied"
     EMPTY_DISK = "disk emptied"
     KILL_SERVER = "server killed"
     PAUSE_SERVER = "server paused"
@@ -65,6 +67,8 @@ _GROUPS: dict[Group, tuple[Kind, ...]] = {
         Kind.REMOVE_PARTITION,
         Kind.OLD_DATA,
         Kind.OLD_META,
+        Kind.OLD_WAL,
+        Kind.LOST_WAL,
         Kind.EMPTY_DISK,
     ),
     Group.SERVER: (
@@ -80,6 +84,7 @@ _GROUPS: dict[Group, tuple[Kind, ...]] = {
 }
 
 _NEEDS_MOUNT = (Kind.FULL_DISK, Kind.STALLED_DISK)
+_NEEDS_WAL = (Kind.OLD_WAL, Kind.LOST_WAL)
 _SHORTEST_SECONDS = 1.0
 _LONGEST_SECONDS = 10.0
 _PAUSES = {
@@ -94,11 +99,16 @@ _PAUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What faults may hit. ``mounted`` are the storages whose disks may be filled and stalled."""
+    """What faults may hit.
+
+    ``mounted`` are the storages whose disks may be filled and stalled, ``logged`` those whose
+    write-ahead log has a volume of its own.
+    """
 
     storages: tuple[str, ...]
     servers: tuple[str, ...]
     mounted: tuple[str, ...]
+    logged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,8 @@ def _targets(kind: Kind, running: Sequence[Planned], places: Places) -> tuple[st
     hit = {fault.target for fault in running}
     if kind in _NEEDS_MOUNT:
         return tuple(name for name in places.mounted if name not in hit)
+    if kind in _NEEDS_WAL:
+        return tuple(name for name in places.logged if name not in hit)
     if kind in (*_GROUPS[Group.ABSENCE], *_GROUPS[Group.DISK]):
         return tuple(name for name in places.storages if name not in hit)
     if kind in _GROUPS[Group.SERVER]:

@@ -23,14 +23,15 @@ class Passage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """Both directions: to the process behind the proxy, and back."""
+class LinkFaults:
+    """The faults of both directions: to the process behind the proxy, and back."""
 
     requests: Passage = Passage.OPEN
     answers: Passage = Passage.OPEN
 
 
-CLEAR = Weather()
+NO_FAULTS = LinkFaults()
+"""Bytes pass in both directions without delay."""
 
 
 class Proxy:
@@ -39,7 +40,7 @@ class Proxy:
     def __init__(self, port: int, behind: int) -> None:
         self._port = port
         self._behind = behind
-        self._weather = CLEAR
+        self._faults = NO_FAULTS
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -51,13 +52,13 @@ class Proxy:
             self._server.close()
         await self._drop()
 
-    async def set(self, weather: Weather) -> None:
+    async def set(self, faults: LinkFaults) -> None:
         """Change both directions; a black hole ends with the connections that it held.
 
         What was held must not pass later: a network that is repaired does not deliver it, either.
         """
-        held = Passage.HELD in (self._weather.requests, self._weather.answers)
-        self._weather = weather
+        held = Passage.HELD in (self._faults.requests, self._faults.answers)
+        self._faults = faults
         if held:
             await self._drop()
 
@@ -88,7 +89,7 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
         while chunk := await reader.read(_CHUNK_BYTES):
-            match self._weather.answers if answers else self._weather.requests:
+            match self._faults.answers if answers else self._faults.requests:
                 case Passage.HELD:
                     await asyncio.Future()  # until the connection is dropped
                 case Passage.SLOW:

@@ -13,7 +13,7 @@ import waltz
 from tests.chaos.checker import Guarantee, Violation, check
 from tests.chaos.clients import Workload
 from tests.chaos.closures import acknowledged_at, closures, late_openings
-from tests.chaos.cluster import PARTITIONS, ChaosCluster
+from tests.chaos.cluster import PARTITIONS, ChaosCluster, EngineChoice
 from tests.chaos.history import Event, Note, encode
 from tests.chaos.mounts import Mounts
 from tests.chaos.nemesis import Nemesis
@@ -32,12 +32,13 @@ _FINISH_SECONDS = 60.0
 class ChaosRun:
     """A run, whose events are written to ``file`` as they happen."""
 
-    def __init__(self, directory: Path, seed: int, file: IO[str]) -> None:
+    def __init__(self, directory: Path, seed: int, file: IO[str], engines: EngineChoice) -> None:
         self.events: list[Event] = []
         self.mounts = Mounts(directory / "disks", wanted=1)
         self._directory = directory
         self._random = Random(seed)
         self._seed = seed
+        self._engines = engines
         self._file = file
         self._began = time.monotonic()
 
@@ -47,7 +48,7 @@ class ChaosRun:
 
     async def run(self, seconds: float) -> tuple[Run, list[Violation]]:
         """Run the cluster for ``seconds`` under faults; return what is violated."""
-        cluster = ChaosCluster(self._directory / "cluster", self.mounts)
+        cluster = ChaosCluster(self._directory / "cluster", self.mounts, self._engines)
         try:
             async with cluster:
                 return await self._run(cluster, seconds)

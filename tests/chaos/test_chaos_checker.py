@@ -92,5 +92,5 @@ def test_closures_of_gaps_are_measured_and_late_ones_are_violations() -> None:
     assert [violation.guarantee for violation in late] == [Guarantee.AVAILABILITY]
 
 
-def test_event_survives_encoding() -> None:
+def test_decoded_event_equals_original() -> None:
     assert [decode(encode(event)) for event in RIGHT] == RIGHT

@@ -9,11 +9,12 @@ from tests.chaos.history import Append, Event, Fault, Note, Outcome
 from tests.chaos.plan import Group, Kind, Places, Planned, choose
 from tests.chaos.report import Run, page
 
-PLACES = Places(("storage/0", "storage/1", "storage/2"), ("server/0", "server/1"), ("storage/0",))
+STORAGES, SERVERS = ("storage/0", "storage/1", "storage/2"), ("server/0", "server/1")
+PLACES = Places(STORAGES, SERVERS, mounted=("storage/0",), logged=("storage/2",))
 _STEPS = 5000
 
 
-def test_planned_faults_never_exceed_the_promise_and_reach_every_kind() -> None:
+def test_planned_faults_stay_within_guarantee_and_cover_every_kind() -> None:
     random = Random(7)
     active: list[Planned] = []
     kinds: set[Kind] = set()
@@ -33,13 +34,24 @@ def test_planned_faults_never_exceed_the_promise_and_reach_every_kind() -> None:
     assert kinds == set(Kind)
 
 
-def test_plan_without_mounted_disks_leaves_out_full_and_stalled_disks() -> None:
+def kinds_without_mounts(group: Group) -> set[Kind]:
+    """Return the kinds of faults of a group that are chosen if no disk is a mount of its own."""
     random = Random(7)
-    places = Places(PLACES.storages, PLACES.servers, ())
-    found = [choose(random, Group.ABSENCE, (), places) for _ in range(_STEPS)]
-    kinds = {fault.kind for fault in found if fault is not None}
+    places = Places(STORAGES, SERVERS, mounted=())
+    found = [choose(random, group, (), places) for _ in range(_STEPS)]
+    return {fault.kind for fault in found if fault is not None}
+
+
+def test_plan_without_mounted_disks_leaves_out_full_and_stalled_disks() -> None:
+    kinds = kinds_without_mounts(Group.ABSENCE)
     assert Kind.KILL_STORAGE in kinds
     assert not kinds & {Kind.FULL_DISK, Kind.STALLED_DISK}
+
+
+def test_plan_without_volumes_of_logs_leaves_out_their_faults() -> None:
+    kinds = kinds_without_mounts(Group.DISK)
+    assert Kind.OLD_DATA in kinds
+    assert not kinds & {Kind.OLD_WAL, Kind.LOST_WAL}
 
 
 def test_report_shows_faults_closures_and_violations_without_other_files() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.chaos.proxies import CLEAR, Passage, Proxy, Weather
+from tests.chaos.proxies import NO_FAULTS, LinkFaults, Passage, Proxy
 from waltz.local.core.plan import HOST
 from waltz.local.ports import choose_ports
 
@@ -38,7 +38,9 @@ async def world() -> AsyncIterator[tuple[Proxy, int, Echo]]:
     server.close()
 
 
-async def test_clear_proxy_forwards_both_directions(world: tuple[Proxy, int, Echo]) -> None:
+async def test_proxy_without_faults_forwards_both_directions(
+    world: tuple[Proxy, int, Echo],
+) -> None:
     _, front, _ = world
     reader, writer = await asyncio.open_connection(HOST, front)
     writer.write(b"one\n")
@@ -50,10 +52,10 @@ async def test_proxy_that_holds_answers_passes_requests_and_drops_the_connection
     world: tuple[Proxy, int, Echo],
 ) -> None:
     proxy, front, echo = world
-    await proxy.set(Weather(answers=Passage.HELD))
+    await proxy.set(LinkFaults(answers=Passage.HELD))
     reader, writer = await asyncio.open_connection(HOST, front)
     writer.write(b"one\n")
     await echo.received.wait()
-    await proxy.set(CLEAR)
+    await proxy.set(NO_FAULTS)
     assert await reader.read() == b"", "what was held does not arrive later"
     writer.close()

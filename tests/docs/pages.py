@@ -26,6 +26,7 @@ TYPED = {
     "docs/operations.md": "test_docs_operations",
     "docs/quickstart.md": "test_docs_local",
     "docs/testing.md": "test_docs_testing",
+    "docs/tutorial.md": "test_docs_local",
     "examples/README.md": "test_docs_local",
 }
 """Pages whose commands a test of this folder types, and which test."""

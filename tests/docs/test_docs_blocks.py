@@ -45,7 +45,7 @@ def test_every_file_is_used_by_a_command_below_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "test"), TYPED.items())
-def test_page_is_named_by_the_test_that_types_it(name: str, test: str) -> None:
+def test_module_that_types_a_page_contains_its_name(name: str, test: str) -> None:
     assert Path(name).name in (HERE / f"{test}.py").read_text()
 
 

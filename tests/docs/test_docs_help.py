@@ -27,6 +27,8 @@ LOCAL = """
 waltz local up --detach
 waltz local status
 waltz local status -o json
+waltz local logs server/0
+waltz local logs --lines 20
 waltz log append 0 hello
 waltz local kill storage/1
 waltz local start storage/1
@@ -40,6 +42,12 @@ waltz config explain server
 waltz config explain storage /etc/waltz/storage.yml
 waltz config explain client client.yml -o json | jq '.settings[] | {name, value}'
 waltz cluster create orders --partitions 8 -z zk-1:2181 -r /waltz/orders
++ export XDG_CONFIG_HOME=/backup
+waltz profile add staging --zookeeper zk-1:2181 --root /waltz/orders
+waltz profile list
+waltz profile list -o json
+waltz profile use staging
+waltz profile use --none
 + export WALTZ_ZOOKEEPER=zk-1:2181 WALTZ_ROOT=/waltz/orders WALTZ_TLS=off
 + waltz storage add storage-0:55280 --admin-port 55281 --group 0
 + waltz storage add storage-1:55280 --admin-port 55281 --group 1
@@ -63,6 +71,7 @@ waltz cluster key -o json
 waltz cluster show
 waltz cluster show -z zk-1:2181 -r /waltz/orders
 waltz cluster show -o json | jq '.partitions[0].server'
+waltz cluster show -o template='{partitions.partition} {partitions.server}'
 waltz cluster verify
 waltz cluster verify --wait 60
 waltz cluster verify --partition 3 --timeout 5
@@ -82,12 +91,19 @@ waltz storage list
 waltz storage validate
 waltz storage validate -o json
 waltz top --once -o json | jq '.partitions[].replicas[].lag'
+waltz doctor
+waltz debug bundle
+waltz debug bundle fault.tar.gz
+waltz doctor --timeout 5
+waltz doctor -o json | jq -r '.problems[].command'
 """
 
 USED = """
 waltz log append 0 hello
 waltz log append 0 'withdraw 5' --lock account:17 --mark 0
 seq 1000 | waltz log append 0 --in-flight 100
+waltz log append 0 --from picture.png
+waltz log append 0 --from records.bin --framing length
 waltz log tail 0
 waltz log read 0 17
 waltz log read 0 17-42 -o json
@@ -97,18 +113,16 @@ waltz log high-water-mark
 waltz log high-water-mark 0 -o json
 waltz log find 17:3:0:42
 waltz log find 17:3:0:42 --after 1000 -o json
-waltz client high-water-mark
-waltz client high-water-mark 0-3 -o yaml
-waltz client validate
-waltz client validate --clients 5 --transactions 200 --interval 10 --partitions 0-3
-waltz client produce -n 1000 --interval 5 --partitions 0-3
-waltz client consume -n 1000 --partitions 0-3 --from-start
-waltz perf producers
-waltz perf producers --clients 8 --in-flight 5 -n 5000 --size 512 --partitions 0-3
-waltz perf producers --locks 100 -o json
-waltz perf consumers
-waltz perf consumers -n 100000 --size 512 --partitions 0-3
-waltz perf consumers -n 100000 --existing
+waltz bench validate --partitions 0 --yes
+waltz bench validate --clients 5 --transactions 200 --interval 10 --partitions 0-3 --yes
+waltz bench produce -n 1000 --interval 5 --partitions 0-3 --yes
+waltz bench consume -n 1000 --partitions 0-3 --from-start
+waltz bench producers --partitions 0 --yes
+waltz bench producers --clients 8 --in-flight 5 -n 5000 --size 512 --partitions 0-3 --yes
+waltz bench producers --partitions 0 --locks 100 --yes -o json
+waltz bench consumers --partitions 0 --yes
+waltz bench consumers -n 100000 --size 512 --partitions 0-3 --yes
+waltz bench consumers --partitions 0-3 -n 100000 --existing
 waltz log export /backup/orders
 waltz log export /backup/parquet 0-3 --format parquet
 + waltz log read 1 0- -o json > events.jsonl
@@ -131,6 +145,7 @@ waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --data text -o json
 waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -d waltz:JsonSerializer
 waltz disk control /var/lib/waltz
 waltz disk control /var/lib/waltz/waltz-storage.ctl --partition 0-6 --assigned
+waltz disk flatten /var/lib/waltz
 + cp -r /var/lib/waltz /copy
 waltz disk export /copy > log.jsonl
 waltz disk export /copy --partition 0-3 | gzip > log.jsonl.gz
@@ -195,10 +210,17 @@ NOT_TYPED = {
     "waltz console": "goes on until Ctrl-C",
     "waltz console --port 0 --interval 5": "goes on until Ctrl-C",
     "waltz console --host 0.0.0.0 --allow-host console.example": "goes on until Ctrl-C",
+    "waltz console --certificate console.crt --key console.key": "needs PEM files",
+    "waltz profile add production -z zk-1:2181,zk-2:2181 -r /waltz/orders --tls tls.yml": "needs "
+    "PEM files",
+    "waltz debug bundle --log server.log --settings server.yml": "the logs are elsewhere",
+    "waltz local logs --follow": "goes on until Ctrl-C",
     "waltz top": "goes on until Ctrl-C",
     "waltz top --interval 5": "goes on until Ctrl-C",
     "waltz log tail 0-3 -n 0 --follow -o json | jq .data": "goes on until Ctrl-C",
-    "waltz client consume -n 1000 --partitions 0-3": "waits for transactions of a later command",
+    "waltz bench consume -n 1000 --partitions 0-3": "waits for transactions of a later command",
+    "waltz disk flatten /var/lib/waltz --meta /meta/waltz --wal /fast/waltz": "the storages of the "
+    "scenarios have one directory each",
     "waltz disk wal /var/lib/waltz": "the storages of the scenarios use the engine files",
     "waltz disk wal /var/lib/waltz -o json": "the storages of the scenarios use the engine files",
 }
@@ -209,6 +231,7 @@ FILES_OF_SETTINGS = {
     "server.yml": "server.port: 55180\n",
     "client.yml": "",
 }
+INPUTS = {"picture.png": b"\x89PNG", "records.bin": b"\0\0\0\x03one\0\0\0\x03two"}
 OF_ALL = (
     "zookeeper.connectString: zk-1:2181\nzookeeper.sessionTimeout: 10000\n"
     "cluster.root: /waltz/orders\n"
@@ -275,6 +298,8 @@ def test_help_examples_on_one_cluster_work(tmp_path: Path, zookeeper: str) -> No
     (tmp_path / "etc").mkdir()
     for name, settings in FILES_OF_SETTINGS.items():
         (tmp_path / name).write_text((OF_ALL + settings).replace("zk-1:2181", zookeeper))
+    for name, content in INPUTS.items():
+        (tmp_path / name).write_bytes(content)
     names = {**machines.names, **FEWER, "/backup": str(tmp_path / "backup")}
     names[DATA] = str(machines.hosts["storage-0"].data)
     reader = Reader(tmp_path, names, machines.hosts)

@@ -25,7 +25,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "examples/README.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/quickstart.md", "docs/tutorial.md", "examples/README.md"]
+)
 def test_commands_of_local_page_work(page: str, place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / page) > 5
 

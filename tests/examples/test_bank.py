@@ -73,7 +73,9 @@ def test_offices_with_separate_databases_agree(
     other.dispose()
 
 
-def test_restarted_office_continues_at_its_mark(engine: Engine, cluster: SyncCluster) -> None:
+def test_bank_office_resumes_at_its_mark_after_restart(
+    engine: Engine, cluster: SyncCluster
+) -> None:
     bank = Bank(engine)
     for seed in range(3):
         with Office(bank, blocking.opened(cluster.connect()), tellers=2) as office:

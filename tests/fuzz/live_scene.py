@@ -71,7 +71,7 @@ class Log:
 
     def of_peer(self, spec: ProtocolSpec, port: int) -> list[str]:
         """Return the lines about the peer with this port; another listener may have one too."""
-        peer = re.compile(rf" (the|{spec.name}) connection of {re.escape(HOST)}:{port}\b")
+        peer = re.compile(rf" {spec.name} connection (from|with) {re.escape(HOST)}:{port}\b")
         return [line for line in self.read_new_lines() if peer.search(line)]
 
     def forget(self) -> None:

@@ -46,7 +46,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, Any], ...] = (
 _TEXTS = ("", "a", "127.0.0.1:55280", "Grüße", "\0", "😀", "x" * 300, "\ud7ff")
 _INT_FIELDS = {
     "partition", "num_partitions", "checksum", "max_records", "max_bytes", "max_headers", "wait_ms",
-    "line_number", "header",
+    "line_number", "header", "admin_port",
 }  # fmt: skip
 
 Make = Callable[[Random], Any]

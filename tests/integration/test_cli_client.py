@@ -25,21 +25,21 @@ def value(cluster: LocalCluster, *arguments: str) -> Any:
 
 def test_validate_passes_with_concurrent_clients(cluster: LocalCluster) -> None:
     options = ["--clients", "3", "-n", "20", "--interval", "1", "--partitions", "0-2"]
-    validated = value(cluster, "client", "validate", *options)
+    validated = value(cluster, "bench", "validate", "--yes", *options)
     assert validated["passed"]
     assert validated["transactions"] == 60
 
 
 def test_consume_checks_what_produce_appends(cluster: LocalCluster) -> None:
-    produced = value(cluster, "client", "produce", "-n", "15", "-i", "0", "-p", "2")
+    produced = value(cluster, "bench", "produce", "--yes", "-n", "15", "-i", "0", "-p", "2")
     assert produced["transactions"] == 15
-    consumed = value(cluster, "client", "consume", "-n", "15", "-p", "2", "--from-start")
+    consumed = value(cluster, "bench", "consume", "-n", "15", "-p", "2", "--from-start")
     assert consumed["passed"]
     assert consumed["transactions"] >= 15
 
 
 def test_consume_fails_when_log_is_silent(cluster: LocalCluster) -> None:
-    result = invoke(cluster, "client", "consume", "-p", "1", "--timeout", "0.2")
+    result = invoke(cluster, "bench", "consume", "-p", "1", "--timeout", "0.2")
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert "no transaction arrived for 0.2 s" in line
@@ -47,13 +47,13 @@ def test_consume_fails_when_log_is_silent(cluster: LocalCluster) -> None:
 
 def test_consume_counts_other_records_separately(cluster: LocalCluster) -> None:
     assert invoke(cluster, "log", "append", "1", "not eight").exit_code == 0
-    assert value(cluster, "client", "validate", "-n", "3", "-p", "1", "-i", "0")["passed"]
-    consumed = value(cluster, "client", "consume", "-n", "9", "-p", "1", "--from-start")
+    assert value(cluster, "bench", "validate", "--yes", "-n", "3", "-p", "1", "-i", "0")["passed"]
+    consumed = value(cluster, "bench", "consume", "-n", "9", "-p", "1", "--from-start")
     assert consumed["others"] >= 1
 
 
 def test_high_water_mark_prints_yaml(cluster: LocalCluster) -> None:
-    shown = invoke(cluster, "client", "high-water-mark", "-o", "yaml")
+    shown = invoke(cluster, "log", "high-water-mark", "-o", "yaml")
     assert [each["partition"] for each in yaml.safe_load(shown.stdout)] == [0, 1, 2]
     lines = invoke(cluster, "log", "tail", "0-2", "-n", "1", "-o", "yaml")
     assert all({"id", "data"} <= each.keys() for each in yaml.safe_load_all(lines.stdout))
@@ -61,14 +61,29 @@ def test_high_water_mark_prints_yaml(cluster: LocalCluster) -> None:
 
 def test_perf_reports_rates_of_producers_and_consumers(cluster: LocalCluster) -> None:
     load = ["--clients", "2", "--in-flight", "5", "-n", "40", "--size", "100", "-p", "0-1"]
-    produced = value(cluster, "perf", "producers", *load)
+    produced = value(cluster, "bench", "producers", "--yes", *load)
     assert (produced["transactions"], produced["megabytes"]) == (80, 0.008)
     assert produced["retries_per_transaction"] == 0
-    locked = value(cluster, "perf", "producers", "-n", "20", "--clients", "2", "--locks", "2")
+    locked = value(
+        cluster,
+        "bench",
+        "producers",
+        "--yes",
+        "-p",
+        "0",
+        "-n",
+        "20",
+        "--clients",
+        "2",
+        "--locks",
+        "2",
+    )
     assert locked["transactions"] == 40
-    consumed = value(cluster, "perf", "consumers", "-n", "200", "--size", "50", "-p", "0-1")
+    consumed = value(
+        cluster, "bench", "consumers", "--yes", "-n", "200", "--size", "50", "-p", "0-1"
+    )
     assert (consumed["transactions"], consumed["megabytes"]) == (200, 0.01)
-    existing = value(cluster, "perf", "consumers", "-n", "100", "--existing", "-p", "0-1")
+    existing = value(cluster, "bench", "consumers", "--yes", "-n", "100", "--existing", "-p", "0-1")
     assert existing["transactions"] == 100
 
 

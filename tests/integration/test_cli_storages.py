@@ -66,7 +66,7 @@ def healthy(cluster: LocalCluster) -> bool:
 
 def append(cluster: LocalCluster, partition: int) -> None:
     load = ["-n", str(MANY), "--in-flight", "10", "--size", "20", "-p", str(partition)]
-    done(cluster, "perf", "producers", *load)
+    done(cluster, "bench", "producers", "--yes", *load)
 
 
 def storages(cluster: LocalCluster) -> list[str]:
@@ -79,6 +79,7 @@ def held(cluster: LocalCluster, storage: str, partition: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster) -> None:
     source, destination, _ = storages(changed)
     append(changed, 0)
@@ -117,6 +118,7 @@ def test_reading_and_writing_are_switched_separately(changed: LocalCluster) -> N
     wait_until(lambda: healthy(changed))
 
 
+@pytest.mark.slow
 def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     source, _, destination = storages(changed)
     append(changed, 1)
@@ -154,6 +156,7 @@ def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     asyncio.run(replicas_agree(changed, 20))
 
 
+@pytest.mark.slow
 def test_replica_is_unassigned_and_assigned_again(changed: LocalCluster) -> None:
     first, second, third = storages(changed)
     assert "the only replica of partition 0" in refused(changed, "storage", "unassign", third, "0")

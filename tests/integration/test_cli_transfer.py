@@ -77,6 +77,7 @@ async def test_export_and_import_keep_transactions(
     assert (nothing["before"], nothing["imported"]) == (last + 1, 0)
 
 
+@pytest.mark.slow
 async def test_killed_import_continues_when_it_is_run_again(
     cluster: LocalCluster, client: waltz.Client, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ async def test_missing_cluster_is_reported_by_every_program(
     assert all(f"no Waltz cluster at {zk_root}" in each for each in (server, storage, tool, log))
 
 
+@pytest.mark.slow
 async def test_unreachable_zookeeper_is_reported_by_every_program(tmp_path: Path) -> None:
     server, storage, tool, log = await asyncio.gather(
         refused("waltz-server", server_config(tmp_path, CLOSED_PORT, "/waltz")),
@@ -206,6 +207,7 @@ async def still_healthy(cluster: LocalCluster) -> None:
     assert [finding for finding in findings if finding.problem is not None] == []
 
 
+@pytest.mark.slow
 async def test_client_ahead_of_the_log_is_refused(cluster: LocalCluster) -> None:
     async with client_of(cluster) as client:
         with pytest.raises(waltz.ClientAhead, match="the mark is transaction 1000000000"):

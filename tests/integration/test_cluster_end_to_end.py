@@ -68,9 +68,8 @@ async def test_concurrent_increments_under_a_lock_lose_no_update(cluster: LocalC
     assert log == [b"%d" % value for value in range(1, 41)]
 
 
-@pytest.mark.parametrize(
-    "tls", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plaintext", "tls"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 async def test_restarted_cluster_has_the_same_logs(tmp_path: Path, tls: bool) -> None:
     shape = Shape(partitions=2, storages=3, servers=1, tls=tls)
     logs: list[list[bytes]] = []

@@ -83,6 +83,7 @@ async def test_appends_without_a_quorum_wait_until_a_storage_is_back(
         await load.check()
 
 
+@pytest.mark.slow
 async def test_emptied_storage_does_not_count_towards_a_quorum(
     healthy: LocalCluster,
 ) -> None:

@@ -16,6 +16,8 @@ from typer.testing import CliRunner, Result
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 2
 RECORDS = 40
 SERVERS = ("server/0", "server/1")

@@ -110,7 +110,7 @@ async def test_peer_with_a_wrong_or_missing_certificate_is_refused_and_logged(
     )
     without = TlsConfig(ca=old.ca, server_name=NAME)
     assert await refusal(cluster, without)
-    await eventually(lambda: "a client/server connection of" in cluster.log_of("server"))
+    await eventually(lambda: "a client/server connection from" in cluster.log_of("server"))
 
 
 async def test_process_reports_its_ports_and_the_expiry_of_its_certificate(

@@ -19,9 +19,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.browser import BROWSER, DRIVER, Browser
+from tests.support.browser import Browser, needs_browser
 from waltz.client import connect
 from waltz.local import LocalCluster, Shape
+
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 3
 RECORDS = 120
@@ -29,11 +31,6 @@ HOSTILE = b"<img src=x onerror=alert(1)><script>alert(2)</script>"
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 SIZES = {"desktop": (1280, 860), "phone": (390, 844)}
 VIEWS = ("overview", "partitions", "storages", "servers", "log", "timeline")
-
-needs_browser = pytest.mark.skipif(
-    BROWSER is None or DRIVER is None,
-    reason="no chromium or chromedriver: apt-get install chromium chromium-driver",
-)
 
 
 async def _fill(cluster: LocalCluster) -> None:
@@ -143,7 +140,6 @@ def _log_page(url: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-@pytest.mark.slow
 def test_console_starts_while_zookeeper_is_dead_and_recovers(running: LocalCluster) -> None:
     running.kill("zookeeper")
     with console(running) as url:
@@ -155,7 +151,6 @@ def test_console_starts_while_zookeeper_is_dead_and_recovers(running: LocalClust
         assert len(recovered["partitions"]) == PARTITIONS
 
 
-@pytest.mark.slow
 @needs_browser
 def test_page_in_a_browser(running: LocalCluster, tmp_path: Path) -> None:
     """One browser for all: its start takes longer than each part."""
@@ -173,7 +168,6 @@ def test_page_in_a_browser(running: LocalCluster, tmp_path: Path) -> None:
         assert browser.errors() == []
 
 
-@pytest.mark.slow
 @needs_browser
 def test_page_says_that_the_console_does_not_answer(running: LocalCluster, tmp_path: Path) -> None:
     with Browser.open(tmp_path) as browser:

@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 from waltz.client import ClusterUnreachable, connect
 from waltz.local.zookeeper import ZooKeeperProcess
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.kazoo_security import TlsHandler
+from waltz.metadata.kazoo_handlers import TlsHandler
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, AccessDenied, ZooKeeperAccess
@@ -132,7 +132,7 @@ def test_handshake_with_an_unexpected_certificate_fails_with_the_reason(
         (replace(right, server_name="other"), "is not valid for 'other'"),
         (foreign, f"peers must show a certificate of {foreign.ca}"),
     ):
-        handler = TlsHandler(tls)
+        handler = TlsHandler(4.0, tls)
         with pytest.raises(ssl.SSLError):
             handler.create_connection((host, port), host, 60.0)
         assert reason in handler.problem

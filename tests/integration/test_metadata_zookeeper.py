@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -92,7 +93,7 @@ async def test_session_survives_a_restart_of_zookeeper(
     process = ZooKeeperProcess(tmp_path)
     process.start()
     now = [100.0]
-    store = await KazooStore.connect(process.connect_string, 20_000, clock=lambda: now[0])
+    store = await KazooStore.connect(process.connect_string, 60_000, clock=lambda: now[0])
     states: list[SessionState] = []
     try:
         session = store.health.session_id
@@ -112,13 +113,62 @@ async def test_session_survives_a_restart_of_zookeeper(
         assert (node.data, node.owner) == (b"data", session)
         address = process.connect_string
         assert [record.getMessage() for record in caplog.records] == [
-            f"ZooKeeper at {address}: connection lost; connecting again",
-            f"ZooKeeper at {address}: connected again",
+            f"ZooKeeper at {address}: connection lost; reconnecting",
+            f"ZooKeeper at {address}: reconnected",
         ]
     finally:
         await store.close()
         process.stop()
     assert process.pid is None
+
+
+async def test_session_survives_a_server_that_accepts_but_does_not_answer(
+    zookeeper: str,
+) -> None:
+    # A ZooKeeper that is starting can do this: it loses a connection but does not close it.
+    host, port = zookeeper.split(":")
+    forwarded: list[asyncio.Task[None]] = []
+    held = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal held
+        task = asyncio.current_task()
+        assert task is not None
+        if len(forwarded) == 1 and held < 2:
+            held += 1
+            await reader.read(-1)  # until the client closes the connection
+        else:
+            forwarded.append(task)
+            there, back = await asyncio.open_connection(host, int(port))
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await asyncio.gather(_copy(reader, back), _copy(there, writer))
+            back.close()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    store = await KazooStore.connect(address, 8_000)
+    states: list[SessionState] = []
+    store.health.on_change(states.append)
+    session = store.health.session_id
+    try:
+        forwarded[0].cancel()
+        await eventually(lambda: store.health.state is not SessionState.CONNECTED)
+        await eventually(lambda: store.health.state is SessionState.CONNECTED, seconds=60.0)
+        assert held == 2
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert store.health.session_id == session
+    finally:
+        await store.close()
+        server.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass bytes on until the sender closes, and close the other side then."""
+    while chunk := await reader.read(1 << 16):
+        writer.write(chunk)
+        await writer.drain()
+    writer.close()
 
 
 async def test_operations_without_zookeeper_time_out(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.load import Load, client_of
-from waltz.admin import StorageAdmin, compare_replicas
+from waltz.admin import NotEqual, StorageAdmin, compare_replicas
 from waltz.admin.core.move import Move
 from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import LAG_ALLOWED
@@ -27,6 +27,7 @@ from waltz.admin.core.steps import (
     CopyReplica,
     CreateReplicas,
     DropReplicas,
+    EqualReplicas,
     Order,
     Step,
     SwitchOff,
@@ -34,11 +35,13 @@ from waltz.admin.core.steps import (
     Wait,
 )
 from waltz.admin.execution import NotPossible, OrderExecutor, Stalled, carry_out
-from waltz.admin.replica_comparison import read_and_sum
+from waltz.admin.replica_comparison import prove_equality, read_and_sum
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, HEADER_BYTES, segment_name
+
+pytestmark = pytest.mark.slow
 
 GOES_ON_WITHIN_S = 60.0
 DONE_WITHIN_S = 60.0
@@ -158,7 +161,7 @@ async def moving(cluster: LocalCluster) -> Move:
 @pytest.mark.parametrize(
     "victims",
     [
-        pytest.param(("storage/1", "storage/2", "storage/0", "storage/1"), marks=pytest.mark.slow),
+        ("storage/1", "storage/2", "storage/0", "storage/1"),
         ("storage/0", "server/0", "storage/3", "server/1"),
     ],
     ids=["others", "source, destination and servers"],
@@ -263,6 +266,15 @@ async def test_damaged_record_is_repaired_by_recover(running: LocalCluster) -> N
     async with running.metadata() as metadata:
         compared = await compare_replicas(metadata, running.tls, 0)
     assert compared.is_sound
+
+
+async def test_replica_that_cannot_be_read_is_not_proven_equal(running: LocalCluster) -> None:
+    everywhere = EqualReplicas(0, frozenset(await replicas_of(running, 0)))
+    async with running.metadata() as metadata:
+        await prove_equality(metadata, running.tls, everywhere)
+        wrong = EqualReplicas(0, everywhere.storages | {"unknown:1"})
+        with pytest.raises(NotEqual, match="partition 0 on storage unknown:1 cannot be compared"):
+            await prove_equality(metadata, running.tls, wrong)
 
 
 async def test_commands_move_recover_retire_and_compare(running: LocalCluster) -> None:

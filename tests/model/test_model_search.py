@@ -38,7 +38,7 @@ def test_search_reaches_every_kind_of_step() -> None:
 
 
 @pytest.mark.slow
-def test_rule_within_larger_bounds_holds_in_every_state() -> None:
+def test_rule_holds_in_every_state_with_crashes_and_restarts() -> None:
     chosen = next(one for one in full(2) if one.name == "crashes and restarts")
     found = search(chosen.bounds)
     assert (found.broken, found.complete) == (None, True)

@@ -74,12 +74,12 @@ def test_replay_of_wrong_step_forbids_it(place: int, wrong: Event) -> None:
         before.after(wrong)
 
 
-def test_replay_of_session_with_known_id_forbids_it() -> None:
+def test_replay_forbids_session_whose_id_was_used() -> None:
     with pytest.raises(Forbidden, match="already"):
         Replay.of(Began(6, {"a": _VOTER}, ("a",)))
 
 
-def test_replay_after_restart_of_counted_replica_forbids_to_go_on() -> None:
+def test_replay_forbids_event_after_loss_of_counted_replica() -> None:
     lost = replay(_RIGHT[:7]).after(trace.Lost("a"))
     with pytest.raises(Forbidden, match="must have ended"):
         lost.after(trace.Resolved(9))

@@ -7,19 +7,25 @@ from tests.mutants.planted_admin import ADMIN_BUGS
 from tests.mutants.planted_answers import ANSWER_BUGS
 from tests.mutants.planted_batches import BATCH_BUGS
 from tests.mutants.planted_clients import CLIENT_BUGS
+from tests.mutants.planted_healing import HEALING_BUGS
 from tests.mutants.planted_leaks import LEAK_BUGS
+from tests.mutants.planted_lifecycles import LIFECYCLE_BUGS
 from tests.mutants.planted_metadata import METADATA_BUGS
 from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
+from tests.mutants.planted_outer import OUTER_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS
 from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_repairs import REPAIR_BUGS
 from tests.mutants.planted_rolls import ROLL_BUGS
 from tests.mutants.planted_sessions import SESSION_BUGS
+from tests.mutants.planted_shapes import SHAPE_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
 from tests.mutants.planted_spark import SPARK_BUGS
 from tests.mutants.planted_storage import STORAGE_BUGS
 from tests.mutants.planted_testing import TESTING_BUGS
+from tests.mutants.planted_users import USER_BUGS
+from tests.mutants.planted_waits import WAIT_BUGS
 from tests.mutants.planted_wal import WAL_BUGS
 
 PLANTED = (
@@ -37,9 +43,15 @@ PLANTED = (
     *LEAK_BUGS,
     *ADMIN_BUGS,
     *SHELL_BUGS,
+    *LIFECYCLE_BUGS,
     *ACCESS_BUGS,
     *OPERATOR_BUGS,
+    *HEALING_BUGS,
     *ROLL_BUGS,
+    *SHAPE_BUGS,
     *SPARK_BUGS,
     *TESTING_BUGS,
+    *USER_BUGS,
+    *WAIT_BUGS,
+    *OUTER_BUGS,
 )

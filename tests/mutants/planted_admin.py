@@ -19,9 +19,9 @@ ADMIN_BUGS = (
         Package.ADMIN,
         "next_fill_step(observation, view, order.destination)\n"
         "or next_switch_on_step(observation, view, order.destination)\n"
-        "or ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))\n",
+        "or _change(view, wanted, order)\n",
         "next_switch_on_step(observation, view, order.destination)\n"
-        "or ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))\n",
+        "or _change(view, wanted, order)\n",
         "One more failure leaves the partition without a quorum.",
         nodes(
             "unit/admin/test_operations_health.py::test_moved_replica_is_filled_before_it_is_assigned"
@@ -89,10 +89,8 @@ ADMIN_BUGS = (
     Planted(
         "replicas are changed while those that stay are unhealthy",
         Package.ADMIN,
-        "staying = view.replicas & wanted\n"
-        "if problem := first_unhealthy_reason(observation, view, staying):\n"
-        "    return problem\n",
-        "staying = view.replicas & wanted\n",
+        "if problem := first_unhealthy_reason(observation, view, staying):\n    return problem\n",
+        "",
         "The replicas that stay are no quorum.",
         nodes(
             "unit/admin/test_operations_health.py::test_move_waits_while_a_replica_that_stays_is_behind"
@@ -255,8 +253,8 @@ ADMIN_BUGS = (
     Planted(
         "a step without an effect counts as progress",
         Package.ADMIN,
-        "case step if step == succeeded_step:\n",
-        "case step if step == succeeded_step and num_succeeded < 0:\n",
+        "if step == self._last_succeeded:\n",
+        "if step == self._last_succeeded and self.num_succeeded < 0:\n",
         "An order repeats one step forever.",
         nodes("unit/admin/test_operations_execution.py::test_step_without_effect_stalls_order"),
     ),

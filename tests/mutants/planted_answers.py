@@ -37,8 +37,8 @@ ANSWER_BUGS = (
     Planted(
         "lost answers are still expected after a new mount",
         Package.CLIENT,
-        "self._feed.expect_no_answers(self._ids.last)  #",
-        "pass  #",
+        "self._feed.expect_no_answers(self._ids.last)\n",
+        "pass\n",
         "The client requests no feed for an append whose answer is lost.",
         nodes(f"{_CLIENT}test_lost_answer_is_found_in_the_feed"),
     ),
@@ -91,8 +91,8 @@ ANSWER_BUGS = (
     Planted(
         "a mark beyond the end of the log is accepted",
         Package.SERVER,
-        "if append.answer_to is not None and self._name_mark(append) > self._mark:\n",
-        "if append.answer_to is not None and self._name_mark(append) > self._mark + (1 << 62):\n",
+        "if append.answer_to is not None and self._is_ahead(append):\n",
+        "if append.answer_to is not None and self._is_ahead(append) and False:\n",
         "Locks refuse nothing, because no transaction took them after the mark.",
         nodes(
             f"{_SERVER}test_append_with_a_mark_beyond_the_log_is_answered_ahead_with_the_last_id"

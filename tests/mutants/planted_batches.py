@@ -15,8 +15,8 @@ BATCH_BUGS = (
     Planted(
         "a batch conflicts with its own locks",
         Package.SERVER,
-        "if append.checked and append.client_mark < taken_by:\n",
-        "if not set(taken).isdisjoint(append.checked) or append.client_mark < taken_by:\n",
+        "if append.checked and latest > append.client_mark:\n",
+        "if not set(taken).isdisjoint(append.checked) or latest > append.client_mark:\n",
         "An append is refused for a lock that another append of its batch takes.",
     ),
     Planted(
@@ -29,8 +29,8 @@ BATCH_BUGS = (
     Planted(
         "a batch is not checked",
         Package.SERVER,
-        "if append.checked and append.client_mark < taken_by:\n",
-        "if append.checked and append.client_mark < taken_by - 1_000_000:\n",
+        "if append.checked and latest > append.client_mark:\n",
+        "if append.checked and latest > append.client_mark + 1_000_000:\n",
         "Its appends are committed under locks that others have taken.",
     ),
     Planted(

@@ -12,7 +12,7 @@ METADATA_BUGS = (
         "if node.version == version + 1:\n",
         "After a lost answer, a write of another process counts as this one's.",
         nodes(
-            "unit/metadata/test_metadata_retry.py::test_compare_and_set_overtaken_before_its_retry_conflicts"
+            "unit/metadata/test_metadata_retry.py::test_compare_and_set_retried_after_another_write_fails"
         ),
     ),
     Planted(
@@ -32,7 +32,7 @@ METADATA_BUGS = (
         "if node.version >= version:\n    return await store.set(path, data, node.version)\n",
         "A retry overwrites the write of the process that owns the node by now.",
         nodes(
-            "unit/metadata/test_metadata_retry.py::test_compare_and_set_overtaken_before_its_retry_conflicts"
+            "unit/metadata/test_metadata_retry.py::test_compare_and_set_retried_after_another_write_fails"
         ),
     ),
     Planted(
@@ -192,8 +192,8 @@ METADATA_BUGS = (
     Planted(
         "a group loses its last copy of a partition",
         Package.METADATA,
-        "if member != storage\nfor p in maps.assignments.partitions.get(member, ())\n",
-        "for p in maps.assignments.partitions.get(member, ())\n",
+        "if member != storage:\n",
+        "if member:\n",
         "The only replica of a group is unassigned.",
         nodes(
             "unit/metadata/test_metadata_storage_maps.py::test_storage_map_change_that_breaks_a_rule_is_refused"

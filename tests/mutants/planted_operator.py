@@ -46,11 +46,21 @@ OPERATOR_BUGS = (
     Planted(
         "a new pool gets the group of foreign storages",
         Package.OPERATOR,
-        "taken = {*chosen.values(), *_foreign_groups(desired, maps)}\n",
-        "taken = {*chosen.values()}\n",
+        "taken = _foreign_groups(desired, maps).union(*occupied)\n",
+        "taken = set().union(*occupied)\n",
         "A partition counts two copies in one group as one.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_new_pool_gets_a_group_that_no_foreign_storage_has"
+        ),
+    ),
+    Planted(
+        "a new pool gets the group of a pool that is registered in several",
+        Package.OPERATOR,
+        "taken = _foreign_groups(desired, maps).union(*occupied)\n",
+        "taken = {*chosen.values(), *_foreign_groups(desired, maps)}\n",
+        "A partition counts two copies in one group as one.",
+        nodes(
+            "unit/operator/test_operator_plan_problems.py::test_new_pool_gets_no_group_of_a_pool_in_several_groups"
         ),
     ),
     Planted(
@@ -73,22 +83,22 @@ OPERATOR_BUGS = (
     ),
     Planted(
         "a replica is added in spite of an obstacle",
-        Package.OPERATOR,
-        "if reason and first not in view.session_replicas:\n",
-        "if reason and first in view.session_replicas:\n",
+        Package.ADMIN,
+        "if problem := unsettled_reason(observation, view, view.replicas):\n",
+        "if (problem := unsettled_reason(observation, view, view.replicas)) and not new:\n",
         "One more failure closes the partition.",
         nodes(
-            "unit/operator/test_operator_plan_quorum.py::test_plan_adds_an_empty_replica_only_if_all_others_are_healthy"
+            "unit/admin/test_operations_shape.py::test_addition_waits_for_unhealthy_replica_and_names_it"
         ),
     ),
     Planted(
         "several replicas are added at once",
-        Package.OPERATOR,
-        "return _plan_additions(present, [(view, frozenset({first}))])\n",
-        "return _plan_additions(present, missing)\n",
+        Package.ADMIN,
+        "if shortage is None or len(view.replicas) > 1:\n",
+        "if shortage is None:\n",
         "The old and the new quorum do not overlap.",
         nodes(
-            "unit/operator/test_operator_plan.py::test_replicas_unassigned_by_hand_come_back_one_at_a_time"
+            "unit/admin/test_operations_shape.py::test_two_replicas_are_not_added_at_once_to_several"
         ),
     ),
     Planted(
@@ -254,7 +264,7 @@ OPERATOR_BUGS = (
     Planted(
         "a cluster is ready for a generation that is not reconciled",
         Package.OPERATOR,
-        "is_ready = all_served and is_reconciled and not plan.problems\n",
+        "is_ready = all_served and is_reconciled_or_changing and not plan.problems\n",
         "is_ready = all_served and not plan.problems\n",
         "A tool that waits for a change continues too early.",
         nodes(
@@ -412,6 +422,26 @@ OPERATOR_BUGS = (
         "All processes refuse each other's certificates.",
         nodes(
             "unit/operator/test_operator_observer.py::test_issue_creates_no_authority_while_certificates_of_a_lost_one_exist"
+        ),
+    ),
+    Planted(
+        "volume of the write-ahead log is not used",
+        Package.OPERATOR,
+        '"storage.wal.directory": "/wal"',
+        '"storage.wal.directory": "/data"',
+        "The log of a pool with a fast volume for it is on the data volume.",
+        nodes(
+            "unit/operator/test_operator_objects.py::test_engine_of_a_pool_is_a_setting_of_its_storages"
+        ),
+    ),
+    Planted(
+        "default engine named in the pods",
+        Package.OPERATOR,
+        "if spec.engine is Engine.FILES:\n    return {}\n",
+        'if spec.engine is Engine.FILES:\n    return {"storage.engine": "files"}\n',
+        "An update of the operator restarts the storages of all pools.",
+        nodes(
+            "unit/operator/test_operator_objects.py::test_default_engine_adds_no_variable_to_the_pods"
         ),
     ),
 )

@@ -31,6 +31,17 @@ READ_BUGS = (
         ),
     ),
     Planted(
+        "a replica that was away gets all reads",
+        Package.SERVER,
+        "replica.read_load = max(replica.read_load, least_loaded.read_load)\n",
+        "pass\n",
+        "After a restart of a storage one replica does the work of three, for long.",
+        nodes(
+            "unit/server/test_server_choose_replica.py::"
+            "test_choose_replica_that_was_away_gets_only_its_share"
+        ),
+    ),
+    Planted(
         "a truncation overtakes a read",
         Package.STORAGE,
         "elif lane.reads:\n",

@@ -58,25 +58,24 @@ SESSION_BUGS = (
     Planted(
         "an emptied replica supports",
         Package.SERVER,
-        "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER",
-        "role, case = VoteRole.CLEAN, RecoveryCase.OLDER",
+        "return VoteRole.UNKNOWN, RecoveryCase.OLDER, known_up_to\n",
+        "return VoteRole.CLEAN, RecoveryCase.OLDER, known_up_to\n",
         "A replica that lost acknowledged records outvotes those that have them.",
         nodes(_TRANSCRIPT + "[emptied_disk]"),
     ),
     Planted(
         "an emptied replica votes",
         Package.SERVER,
-        "elif session < entry.session_id:\n",
-        "elif session < entry.session_id and session >= 0:\n",
+        "if session < entry.session_id:\n",
+        "if session < entry.session_id and session >= 0:\n",
         "An empty replica counts as one that never had anything.",
         nodes(_TRANSCRIPT + "[emptied_disk]"),
     ),
     Planted(
         "an older replica is not truncated",
         Package.SERVER,
-        "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER\n"
-        "cut_at = _lower(low_water_mark, entry.closing_mark)\n",
-        "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER\n",
+        "return VoteRole.UNKNOWN, RecoveryCase.OLDER, known_up_to\n",
+        "return VoteRole.UNKNOWN, RecoveryCase.OLDER, None\n",
         "Its records above its own mark may be of another session.",
         nodes(_TRANSCRIPT + "[restored_snapshot]"),
     ),
@@ -105,8 +104,8 @@ SESSION_BUGS = (
     Planted(
         "a returning replica is not truncated",
         Package.SERVER,
-        "role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark\n",
-        "role, case = VoteRole.NEW, RecoveryCase.NEW_REPLICA\n",
+        "return VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark\n",
+        "return VoteRole.NEW, RecoveryCase.NEW_REPLICA, None\n",
         "Its records of an earlier assignment may have diverged.",
         nodes(
             "unit/server/test_server_recovery_histories.py::test_resolved_mark_never_goes_down_in_a_later_session"
@@ -115,8 +114,8 @@ SESSION_BUGS = (
     Planted(
         "a replica that left is not truncated",
         Package.SERVER,
-        "cut_at = entry.closing_mark\n",
-        "pass\n",
+        "return VoteRole.CLEAN, RecoveryCase.CLOSED, entry.closing_mark\n",
+        "return VoteRole.CLEAN, RecoveryCase.CLOSED, None\n",
         "Its last records of the session that it left may never have been committed.",
         nodes(
             "unit/server/test_server_lost_metadata.py::test_replica_with_an_unconfirmed_mark_is_cut_below_it"
@@ -125,8 +124,8 @@ SESSION_BUGS = (
     Planted(
         "copies of a session that never opened are truncated",
         Package.SERVER,
-        "elif session > _last_opened(entries):\n",
-        "elif session > _last_opened(entries) + 1000:\n",
+        "if session > _last_opened(entries):\n",
+        "if session > _last_opened(entries) + 1000:\n",
         "The next session counts them as older records of the replica.",
         nodes(
             "unit/server/test_server_recovery_histories.py::test_resolved_mark_never_goes_down_in_more_histories"
@@ -152,9 +151,8 @@ SESSION_BUGS = (
     Planted(
         "a replica that never took part is not truncated",
         Package.SERVER,
-        "case = RecoveryCase.NEVER_TOOK_PART\n"
-        "cut_at = _lower(low_water_mark, entry.closing_mark)\n",
-        "case = RecoveryCase.NEVER_TOOK_PART\n",
+        "return VoteRole.CLEAN, RecoveryCase.NEVER_TOOK_PART, known_up_to\n",
+        "return VoteRole.CLEAN, RecoveryCase.NEVER_TOOK_PART, None\n",
         "Its records of an earlier assignment may have diverged.",
     ),
     Planted(
@@ -316,7 +314,7 @@ SESSION_BUGS = (
     Planted(
         "session ids of lost metadata catch up",
         Package.SERVER,
-        "if newest > recovery.session_id:\n",
+        "if fence > recovery.session_id:\n",
         "if False:\n",
         "After as many attempts as sessions are missing, nothing shows that the metadata are old.",
         nodes(

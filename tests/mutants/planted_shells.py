@@ -38,7 +38,7 @@ SHELL_BUGS = (
     Planted(
         "a failed client's stream does not yield the data that have arrived",
         Package.CLIENT,
-        "if self._dependencies.request_client.ended:\n",
+        "if self._request_client.ended:\n",
         "if False:\n",
         "An application does not get transactions that have arrived before the failure.",
         nodes(
@@ -393,8 +393,8 @@ SHELL_BUGS = (
     Planted(
         "an import continues after another run",
         Package.CLI,
-        "if await self.count(self._mark, now):\n",
-        "if await self.count(now, self._mark):\n",
+        "if await self.count_imported(self._mark, now):\n",
+        "if await self.count_imported(now, self._mark):\n",
         "Rows are imported twice.",
         nodes("unit/cli/test_cli_importing.py::test_append_of_earlier_run_ends_import"),
     ),
@@ -409,8 +409,8 @@ SHELL_BUGS = (
     Planted(
         "the newest clients get no mark of a partition that is elsewhere",
         Package.SERVER,
-        "if peer.version >= ALWAYS_ANSWERED_SINCE:\n",
-        "if peer.version > ALWAYS_ANSWERED_SINCE:\n",
+        "if peer.version >= MARK_WITHOUT_PARTITION_SINCE:\n",
+        "if peer.version > MARK_WITHOUT_PARTITION_SINCE:\n",
         "A client waits for its timeout instead of the next server.",
         nodes(
             "unit/server/test_server_protocol_v5.py::test_every_request_to_a_partition_not_on_this_server_is_answered"

@@ -108,7 +108,7 @@ SPARK_BUGS = (
         "first, end = max(first, ids.low), min(end, ids.high)\n",
         "A query misses a row.",
         nodes(
-            "unit/spark/test_spark_slices.py::test_slices_filter_on_transaction_ids_narrows_ranges"
+            "unit/spark/test_spark_slices.py::test_slices_are_bounded_by_a_filter_of_transaction_ids"
         ),
     ),
     Planted(

@@ -13,6 +13,17 @@ STORAGE_BUGS = (
         "A loss of power removes an acknowledged append.",
     ),
     Planted(
+        "records refused by a full disk are not removed durably",
+        Package.STORAGE,
+        "self._trim()\nself.flush_data()\nraise\n",
+        "self._trim()\nraise\n",
+        "Records that the storage has refused are back after a loss of power.",
+        nodes(
+            "unit/storage/test_storage_log.py"
+            "::test_records_refused_by_a_full_disk_are_not_back_after_a_loss_of_power"
+        ),
+    ),
+    Planted(
         "roll-over without flushing the full segment",
         Package.STORAGE,
         "sealed = tail.seal()\n",
@@ -36,8 +47,8 @@ STORAGE_BUGS = (
     Planted(
         "truncation is not flushed",
         Package.STORAGE,
-        "self._trim()\nself.flush_data()\n",
-        "self._trim()\n",
+        "self.next_id, self.end = next_id, end\nself._trim()\nself.flush_data()\n",
+        "self.next_id, self.end = next_id, end\nself._trim()\n",
         "Truncated records are back after a loss of power.",
         nodes("unit/storage/test_storage_crash.py::test_answered_appends_survive_any_crash"),
     ),
@@ -201,11 +212,11 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark overwritten in place",
         Package.STORAGE,
-        "if found.durable_after[newest] > self._newest_begun_flush:\n",
-        "if True:\n",
+        "return newest if no_flush_writes_it else self._unneeded_slot(found)\n",
+        "return newest\n",
         "A torn write leaves a partition without a mark.",
         nodes(
-            "unit/storage/test_storage_flushed_marks.py::test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power"
+            "unit/storage/test_storage_flushed_marks.py::test_flushed_mark_after_power_loss_is_never_lost_or_ahead"
         ),
     ),
     Planted(
@@ -215,7 +226,7 @@ STORAGE_BUGS = (
         "if False:\n",
         "A restored volume takes part without the records that were written after the copy.",
         nodes(
-            "unit/storage/test_storage_directory_pair.py::test_volume_of_an_earlier_start_is_refused"
+            "unit/storage/test_storage_directory_pair.py::test_volume_restored_from_an_earlier_start_is_refused"
         ),
     ),
     Planted(
@@ -235,7 +246,7 @@ STORAGE_BUGS = (
         "if False:\n",
         "A server cuts a log whose mark it does not know.",
         nodes(
-            "unit/storage/test_storage_truncation.py::test_truncation_below_another_mark_is_refused"
+            "unit/storage/test_storage_truncation.py::test_truncation_that_names_a_wrong_mark_is_refused"
         ),
     ),
     Planted(

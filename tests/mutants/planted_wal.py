@@ -10,6 +10,7 @@ _READS = "unit/storage/test_storage_wal_reads.py::"
 _FULL = "unit/storage/test_storage_wal_full_disk.py::"
 _DIRECTORY = "unit/storage/test_storage_wal_directory.py::"
 _HAZARDS = "unit/storage/test_storage_wal_hazards.py::"
+_FLATTENING = "unit/storage/test_storage_flattening.py::"
 _REPLAY = "unit/storage/test_storage_wal_replay.py::"
 
 WAL_BUGS = (
@@ -68,7 +69,7 @@ WAL_BUGS = (
         "if False:\n",
         "A second replay moves bytes that the first one has changed.",
         nodes(
-            f"{_HAZARDS}test_move_that_overlaps_its_source_is_replayed_without_moving_again",
+            f"{_HAZARDS}test_replay_of_overlapping_move_does_not_move_twice",
             f"{_HAZARDS}test_move_whose_source_the_same_transaction_changes_is_replayed_without_"
             "the_change",
         ),
@@ -89,7 +90,7 @@ WAL_BUGS = (
         "if False:\n",
         "A replay applies a truncation again and removes a large record that came after it.",
         nodes(
-            f"{_LARGE}test_large_record_after_a_truncation_is_copied_until_a_checkpoint",
+            f"{_LARGE}test_large_record_after_a_truncation_goes_through_the_log_until_a_checkpoint",
             f"{_LARGE}test_large_record_of_a_new_segment_is_copied",
         ),
     ),
@@ -243,5 +244,42 @@ WAL_BUGS = (
             "unit/cli/test_cli_disk_wal.py::"
             "test_verbs_that_read_records_refuse_segments_that_need_the_log"
         ),
+    ),
+    Planted(
+        "log removed although it is not empty",
+        Package.STORAGE,
+        "check_log_is_empty(data)\nremove_log_files(data, data)\n",
+        "remove_log_files(data, data)\n",
+        "waltz disk flatten removes the log of another moment, which may have records.",
+        nodes(
+            f"{_FLATTENING}"
+            "test_plain_directory_beside_a_log_of_another_moment_is_refused_and_unchanged"
+        ),
+    ),
+    Planted(
+        "log removed before the segments are complete",
+        Package.STORAGE,
+        "if _read_header(directories).key != key:\n",
+        "if False:\n",
+        "waltz disk flatten refuses a directory after a crash.",
+        nodes(f"{_FLATTENING}test_crashed_directory_becomes_one_of_the_engine_files"),
+    ),
+    Planted(
+        "pair file of the segments removed before that of the log",
+        Package.STORAGE,
+        "(home, (WAL_FILE, LOG_PAIR_FILE)),\n(disk, (CATALOGUE_FILE, LOG_PAIR_FILE)),\n",
+        "(disk, (CATALOGUE_FILE, LOG_PAIR_FILE)),\n(home, (WAL_FILE, LOG_PAIR_FILE)),\n",
+        "After a crash of waltz disk flatten no storage can use the directory of the log.",
+        nodes(
+            f"{_FLATTENING}test_crash_of_the_command_loses_nothing_and_the_command_may_be_repeated"
+        ),
+    ),
+    Planted(
+        "damaged partition not reported",
+        Package.STORAGE,
+        "return FlattenResult(replayed.transactions, replayed.torn, refused)\n",
+        "return FlattenResult(replayed.transactions, replayed.torn, ())\n",
+        "waltz disk flatten succeeds although a storage will not serve a partition.",
+        nodes(f"{_FLATTENING}test_damaged_partition_is_reported_and_the_others_are_flattened"),
     ),
 )

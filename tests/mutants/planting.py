@@ -35,6 +35,8 @@ class Package(Enum):
     STATE = "waltz/state"
     SYNC = "waltz/sync"
     CLI = "waltz/cli"
+    CONSOLE = "waltz/console"
+    LOCAL = "waltz/local"
     TESTING = "waltz/testing"
 
 

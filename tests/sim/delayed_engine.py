@@ -17,7 +17,7 @@ from typing_extensions import override
 from tests.sim.delayed_flushes import TASK_SECONDS, DelayedFlushes
 from tests.sim.history import History
 from waltz.testing.engine import EventLoopEngine
-from waltz_storage.core.engine.engine import Arrival, Done, LaneTask, RequestJob
+from waltz_storage.core.engine.engine import Arrival, Done, EngineInput, LaneTask, RequestJob
 from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -68,7 +68,7 @@ class DelayedEngine(EventLoopEngine):
     ) -> None:
         super().__init__(directory, fail, clock)
         self._machine = machine
-        self._queue: deque[Arrival] = deque()
+        self._queue: deque[EngineInput] = deque()
         self._wake_planned = False
         self._flushes = DelayedFlushes(self._later, history)
 
@@ -85,7 +85,10 @@ class DelayedEngine(EventLoopEngine):
         if not isinstance(job, AppendJob | RequestJob):
             return arrival
         self._machine.record_request(job.request)
-        return replace(arrival, job=replace(job, reply=_ObservedReply(job.request, job.reply)))
+        reply = _ObservedReply(job.request, job.reply)
+        if isinstance(job, AppendJob):
+            return Arrival(arrival.partition, job._replace(reply=reply))
+        return Arrival(arrival.partition, replace(job, reply=reply))
 
     def _wake(self) -> None:
         """Note that the thread is awake; `_later` then proceeds."""

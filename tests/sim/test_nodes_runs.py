@@ -13,8 +13,8 @@ from tests.sim.nodes_run import APPENDS, FAULTS
 from tests.sim.runner import Outcome, run_seeds
 from tests.support.processes import num_processes
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "80"))
-QUICK = 16
+SEEDS = int(os.environ.get("SIM_SEEDS", "56"))
+QUICK = 8
 """The number of seeds that `make test` runs; the others are slow."""
 
 FRESH = int(os.environ.get("SIM_FRESH_SEEDS", "8"))
@@ -68,6 +68,7 @@ def test_fresh_seeds_keep_every_guarantee() -> None:
     checked(range(first, first + FRESH))
 
 
+@pytest.mark.slow
 def test_same_seed_has_the_same_history_in_every_process() -> None:
     """The order of a set of strings, or of objects by their addresses, must not matter."""
     runs = [history_of(hash_seed) for hash_seed in ("1", "2")]

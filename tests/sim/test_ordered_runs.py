@@ -13,7 +13,7 @@ from tests.sim.ordered_run import OrderedRun
 from tests.sim.sim_cluster import Result
 from tests.support.processes import num_processes
 
-SEEDS = int(os.environ.get("SIM_ORDER_SEEDS", "8"))
+SEEDS = int(os.environ.get("SIM_ORDER_SEEDS", "6"))
 
 STEPS = {
     "move": {
@@ -34,16 +34,17 @@ def run_seed(seed: int, *, kind: str, lost: bool) -> Result:
     return OrderedRun(seed, kind, lost=lost).result()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "lost"),
     [
         ("move", False),
         ("recover", False),
-        pytest.param("retire", False, marks=pytest.mark.slow),
-        pytest.param("compare", False, marks=pytest.mark.slow),
-        pytest.param("move", True, marks=pytest.mark.slow),
-        pytest.param("retire", True, marks=pytest.mark.slow),
+        ("retire", False),
+        ("compare", False),
+        ("move", True),
+        ("retire", True),
     ],
 )
 def test_orders_are_executed_while_nodes_are_killed(kind: str, lost: bool) -> None:

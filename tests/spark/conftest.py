@@ -98,18 +98,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def append(
     cluster: LocalCluster, partition: int, data: Sequence[bytes], *, first_header: int = 0
 ) -> list[object]:
-    """Append, with headers that count on."""
+    """Append all of ``data`` in its order, with headers that count on.
+
+    A server of a busy machine may lose its ZooKeeper session; absent appends are repeated.
+    """
 
     async def work() -> list[object]:
         async with connected(cluster) as client:
-            outcomes: list[object] = []
-            for i in range(0, len(data), 1000):
+            appended: list[object] = []
+            while len(appended) < len(data):
+                done = len(appended)
                 drafts = [
                     waltz.Draft(each, header=number)
-                    for number, each in enumerate(data[i : i + 1000], first_header + i)
+                    for number, each in enumerate(data[done : done + 1000], first_header + done)
                 ]
-                outcomes += await client.bulk.append(partition, drafts)
-            return outcomes
+                outcomes = await client.bulk.append(partition, drafts)
+                appended += (each for each in outcomes if isinstance(each, waltz.Appended))
+            return appended
 
     return asyncio.run(work())
 
@@ -150,7 +155,14 @@ def save(frame: Any, cluster: LocalCluster, format_name: str = "waltz", **option
 
 
 def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
-    return waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
+    """Connect without time limits of calls: the machine may be busy with other tests."""
+    return waltz.connect(
+        cluster.zookeeper,
+        root=cluster.root,
+        tls=cluster.tls,
+        append_timeout=None,
+        answer_timeout=None,
+    )
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:

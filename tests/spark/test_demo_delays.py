@@ -12,6 +12,8 @@ from demo import delays, plot
 from demo.checks import Findings
 from demo.flights import Totals
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2013, 5, 1, 12, tzinfo=UTC)
 COLUMNS = """
     partition INT, transaction_id BIGINT, aircraft INT, departure TIMESTAMP, carrier STRING,

@@ -16,7 +16,8 @@ from waltz.local import LocalCluster
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("has_row_ids", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("has_row_ids", [False, True])
+@pytest.mark.slow
 def test_batch_with_tasks_killed_anywhere_appends_each_row_once(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, has_row_ids: bool
 ) -> None:

@@ -15,7 +15,7 @@ from tests.spark.conftest import NUM_PARTITIONS, append, connected, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
-from waltz.spark.log_reader import ClusterLocation, LogReader
+from waltz.spark.log_reader import ClusterLocation, SparkLogReader
 
 MB = 1 << 20
 RECORD_BYTES = 10_000
@@ -37,7 +37,7 @@ def test_worker_memory_is_bounded(
 ) -> None:
     """Python's bytes are counted: a range of 4 MiB has a few copies on its way into columns."""
     where = ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 60)
-    reader = LogReader(where)
+    reader = SparkLogReader(where)
     part = Slice(long_partition, 0, RECORDS - 1)
     try:
         next(reader.read(Slice(long_partition, 0, 0), from_replicas=from_replicas))

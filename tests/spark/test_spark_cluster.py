@@ -61,6 +61,7 @@ def test_cluster_read_ends_at_the_planned_mark(
     assert load(spark, cluster, partitions=partition).count() == 10
 
 
+@pytest.mark.slow
 def test_read_continues_when_a_server_is_killed(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_read_continues_when_a_server_is_killed(
     assert found == list(range(30_000))
 
 
+@pytest.mark.slow
 def test_replicas_are_read_across_failures_and_sessions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
@@ -150,10 +152,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     asyncio.run(running.stop())
 
 
+@pytest.mark.slow
 def test_read_over_tls_works_and_plaintext_is_refused(spark: Any, secured: LocalCluster) -> None:
     save(spark.sql("SELECT 'x' AS data"), secured)
     for source in ("servers", "replicas"):
         assert load(spark, secured, readFrom=source).count() == 1
     plain = {"tls.enabled": "false", "timeoutSeconds": 2}
-    with pytest.raises(AnalysisException, match="not every partition"):
+    with pytest.raises(AnalysisException, match="uses TLS, and this client does not"):
         load(spark, secured, **plain).count()

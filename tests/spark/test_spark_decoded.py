@@ -28,6 +28,7 @@ def load(spark: Any, cluster: LocalCluster, partition: int, **options: object) -
     return reader.load()
 
 
+@pytest.mark.slow
 def test_decoded_json_can_be_queried(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:

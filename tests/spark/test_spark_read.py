@@ -15,7 +15,7 @@ from tests.spark.conftest import COUNTS, KNOWN, KnownLog, append
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
-from waltz.spark.log_reader import ClusterLocation, LogEndsBefore, LogReader
+from waltz.spark.log_reader import ClusterLocation, LogEndsBefore, SparkLogReader
 
 
 def load(spark: Any, log: KnownLog, **options: object) -> Any:
@@ -178,7 +178,7 @@ def where(log: KnownLog, seconds: float = 30) -> ClusterLocation:
 
 
 def test_read_reports_log_shorter_than_planned(known_log: KnownLog) -> None:
-    reader = LogReader(where(known_log))
+    reader = SparkLogReader(where(known_log))
     try:
         with pytest.raises(LogEndsBefore, match=r"partition 1 has no transaction 30 any more"):
             list(reader.read(Slice(1, COUNTS[1], COUNTS[1])))

@@ -14,21 +14,21 @@ from tests.spark.conftest import append, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
-from waltz.spark.log_reader import ClusterLocation, LogReader
+from waltz.spark.log_reader import ClusterLocation, SparkLogReader
 
 DATA = [str(n).encode() * (1 + n % 3) for n in range(300)]
 
 
 @pytest.fixture
-def reader(cluster: LocalCluster) -> Iterator[LogReader]:
-    reader = LogReader(
+def reader(cluster: LocalCluster) -> Iterator[SparkLogReader]:
+    reader = SparkLogReader(
         ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 60)
     )
     yield reader
     reader.close()
 
 
-def from_replicas(reader: LogReader, part: Slice) -> list[bytes]:
+def from_replicas(reader: SparkLogReader, part: Slice) -> list[bytes]:
     batches = reader.read(part, from_replicas=True)
     return [data for batch in batches for data in batch.column("data").to_pylist()]
 
@@ -49,7 +49,7 @@ def damaged(segment: Path, data: bytes) -> Iterator[None]:
 
 
 def test_replica_read_needs_no_server(
-    cluster: LocalCluster, partitions: Iterator[int], reader: LogReader
+    cluster: LocalCluster, partitions: Iterator[int], reader: SparkLogReader
 ) -> None:
     partition = next(partitions)
     append(cluster, partition, DATA)
@@ -63,10 +63,11 @@ def test_replica_read_needs_no_server(
             asyncio.run(cluster.start_one(server))
 
 
+@pytest.mark.slow
 def test_replica_read_damaged_records_come_from_servers(
     cluster: LocalCluster,
     partitions: Iterator[int],
-    reader: LogReader,
+    reader: SparkLogReader,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     partition = next(partitions)

@@ -90,6 +90,7 @@ def test_stream_reads_rows_appended_while_it_runs(
     assert followed.ids == list(range(12))
 
 
+@pytest.mark.slow
 def test_stream_with_max_bytes_starts_at_its_position_and_skips_nothing(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:

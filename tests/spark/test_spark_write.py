@@ -91,6 +91,7 @@ def test_write_row_ids_are_independent_of_tasks(
     assert sorted(found) == list(range(500))
 
 
+@pytest.mark.slow
 def test_write_of_a_stream_from_log_to_log_appends_each_row_once(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_write_invalid_rows_are_refused(spark: Any, cluster: LocalCluster) -> No
         save(spark.sql("SELECT 'x' AS data, 200 AS partition"), cluster)
 
 
+@pytest.mark.slow
 def test_write_of_a_row_of_50_mb_appends_it(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:

@@ -18,8 +18,15 @@ from typing import Any, Self
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import pytest
+
 DRIVER = shutil.which("chromedriver")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(
+    BROWSER is None or DRIVER is None,
+    reason="no chromium or chromedriver: apt-get install chromium chromium-driver",
+)
+
 _ANSWER_SECONDS = 60
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Shift": "\ue008", "Space": " "}

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from waltz.client import Draft
+from waltz.client import Appended, Draft
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import OwnedPartition
 from waltz.protocol import CLIENT_SERVER, STORAGE, RecordBatch
@@ -81,7 +81,8 @@ class ClientCluster(InProcessCluster):
             if self._has_batches:
                 for at in range(0, count, MAX_BATCH_APPENDS):
                     drafts = [Draft(each) for each in data[at : at + MAX_BATCH_APPENDS]]
-                    await filler.bulk.append(partition, drafts)
+                    outcomes = await filler.bulk.append(partition, drafts)
+                    assert all(isinstance(each, Appended) for each in outcomes)
             else:
                 await asyncio.gather(*(filler.append(partition, each) for each in data))
 

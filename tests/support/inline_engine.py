@@ -7,7 +7,7 @@ from typing import Any
 
 from waltz.protocol import storage
 from waltz.testing.engine import ImmediateExecutor
-from waltz_storage.core.engine.engine import Arrival, Done, Engine, RequestJob
+from waltz_storage.core.engine.engine import Arrival, Done, Engine, EngineInput, RequestJob
 from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.scrubber import Scrubber
@@ -25,7 +25,7 @@ class InlineEngine:
         self.scrubber = Scrubber(0, now=0.0)
         self.writer: RoundWriter = directory.round_writer or ParallelFlushes(ImmediateExecutor())
         self.handler = AdminHandler(directory, self.submit, _deliver, self.scrubber)
-        self._arrivals: list[Arrival] = []
+        self._inputs: list[EngineInput] = []
 
     def ask(self, request: Any) -> Any:
         """Return the answer to one request."""
@@ -47,9 +47,9 @@ class InlineEngine:
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         """Process the arrivals, and all steps that follow from them."""
-        self._arrivals += arrivals
-        while self._arrivals:
-            taken, self._arrivals[:] = list(self._arrivals), []
+        self._inputs += arrivals
+        while self._inputs:
+            taken, self._inputs[:] = list(self._inputs), []
             ready = self.engine.step(taken)
             _deliver(ready.answers)
             for task in ready.tasks:
@@ -65,7 +65,7 @@ class InlineEngine:
 
     def _finish(self, done: Done) -> None:
         _deliver(done.answers)
-        self._arrivals.append(done.freed)
+        self._inputs.append(done.freed)
 
 
 def _deliver(answers: list[Answer]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 import waltz
-from waltz.cli.perf.continuous import ContinuousAppends
+from waltz.cli.bench.continuous import ContinuousAppends
 from waltz.client.opening import Opening
 from waltz.local import LocalCluster
 

@@ -10,6 +10,7 @@ from tests.support.inline_engine import InlineEngine
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.disk import Disk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.operations import Operation
@@ -92,7 +93,7 @@ def lengths(directory: StorageDirectory) -> list[int]:
     ]
 
 
-def plain(disk: MemoryDisk) -> StorageDirectory:
+def plain(disk: Disk) -> StorageDirectory:
     """Open a directory with the engine ``files``."""
     return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS)
 

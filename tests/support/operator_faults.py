@@ -12,13 +12,11 @@ from copy import deepcopy
 from typing import Any
 
 from tests.support.operator_world import World, Znodes
-from waltz.admin import ObservationScope, ReplicaObservation
+from waltz.admin import MayContinue, ObservationScope, ReplicaObservation
 from waltz.admin import Step as ReplicaStep
 from waltz.admin.core.steps import (
     ChangeAssignment,
-    CreateReplicas,
     RegisterStorage,
-    SwitchOn,
     UnregisterStorage,
 )
 from waltz.admin.execution import perform_in_metadata
@@ -29,8 +27,8 @@ from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.resources import ObjectMeta, WaltzCluster
-from waltz_operator.core.steps import Step
-from waltz_operator.shell.environment import ReplicaAccess
+from waltz_operator.core.steps import ShapeChange, Step
+from waltz_operator.shell.environment import ComparedPart, ReplicaAccess
 from waltz_operator.shell.kube_api import Conflict, KubeError
 
 
@@ -90,6 +88,10 @@ class FaultyKube:
         """See Kube."""
         self._faults.before()
         objects = self._before if self._faults.is_list_outdated() else self._world.objects
+        if kind == "StoragePool":
+            objects = {
+                ObjectKey(kind, name): pool for name, pool in sorted(self._world.pools.items())
+            }
         return [
             deepcopy(live)
             for key, live in objects.items()
@@ -255,17 +257,21 @@ class _SimulatedReplicas:
         await self._znodes.load(self._desired)
         return self._znodes.world.replicas()
 
-    async def perform(self, step: ReplicaStep) -> None:
+    async def perform(self, step: ReplicaStep, may_continue: MayContinue = lambda: True) -> None:
         """See ReplicaAccess."""
         self._faults.before()
         match step:
             case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
                 await perform_in_metadata(self._cluster, step)
-            case CreateReplicas() | SwitchOn():
-                self._znodes.world.perform(step)
             case _:
-                raise AssertionError(step)
+                self._znodes.world.perform(step)
         self._faults.after()
+
+    async def compare(
+        self, partition: int, first_id: int, may_continue: MayContinue
+    ) -> ComparedPart:
+        """See ReplicaAccess."""
+        raise AssertionError("no volume is replaced")
 
 
 class RecordedEvents:
@@ -275,7 +281,9 @@ class RecordedEvents:
         self.done: list[str] = []
         self.failures: list[str] = []
 
-    def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
+    def record_steps(
+        self, cluster: WaltzCluster, steps: Sequence[Step], change: ShapeChange | None = None
+    ) -> None:
         """See EventRecorder."""
         self.done.extend(map(str, steps))
 

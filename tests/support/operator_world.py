@@ -14,6 +14,7 @@ from typing import Any
 
 from waltz.admin import HeldPartition
 from waltz.admin.core.replicas import (
+    LAG_ALLOWED,
     PartitionView,
     ReplicaObservation,
     StorageReplicas,
@@ -21,8 +22,11 @@ from waltz.admin.core.replicas import (
 )
 from waltz.admin.core.steps import (
     ChangeAssignment,
+    CopyReplica,
     CreateReplicas,
+    DropReplicas,
     RegisterStorage,
+    SwitchOff,
     SwitchOn,
     UnregisterStorage,
 )
@@ -107,6 +111,7 @@ class World:
         self.servers: frozenset[str] = frozenset()
         """The servers that have joined."""
         self.deleting_seconds = 0.0
+        self.lag_allowed = LAG_ALLOWED
         self.zookeeper_leader: str | None = None
         self._uids = 0
         """How many uids of objects were given out."""
@@ -118,7 +123,17 @@ class World:
         assert self.cluster is not None
         cluster = WaltzCluster.model_validate(self.cluster)
         wanted = [self.pools[name] for name in cluster.spec.pools if name in self.pools]
-        return DesiredCluster(cluster, tuple(StoragePool.model_validate(each) for each in wanted))
+        leaving = [
+            pool
+            for name, pool in sorted(self.pools.items())
+            if name not in cluster.spec.pools
+            and pool["metadata"].get("labels", {}).get(CLUSTER_LABEL) == "log"
+        ]
+        return DesiredCluster(
+            cluster,
+            tuple(StoragePool.model_validate(each) for each in wanted),
+            leaving_pools=tuple(StoragePool.model_validate(each) for each in leaving),
+        )
 
     def observed(self) -> ObservedCluster:
         """Return the observed state."""
@@ -167,6 +182,7 @@ class World:
                 else StorageReplicas(problem="connection refused")
                 for storage in known
             },
+            lag_allowed=self.lag_allowed,
         )
 
     def view(self, partition: int) -> PartitionView:
@@ -221,7 +237,7 @@ class World:
     def _run_storages(self) -> None:
         if not isinstance(self.znodes, Znodes):
             return
-        for pool in self.desired().pools:
+        for pool in self.desired().own_pools:
             found = self.objects.get(
                 ObjectKey("StatefulSet", names.storage_set(pool.metadata.name))
             )
@@ -261,8 +277,13 @@ class World:
         znodes.metadata[partition] = PartitionMetadata(1, session, states)
         for storage in available:
             held = self.disks[storage][partition]
+            # Each session appends one transaction, which has the id of the session.
             self.disks[storage][partition] = replace(
-                held, session_id=session, max_transaction_id=session
+                held,
+                session_id=session,
+                low_water_mark=session - 1,
+                local_low_water_mark=session - 1,
+                max_transaction_id=session,
             )
 
     # ---- changes by the operator
@@ -322,16 +343,36 @@ class World:
                 znodes.maps = storage_maps.add_storage_node(znodes.maps, storage, group, admin_port)
             case UnregisterStorage(storage):
                 znodes.maps = storage_maps.remove_storage_node(znodes.maps, storage)
-            case CreateReplicas(storage, partitions):
-                assert self.is_reachable(storage)
-                for partition in partitions:
-                    self.disks[storage].setdefault(partition, fresh_replica(partition))
-            case SwitchOn(storage, partitions):
-                for partition in partitions:
-                    held = self.disks[storage][partition]
-                    self.disks[storage][partition] = replace(held, readable=True, writable=True)
-            case ChangeAssignment(changes):
+            case ChangeAssignment(changes, _):
                 znodes.maps = storage_maps.change_replicas(znodes.maps, changes)
+            case CopyReplica(source, destination, partition):
+                self._copy(source, destination, partition)
+            case CreateReplicas() | SwitchOn() | SwitchOff() | DropReplicas():
+                assert self.is_reachable(step.storage)
+                self._perform_at_storage(step)
+
+    def _perform_at_storage(
+        self, step: CreateReplicas | SwitchOn | SwitchOff | DropReplicas
+    ) -> None:
+        held = self.disks[step.storage]
+        for partition in step.partitions:
+            match step:
+                case CreateReplicas():
+                    held.setdefault(partition, fresh_replica(partition))
+                case SwitchOn():
+                    held[partition] = replace(held[partition], readable=True, writable=True)
+                case SwitchOff():
+                    held[partition] = replace(held[partition], readable=False, writable=False)
+                case DropReplicas():
+                    held.pop(partition, None)
+
+    def _copy(self, source: str, destination: str, partition: int) -> None:
+        held, filled = self.disks[destination][partition], self.disks[source][partition]
+        assert not held.available, "only a replica that is switched off is filled"
+        end = max(held.low_water_mark, filled.local_low_water_mark)
+        self.disks[destination][partition] = replace(
+            held, low_water_mark=end, local_low_water_mark=end, max_transaction_id=end
+        )
 
     def quorum_states(self) -> Iterator[tuple[int, bool]]:
         """Yield each partition that may have transactions, and whether servers can open it."""

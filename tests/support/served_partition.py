@@ -172,7 +172,7 @@ class ServedPartition:
         """Fail: no test asks for it."""
         raise NotImplementedError
 
-    async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
+    async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Fail: no test asks for it."""
         raise NotImplementedError
 

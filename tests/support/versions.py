@@ -21,7 +21,7 @@ _AGREED = {
     ("server", OLD): (4,),
     ("server", NEW): (6,),
     ("storage", OLD): (0, 0),
-    ("storage", NEW): (3, 2),
+    ("storage", NEW): (3, 3),
 }
 """The protocol version on each port of a process, with a peer that offers all versions.
 

@@ -72,6 +72,7 @@ OURS = {
     "highWaterMark": "high_water_mark",
     "numBytes": "num_bytes",
     "storedRecords": "records",
+    "adminPort": "admin_port",
 }
 """The vectors' field names that differ from the attribute names here."""
 

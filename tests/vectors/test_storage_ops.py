@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.support.inline_engine import InlineEngine
+from tests.vectors.storage_engines import ENGINES, engine_of
 from tests.vectors.storage_steps import Step, admin_request_of, infos_of, record_of, request_of
 from waltz.protocol import admin, storage
 from waltz_storage.core.control.control_format import CONTROL_FILE, struct_offset
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.config import EngineKind
 from waltz_storage.shell.posix_disk import PosixDisk
 
 
@@ -59,12 +63,17 @@ def _check_failure(found: str, wanted: str) -> None:
         assert found == wanted
 
 
-def test_answer_to_each_step_equals_the_vectors(vectors: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_answer_to_each_step_equals_the_vectors(
+    vectors: Path, tmp_path: Path, engine: EngineKind
+) -> None:
     script = json.loads((vectors / "storage-ops.json").read_text())
     threshold = script["segmentSizeThreshold"]
     options = LogOptions(lambda: 1, segment_threshold=threshold)
     key, count = UUID(script["key"]), script["numPartitions"]
-    node = InlineEngine(StorageDirectory(PosixDisk(tmp_path), key, count, options))
+    node = InlineEngine(
+        StorageDirectory(PosixDisk(tmp_path), key, count, options, wal=engine_of(engine))
+    )
     for step in script["steps"]:
         if step.get("admin"):
             answer = node.administer(admin_request_of(step["note"]))

@@ -3,8 +3,8 @@
 Every change of a replica or a storage is an `Order` with a pure plan in `core`: `next_step` maps a
 `ReplicaObservation` to the next step. `carry_out` performs the steps by an `OrderExecutor`;
 `forecast` lists them for a dry run. The orders are `Assignment`, `GroupAssignment`, `Unassignment`,
-`Move`, `Retirement`, `ReplicaRecovery`, `RecordRepair`, `OfflineFill`, `Switching`,
-`Synchronization`, `Registration` and `Deregistration`.
+`Move`, `ReplicaAddition`, `Retirement`, `ReplicaRecovery`, `RecordRepair`, `OfflineFill`,
+`Switching`, `Synchronization`, `Registration` and `Deregistration`.
 
 * `core` decides and is pure; all other modules touch ZooKeeper and the network
 * `observation` makes the observations for orders; `execution`, `offline_copy` and `peer_repair`
@@ -22,6 +22,7 @@ from waltz.admin.core.move import Move
 from waltz.admin.core.offline_fill import OfflineFill
 from waltz.admin.core.record_repair import RecordRepair
 from waltz.admin.core.registration import Deregistration, Registration
+from waltz.admin.core.replica_addition import ReplicaAddition
 from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import HeldPartition, ObservationScope, ReplicaObservation
 from waltz.admin.core.rescue import RebuildDecision, ReplicaReport, Verdict
@@ -48,8 +49,8 @@ from waltz.admin.execution import (
     carry_out,
 )
 from waltz.admin.inspection import inspect, query_servers, read_partitions
-from waltz.admin.offline_copy import CopyFailed
-from waltz.admin.replica_comparison import UnknownPartition, compare_replicas
+from waltz.admin.offline_copy import CopyFailed, MayContinue
+from waltz.admin.replica_comparison import NotEqual, UnknownPartition, compare_replicas
 from waltz.admin.rescue import (
     FencingFailed,
     PartitionRescue,
@@ -82,8 +83,10 @@ __all__ = [
     "Forecast",
     "GroupAssignment",
     "HeldPartition",
+    "MayContinue",
     "Move",
     "Next",
+    "NotEqual",
     "NotPossible",
     "ObservationScope",
     "OfflineFill",
@@ -96,6 +99,7 @@ __all__ = [
     "RecordRepair",
     "Refuse",
     "Registration",
+    "ReplicaAddition",
     "ReplicaObservation",
     "ReplicaRecovery",
     "ReplicaReport",

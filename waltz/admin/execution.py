@@ -34,9 +34,10 @@ from waltz.admin.core.steps import (
     Wait,
 )
 from waltz.admin.observation import ReplicaObserver
-from waltz.admin.offline_copy import CopyFailed, Progress, copy_offline
+from waltz.admin.offline_copy import CopyFailed, MayContinue, Progress, copy_offline
 from waltz.admin.peer_repair import repair_from_peer
-from waltz.admin.storage_admin import StorageAdmin
+from waltz.admin.replica_comparison import NotEqual, prove_equality
+from waltz.admin.storage_admin import StorageAdmin, admin_address
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.store import StoreError
@@ -63,6 +64,7 @@ _TRANSIENT = (
     CopyFailed,
     DialFailed,
     ChangeRefused,
+    NotEqual,
     RemoteFailure,
     StoreError,
     TimeoutError,
@@ -102,7 +104,9 @@ class OrderExecutor:
     failed. ``step_seconds`` is the time limit of one step at a storage (None: ``answer_seconds``).
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy transfers.
-    ``on_copied`` is called with the progress of a copy. ``network`` opens the connections.
+    ``on_copied`` is called with the progress of a copy. With ``relay``, records of a copy go
+    through this process if the destination cannot read them from the source. ``network`` opens the
+    connections.
     """
 
     def __init__(
@@ -117,15 +121,17 @@ class OrderExecutor:
         tls_of: Mapping[str, TlsConfig] | None = None,
         copy_batch: int = COPY_BATCH,
         on_copied: Progress = lambda _at, _last: None,
+        relay: bool = True,
         network: Network = TCP,
     ) -> None:
-        self._cluster = cluster
-        self._tls = tls
+        self.cluster = cluster
+        self.tls = tls
         self._tls_of = tls_of or {}
         self._answer_seconds = answer_seconds
         self._step_seconds = answer_seconds if step_seconds is None else step_seconds
         self._copy_batch = copy_batch
         self._on_copied = on_copied
+        self._relay = relay
         self._network = network
         self._observer = ReplicaObserver(
             cluster,
@@ -141,20 +147,32 @@ class OrderExecutor:
         """Return the present state. Raises NoCluster, MalformedMetadata."""
         return await self._observer.observe(scope)
 
-    async def perform(self, step: Step) -> None:
-        """Perform one step. Raises errors of connections, storages, metadata, and TimeoutError."""
+    async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
+        """Perform one step. Raises errors of connections, storages, metadata, and TimeoutError.
+
+        A copy ends early, without an error, when ``may_continue`` returns False. The same step
+        continues it.
+        """
         match step:
             case CopyReplica():
-                await self._copy(step)
+                await self._copy(step, may_continue)
             case RepairRecords():
                 await self._repair(step)
             case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
+                if isinstance(step, ChangeAssignment):
+                    await self._prove(step)
                 async with asyncio.timeout(self._answer_seconds):
-                    await perform_in_metadata(self._cluster, step)
+                    await perform_in_metadata(self.cluster, step)
             case _:
                 await self._perform_at_storage(step)
 
+    async def _prove(self, step: ChangeAssignment) -> None:
+        """Prove the conditions of a change. Raises the errors of `prove_equality`."""
+        for condition in step.proofs:
+            await prove_equality(self.cluster, self.tls, condition, network=self._network)
+
     async def _perform_at_storage(self, step: StorageStep) -> None:
+        """Perform a step at a storage's admin port within ``step_seconds``."""
         try:
             async with asyncio.timeout(self._step_seconds):
                 async with await self._admin(step.storage) as admin:
@@ -165,9 +183,10 @@ class OrderExecutor:
                 "storage may still complete the step, for example while it opens large files"
             ) from None
 
-    async def _copy(self, step: CopyReplica) -> None:
+    async def _copy(self, step: CopyReplica, may_continue: MayContinue) -> None:
         """Copy a replica; the time limit applies to each request, not to the whole copy."""
-        params = await self._cluster.store_params()
+        params = await self.cluster.store_params()
+        admin_port = (await self.cluster.connections()).value.admin_ports[step.source]
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._answer_seconds) as deadline:
 
@@ -180,7 +199,7 @@ class OrderExecutor:
                 await self._admin(step.destination) as destination,
             ):
                 address = split_address(step.destination)
-                tls = self._tls_of.get(step.destination, self._tls)
+                tls = self._tls_of.get(step.destination, self.tls)
                 identity = params.key, params.num_partitions
                 destination_port = await RpcConnection.open_storage(
                     address, tls, identity, network=self._network
@@ -194,6 +213,9 @@ class OrderExecutor:
                         batch_size=self._copy_batch,
                         progress=progress,
                         overwrite=step.overwrite,
+                        source_address=admin_address(step.source, admin_port),
+                        relay=self._relay,
+                        may_continue=may_continue,
                     )
                 finally:
                     destination_port.close()
@@ -216,11 +238,11 @@ class OrderExecutor:
 
     async def _admin(self, storage: str) -> StorageAdmin:
         """Connect to the admin port of ``storage``."""
-        maps, params = await self._cluster.storage_maps(), await self._cluster.store_params()
+        maps, params = await self.cluster.storage_maps(), await self.cluster.store_params()
         port = maps.connections.admin_ports.get(storage)
         if port is None:
             raise ChangeRefused(f"Storage {storage} is not in the cluster.")
-        tls = self._tls_of.get(storage, self._tls)
+        tls = self._tls_of.get(storage, self.tls)
         return await StorageAdmin.open(storage, port, tls, params, self._network)
 
 
@@ -235,8 +257,8 @@ async def carry_out(
 
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
     changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
-    If the next step equals the last step that succeeded, the step had no effect: it is tried again
-    without a call of ``on_step``, and counts as a `Wait`, too.
+    If a step succeeded and the next step is the same one, it had no effect. This counts as a
+    `Wait`, too, and the step is tried again in the same way.
 
     Raises OrderRefused, NotPossible, the errors of `StepPerformer.observe`, and Stalled if there
     was no progress for ``max_stall_seconds``.
@@ -245,46 +267,67 @@ async def carry_out(
     observation = await executor.observe(order.scope)
     if (refusal := order.refusal(observation)) is not None:
         raise OrderRefused(refusal)
+    steps = _StepsTaken(executor, on_step)
     last_success = clock()
-    num_succeeded = 0
-    reported_reason = ""  # The reason of the last Wait that was passed to ``on_step``.
-    succeeded_step: Step | None = None  # The last step that succeeded.
-    failed_step: Step | None = None  # The last step that failed, None after a success.
     while True:
-        # Each branch that does not end the loop or continue it sets `reason`: why there is no
-        # progress now.
         match order.next_step(observation):
             case Done():
-                return num_succeeded
+                return steps.num_succeeded
             case Refuse(reason):
                 raise NotPossible(reason)
             case Wait(reason):
-                pass
-            case step if step == succeeded_step:
-                # A repetition may succeed, but the step does not count as progress.
-                reason = await _try(step, executor) or _no_effect_reason(step)
+                obstacle: str | None = reason
             case step:
-                if step != failed_step:
-                    on_step(step)
-                problem = await _try(step, executor)
-                if problem is None and isinstance(step, DropReplicas) and step.final:
-                    # No observation would show the effect of this step.
-                    return num_succeeded + 1
-                if problem is None:
-                    last_success, reported_reason = clock(), ""
-                    num_succeeded += 1
-                    succeeded_step, failed_step = step, None
-                    observation = await executor.observe(order.scope)
-                    continue
-                reason, failed_step = problem, step
-        if reason != reported_reason:
-            on_step(Wait(reason))
-        reported_reason = reason
-        if clock() - last_success >= max_stall_seconds:
-            since = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
-            raise Stalled(since + reason)
-        await asyncio.sleep(_POLL_SECONDS)
+                obstacle = await steps.take(step)
+                if obstacle is None and isinstance(step, DropReplicas) and step.final:
+                    # No observation would show the effect (see DropReplicas): do not observe again.
+                    return steps.num_succeeded
+        if obstacle is None:
+            last_success = clock()
+        else:
+            steps.report_wait(obstacle)
+            if clock() - last_success >= max_stall_seconds:
+                # With 0 the first obstacle ends the order: there was no time without progress.
+                since = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
+                raise Stalled(since + obstacle)
+            await asyncio.sleep(_POLL_SECONDS)
         observation = await executor.observe(order.scope)
+
+
+class _StepsTaken:
+    """The steps of an order so far, and what was reported about them to ``on_step``."""
+
+    def __init__(self, executor: StepPerformer, on_step: OnStep) -> None:
+        self.num_succeeded = 0
+        self._executor = executor
+        self._on_step = on_step
+        self._last_succeeded: Step | None = None
+        self._last_failed: Step | None = None
+        """The last step that failed, None after a success."""
+        self._reported_reason = ""
+        """The reason of the last Wait that was reported, empty after a success."""
+
+    async def take(self, step: Step) -> str | None:
+        """Perform ``step``; return why there was no progress, None if there was."""
+        if step == self._last_succeeded:
+            # The step had no effect. A repetition may have one, and then the next step differs.
+            return await _try(step, self._executor) or _no_effect_reason(step)
+        if step != self._last_failed:
+            self._on_step(step)
+        problem = await _try(step, self._executor)
+        if problem is not None:
+            self._last_failed = step
+            return problem
+        self.num_succeeded += 1
+        self._last_succeeded, self._last_failed = step, None
+        self._reported_reason = ""
+        return None
+
+    def report_wait(self, reason: str) -> None:
+        """Report why there is no progress, unless the same reason was reported last."""
+        if reason != self._reported_reason:
+            self._on_step(Wait(reason))
+        self._reported_reason = reason
 
 
 async def _try(step: Step, executor: StepPerformer) -> str | None:
@@ -325,7 +368,7 @@ async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
 async def perform_in_metadata(cluster: Cluster, step: MetadataStep) -> None:
     """Perform a step that changes the storage maps in ZooKeeper."""
     match step:
-        case ChangeAssignment(changes):
+        case ChangeAssignment(changes, _):
             await cluster.change_replicas(changes)
         case RegisterStorage(storage, group, admin_port):
             await cluster.add_storage_node(storage, group, admin_port)

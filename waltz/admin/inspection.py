@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from waltz.admin.core.verification import ClusterFacts, ServerReport, StorageReport
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
@@ -72,22 +73,40 @@ async def query_servers(
 
 async def read_partitions(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionMetadata]:
     """Return the metadata of those partitions that a server has opened at least once."""
-    partitions = range(num_partitions)
-    read_all = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
-    return {p: metadata for p, metadata in enumerate(read_all) if metadata is not None}
+    return {p: node.metadata for p, node in (await read_nodes(cluster, num_partitions)).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionNode:
+    """The metadata of a partition, and when they were written (None: unknown)."""
+
+    metadata: PartitionMetadata
+    changed_at: float | None
+
+
+async def read_nodes(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionNode]:
+    """Return the nodes of those partitions that a server has opened at least once."""
+    read_all = await asyncio.gather(*(_read_node(cluster, p) for p in range(num_partitions)))
+    return {p: node for p, node in enumerate(read_all) if node is not None}
 
 
 async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata | None:
     """Return a partition's metadata, None if no server has ever opened it."""
+    node = await _read_node(cluster, partition)
+    return None if node is None else node.metadata
+
+
+async def _read_node(cluster: Cluster, partition: int) -> PartitionNode | None:
     node = await cluster.store.get(cluster.paths.partition(partition))
     if node is None or node.data is None:
         return None
-    return PartitionMetadata.decode(node.data, partition)
+    return PartitionNode(PartitionMetadata.decode(node.data, partition), node.changed_at)
 
 
 async def _query_server(
     descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float, network: Network
 ) -> ServerReport:
+    """Return the report of a server; if the server does not answer, a report with the reason."""
     endpoint = descriptor.host, descriptor.port
     try:
         async with await ServerQuery.open(
@@ -107,6 +126,7 @@ async def _query_storage(
     params: StoreParams,
     timeout_seconds: float,
 ) -> StorageReport:
+    """Return the report of a storage; if the storage does not answer, a report with the reason."""
     if admin_port is None:
         return StorageReport(problem=f"the admin port of storage {storage} is not known")
     try:

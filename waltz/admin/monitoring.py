@@ -11,12 +11,12 @@ from typing import Self
 
 from waltz.admin.core.sample import Sample, ServerSample, StorageSample
 from waltz.admin.core.storage_figures import storage_figures
-from waltz.admin.inspection import read_partitions
+from waltz.admin.inspection import read_nodes
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, ServerDescriptor, StoreParams
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 
 class Monitor:
@@ -28,12 +28,19 @@ class Monitor:
     """
 
     def __init__(
-        self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float, details: bool = False
+        self,
+        cluster: Cluster,
+        tls: TlsConfig,
+        *,
+        timeout_seconds: float,
+        details: bool = False,
+        network: Network = TCP,
     ) -> None:
         self._cluster = cluster
         self._tls = tls
         self._timeout_seconds = timeout_seconds
         self._details = details
+        self._network = network
         self._servers: dict[tuple[str, int], ServerQuery] = {}
         self._storages: dict[tuple[str, int], StorageAdmin] = {}
 
@@ -54,13 +61,22 @@ class Monitor:
         params = await self._cluster.store_params()
         membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()
         members, ports = membership.servers(), maps.connections.admin_ports
-        metadata, servers, storages = await asyncio.gather(
-            read_partitions(self._cluster, params.num_partitions),
+        nodes, servers, storages = await asyncio.gather(
+            read_nodes(self._cluster, params.num_partitions),
             self._query_servers(members),
             self._query_storages(ports, params),
         )
         at = asyncio.get_running_loop().time()
-        return Sample(at, params.num_partitions, membership, maps, metadata, servers, storages)
+        return Sample(
+            at,
+            params.num_partitions,
+            membership,
+            maps,
+            {partition: node.metadata for partition, node in nodes.items()},
+            servers,
+            storages,
+            {p: node.changed_at for p, node in nodes.items() if node.changed_at is not None},
+        )
 
     async def _query_servers(
         self, members: Mapping[int, ServerDescriptor]
@@ -71,12 +87,16 @@ class Monitor:
         return dict(zip(members, samples, strict=True))
 
     async def _query_server(self, host: str, port: int) -> ServerSample:
+        """Query a server; after an error, close its connection and return the problem."""
         address = host, port
         try:
             server = self._servers.get(address)
             if server is None:
                 server = self._servers[address] = await ServerQuery.open(
-                    address, self._tls, timeout_seconds=self._timeout_seconds
+                    address,
+                    self._tls,
+                    timeout_seconds=self._timeout_seconds,
+                    network=self._network,
                 )
             marks: dict[int, int | None] = {}
             for partition in sorted(await server.partitions()):
@@ -98,13 +118,14 @@ class Monitor:
         return dict(zip(ports, samples, strict=True))
 
     async def _query_storage(self, storage: str, port: int, params: StoreParams) -> StorageSample:
+        """Query a storage; after an error, close its connection and return the problem."""
         address = storage, port
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 admin = self._storages.get(address)
                 if admin is None:
                     admin = self._storages[address] = await StorageAdmin.open(
-                        storage, port, self._tls, params
+                        storage, port, self._tls, params, self._network
                     )
                 states, damaged = await admin.states(), await admin.damaged_ranges()
                 figures = storage_figures(await admin.metrics()) if self._details else None

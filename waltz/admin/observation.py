@@ -93,7 +93,7 @@ class ReplicaObserver:
     ) -> Mapping[int, PartitionView]:
         """Return a view of each partition in ``metadata``; query their servers if required.
 
-        Without the servers, each view has a problem of the server, which means nothing.
+        If the servers are not queried, ``server_problem`` of the views must be ignored.
         """
         owners: dict[int, int] = {}
         reports: Mapping[int, ServerReport] = {}

@@ -3,6 +3,9 @@
 The copy ends where the source's present store session began: all transactions before that point are
 committed. Servers copy the rest when the replica is switched on. An interrupted copy must be
 repeated before the replica is switched on; the repetition continues at the destination's mark.
+
+The destination reads the records from the source itself. A destination that cannot do so, because
+of its version or because it does not reach the source, gets them from this process.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz.admin.storage_admin import StorageAdmin
-from waltz.net import RpcConnection
+from waltz.net import RemoteFailure, RpcConnection
+from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as messages
 from waltz.protocol.records import RecordBatch
+
+MayContinue = Callable[[], bool]
+"""Whether a copy may continue; it is called before each part of a copy."""
 
 Progress = Callable[[int, int], None]
 """Called with the last id that has been copied, and the last id that will be copied."""
@@ -61,14 +68,22 @@ async def copy_offline(
     batch_size: int,
     progress: Progress,
     overwrite: bool = False,
+    source_address: tuple[str, int] | None = None,
+    relay: bool = True,
+    may_continue: MayContinue = lambda: True,
 ) -> CopiedRange:
     """Copy the source's log, up to the start of its session, to the switched-off destination.
 
     A destination that already reaches that point is not changed: its later transactions may be
-    committed, and only the servers' recovery can decide that. (Waltz 0.13.2 cuts them off.) With
-    ``overwrite``, the destination is always cut to its low-water mark first. That is safe only if
-    no committed transaction needs this replica for its quorum, because transactions above the mark
-    that the replica has acknowledged are lost.
+    committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts them off.
+
+    With ``overwrite``, the destination is always cut to its low-water mark first. Transactions
+    above the mark that the replica has acknowledged are then lost. So ``overwrite`` is safe only if
+    no committed transaction needs this replica for its quorum.
+
+    The destination reads from the admin port ``source_address``. If that is None, or if the
+    destination cannot do so and ``relay`` is set, this process reads the records and sends them. A
+    copy for which ``may_continue`` returns False ends early.
 
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
@@ -78,9 +93,23 @@ async def copy_offline(
     held = await writer.max_id()
     if held >= last_id and not overwrite:
         return CopiedRange(held + 1, held)
-    position = kept = await writer.cut()  # The last id that the destination holds now.
+    kept = await writer.cut()
+    position = kept  # The last id that the destination holds now.
     progress(position, last_id)
-    while position < last_id:
+    if source_address is not None:
+        try:
+            while position < last_id and may_continue():
+                position = await writer.pull(source_address, position + 1, last_id)
+                progress(position, last_id)
+            return CopiedRange(kept + 1, position)
+        except (UnsupportedByPeer, RemoteFailure) as problem:
+            if not relay:
+                raise CopyFailed(
+                    f"partition {partition} cannot be copied from the other storage: {problem}"
+                ) from problem
+            # A pull that failed may have written records above the mark.
+            position = await writer.cut()
+    while position < last_id and may_continue():
         count = min(batch_size, last_id - position)
         records = await source.records(partition, position + 1, count)
         if not records.count or records.first_id() != position + 1:
@@ -100,7 +129,10 @@ class _OfflineWriter:
     ``mark`` is the low-water mark that the storage has persisted.
     """
 
-    def __init__(self, port: RpcConnection, partition: int, session: int, mark: int) -> None:
+    def __init__(
+        self, admin: StorageAdmin, port: RpcConnection, partition: int, session: int, mark: int
+    ) -> None:
+        self._admin = admin
         self._port = port
         self._partition = partition
         self._session = session
@@ -110,7 +142,7 @@ class _OfflineWriter:
     async def open(cls, admin: StorageAdmin, port: RpcConnection, partition: int) -> _OfflineWriter:
         """Read the session and the low-water mark that the destination has persisted."""
         info = await admin.session_info(partition)
-        return cls(port, partition, info.last_session_id, info.low_water_mark)
+        return cls(admin, port, partition, info.last_session_id, info.low_water_mark)
 
     async def max_id(self) -> int:
         """Return the last id that the destination holds."""
@@ -129,14 +161,25 @@ class _OfflineWriter:
         return found
 
     async def append(self, records: RecordBatch, mark: int) -> None:
-        """Write ``records``, which end at ``mark``, and persist ``mark`` as the low-water mark.
+        """Write ``records``, which end at ``mark``, and persist ``mark`` as the low-water mark."""
+        await self._call(messages.AppendRequest, records)
+        await self._set_mark(mark)
+
+    async def pull(self, source: tuple[str, int], first_id: int, last_id: int) -> int:
+        """Let the storage copy records from ``source``; persist and return the last id."""
+        last = await self._admin.pull(self._partition, self._session, source, first_id, last_id)
+        await self._set_mark(last)
+        return last
+
+    async def _set_mark(self, mark: int) -> None:
+        """Persist ``mark``, up to which all records are written, as the low-water mark.
 
         If a server has cut the log below its low-water mark, the mark stays until the copy has
-        reached it again: until then the storage refuses any mark.
+        reached it again: until then ``mark`` is smaller, and a storage refuses a smaller mark.
         """
-        await self._call(messages.AppendRequest, records)
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark)
+            self._mark = mark
 
     async def _call(self, request: Callable[..., Any], content: Any) -> Any:
         """Send a request for the switched-off partition, and return the answer."""

@@ -15,7 +15,9 @@ from waltz.admin.core.comparison import (
     comparison_of,
 )
 from waltz.admin.core.replicas import ObservationScope
+from waltz.admin.core.steps import EqualReplicas
 from waltz.admin.observation import ReplicaObserver
+from waltz.admin.offline_copy import MayContinue
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
@@ -24,6 +26,8 @@ from waltz.protocol import UnsupportedByPeer
 
 _ANSWER_SECONDS = 60.0
 """The time that a storage has to compute one checksum."""
+_OBSERVATION_SECONDS = 5.0
+"""The time for the observation before a proof: a storage that does not run must not delay it."""
 _RECORDS_AT_ONCE = 1000
 """How many records one request reads from a storage that computes no checksums."""
 
@@ -35,34 +39,76 @@ class UnknownPartition(LookupError):
     """The cluster has no such partition."""
 
 
+class NotEqual(Exception):
+    """Replicas are not proven to be equal. The text has the partition, the storages, the reason."""
+
+
+async def prove_equality(
+    cluster: Cluster, tls: TlsConfig, condition: EqualReplicas, *, network: Network = TCP
+) -> None:
+    """Compare the replicas that ``condition`` names. Raises NotEqual, NoCluster, MalformedMetadata.
+
+    A replica that cannot be read is not proven to be equal.
+    """
+    partition, storages = condition.partition, condition.storages
+    result = await compare_replicas(
+        cluster,
+        tls,
+        partition,
+        storages=storages,
+        observation_seconds=_OBSERVATION_SECONDS,
+        network=network,
+    )
+    if (difference := result.difference) is not None:
+        versions = " and on ".join(", ".join(sorted(each)) for each in difference.versions)
+        raise NotEqual(
+            f"transaction {difference.transaction_id} of partition {partition} differs on "
+            f"{versions}: find the replica that is wrong by `waltz storage compare`, and recover it"
+        )
+    if result.problems:
+        storage, reason = min(result.problems.items())
+        raise NotEqual(f"partition {partition} on storage {storage} cannot be compared: {reason}")
+
+
 async def compare_replicas(
     cluster: Cluster,
     tls: TlsConfig,
     partition: int,
     *,
+    storages: frozenset[str] | None = None,
     first_id: int = 0,
     last_id: int | None = None,
     slice_ids: int = SLICE_IDS,
+    observation_seconds: float = _ANSWER_SECONDS,
     on_compared: OnCompared = lambda _at, _last: None,
+    may_continue: MayContinue = lambda: True,
     network: Network = TCP,
 ) -> ComparisonResult:
     """Compare the replicas of ``partition`` from ``first_id`` on; stop at the first difference.
 
+    ``storages`` are the storages whose replicas are compared; None: those that ZooKeeper assigns.
     The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. One
-    request asks for the checksum of at most ``slice_ids`` transactions. ``network`` opens the
-    connections. Raises UnknownPartition, NoCluster, MalformedMetadata.
+    request asks for the checksum of at most ``slice_ids`` transactions. A storage or a server that
+    has not answered the observation within ``observation_seconds`` counts as failed. The comparison
+    ends early when ``may_continue`` returns False. ``network`` opens the connections. Raises
+    UnknownPartition, NoCluster, MalformedMetadata.
     """
-    observer = ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS, network=network)
-    observation = await observer.observe(ObservationScope((partition,)))
+    observer = ReplicaObserver(cluster, tls, answer_seconds=observation_seconds, network=network)
+    observation = await observer.observe(ObservationScope((partition,), storages or frozenset()))
     view = observation.partitions.get(partition)
     if view is None:
         raise UnknownPartition(f"partition {partition} does not exist")
     comparison = comparison_of(
-        observation, view, first_id=first_id, last_id=last_id, slice_ids=slice_ids
+        observation,
+        view,
+        storages=storages,
+        first_id=first_id,
+        last_id=last_id,
+        slice_ids=slice_ids,
     )
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
-    while (id_range := comparison.next_range) is not None:
+    while (id_range := comparison.next_range) is not None and may_continue():
         queries = (
             _query_sum(storage, ports, tls, params, partition, id_range, network)
             for storage in comparison.storages

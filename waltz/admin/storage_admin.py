@@ -146,6 +146,22 @@ class StorageAdmin:
             lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records)
         )
 
+    async def pull(
+        self, partition: int, session_id: int, source: tuple[str, int], first_id: int, last_id: int
+    ) -> int:
+        """Let the storage copy records from the admin port ``source``; return the last id.
+
+        The storage copies for about a second, so the last id may be smaller than ``last_id``.
+        Raises UnsupportedByPeer.
+        """
+        answer = await self._connection.call(
+            lambda seq: admin.PullRecordsRequest(
+                seq, partition, session_id, *source, first_id, last_id
+            )
+        )
+        found: int = answer.last_id
+        return found
+
     async def metrics(self) -> dict[str, Any]:
         """Return the storage's metrics in their bean form (spec/behaviour.md section 13)."""
         answer = await self._connection.call(admin.MetricsRequest)
@@ -188,6 +204,7 @@ class StorageAdmin:
     async def _set_assignment(
         self, partitions: Iterable[int], *, assigned: bool, delete_files: bool
     ) -> None:
+        """Create replicas of ``partitions`` if ``assigned``, otherwise drop them."""
         wanted = tuple(sorted(set(partitions)))
         await self._connection.call(
             lambda seq: admin.PartitionAssignmentRequest(seq, wanted, assigned, delete_files)

@@ -1,11 +1,12 @@
 """The command ``waltz``: verbs grouped by noun.
 
-The nouns are `cluster`, `server`, `storage`, `access`, `log`, `client`, `perf`, `disk`, `config`
-and `local`; ``waltz top`` and ``waltz console`` are verbs without a noun. The folder of a noun has
-its verbs in `commands`, and the classes of their results in `rows`. Its other modules are for a few
-verbs, such as those of exports.
+The nouns are `local`, `cluster`, `server`, `storage`, `access`, `log`, `bench`, `disk`, `config`,
+`debug` and `profile`; ``waltz top``, ``waltz console`` and ``waltz doctor`` are verbs without a
+noun. The folder of a noun has its verbs in `commands`, and the classes of their results in `rows`.
+Its other modules are for a few verbs, such as those of exports.
 
-* `app` assembles the command; `running` runs a verb and turns its errors into exit statuses
+* `app` assembles the command; `running` runs a verb and turns its errors into exit statuses;
+  `one_line` prints each error of the command line as one line
 * `options` and `cluster_options` declare options that several verbs have; `settings` reads the
   settings file of the tools of Waltz 0.13.2
 * `rows` renders results as values and tables; `output` prints them; `progress` shows progress;

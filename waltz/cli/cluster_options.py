@@ -1,4 +1,4 @@
-"""The four options that name a cluster, declared once for all verbs. Reads settings files.
+"""The options that name a cluster, declared once for all verbs. Reads settings files.
 
 A verb of the class `ClusterCommand` accepts them in addition to its own options. It gets the
 cluster from `target`::
@@ -10,7 +10,7 @@ cluster from `target`::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +19,13 @@ from typer.core import TyperCommand
 
 from waltz.cli.settings import read_cli_settings
 from waltz.client.settings import TlsFile
+from waltz.metadata.core.paths import BadRoot, Paths
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
 from waltz.runtime.configuration import ConfigError, read_settings
-from waltz.runtime.core.setting_names import DEFAULT_ROOT
+from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
+from waltz.runtime.profiles import PROFILE_VARIABLE, BadProfile, find_profile
 
 LOCAL_DIRECTORY = Path("waltz-local")
 """The default directory of a cluster that ``waltz local up`` starts."""
@@ -66,11 +68,22 @@ ClusterFile = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        envvar=PROFILE_VARIABLE,
+        metavar="NAME",
+        help="A cluster that waltz profile add has named. The other options override it. Default: "
+        "the profile in use, if no other option and no local cluster names the cluster.",
+        rich_help_panel=_PANEL,
+    ),
+]
 Tls = Annotated[
     str | None,
     typer.Option(
         "--tls",
-        envvar="WALTZ_TLS",
+        envvar=TLS_VARIABLE,
         metavar="on|off|FILE",
         help="Whether connections use TLS. FILE is a YAML file with the keys certificate, key and "
         "ca (paths of PEM files) and serverName. Default: as in the cluster file, or on if no "
@@ -81,7 +94,7 @@ Tls = Annotated[
 
 
 class ClusterNotNamed(typer.BadParameter):
-    """The command line names no cluster, or one of the four options is invalid."""
+    """The command line names no cluster, or one of the options is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,10 @@ class Target:
     root: str
     tls: TlsConfig
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
+    local_directory: Path | None = field(default=None, compare=False)
+    """The directory of the local cluster whose ``cluster.json`` names the cluster."""
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """The options of the command line that name the cluster, for commands that are suggested."""
 
 
 def named_cluster(
@@ -99,9 +116,17 @@ def named_cluster(
     root: Root = None,
     cluster: ClusterFile = None,
     tls: Tls = None,
+    profile: ProfileName = None,
 ) -> Target:
-    """Return the cluster that the options name. Raises ClusterNotNamed."""
-    if cluster is None and zookeeper is None and _DEFAULT_CLUSTER_FILE.exists():
+    """Return the cluster that the options name. Raises ClusterNotNamed.
+
+    The first of these names it: ``cluster``, ``profile``, ``zookeeper``, the file of a local
+    cluster in this directory, the profile in use. Together with ``cluster`` or a profile, the
+    options ``zookeeper``, ``root`` and ``tls`` override the values in the file or profile.
+    """
+    if cluster is not None and profile is not None:
+        raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
+    if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
         try:
@@ -123,11 +148,22 @@ def named_cluster(
             zookeeper or description.zookeeper,
             root or description.root,
             tls_from_option(tls, default=TlsConfig() if description.tls else PLAINTEXT),
+            local_directory=cluster.parent if zookeeper is None else None,
         )
-    if zookeeper is None:
-        raise ClusterNotNamed(
-            "no cluster is named: use --zookeeper HOST:PORT (and --root), or --cluster FILE; "
-            "or start one here with: waltz local up"
+    if zookeeper is None or profile is not None:
+        try:
+            found = find_profile(profile)
+        except BadProfile as problem:
+            raise ClusterNotNamed(str(problem)) from problem
+        if found is None:
+            raise ClusterNotNamed(
+                "no cluster is named: use --zookeeper HOST:PORT (and --root), --cluster FILE or "
+                "--profile NAME; or start one here with: waltz local up"
+            )
+        return Target(
+            zookeeper or found.zookeeper,
+            root or found.root,
+            tls_from_option(tls or found.tls, default=TlsConfig()),
         )
     return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls, default=TlsConfig()))
 
@@ -152,8 +188,26 @@ class ClusterCommand(TyperCommand):
         The function of the verb has no parameters for these options, so they are removed.
         """
         values = {option.name: ctx.params.pop(option.name) for option in self._cluster_options}
-        ctx.obj = named_cluster(**values)
+        given = [
+            part
+            for option in self._cluster_options
+            if _is_typed(ctx, option.name)
+            for part in (option.opts[0], str(values[option.name]))
+        ]
+        found = named_cluster(**values)
+        try:
+            Paths(found.root)
+        except BadRoot as problem:
+            raise ClusterNotNamed(str(problem)) from problem
+        ctx.obj = replace(found, given=tuple(given))
         return super().invoke(ctx)
+
+
+def _is_typed(ctx: Any, name: str) -> bool:
+    """Whether an option is on the command line, and not from the environment or a default."""
+    # By name: the class of the value is that of click, or of typer's copy of it.
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def target(context: typer.Context) -> Target:

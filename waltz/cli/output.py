@@ -1,4 +1,7 @@
-"""Print results: tables for people, JSON or YAML for scripts. Writes to the standard streams."""
+"""Print results: tables for people; JSON, YAML or templates for scripts.
+
+Writes to the standard streams.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import TypeAliasType
 
 from waltz.cli.rows import Rendering, Rows
+from waltz.cli.template import BadTemplate, Template
 
 _PIPE_WIDTH = 240
 """The width of tables that are not written to a terminal, in characters."""
+_TEMPLATE = "template="
+"""The beginning of the option's value that is a template."""
 
 
 class Format(StrEnum):
@@ -29,13 +36,59 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
+class _TemplateDoesNotFit(typer.BadParameter):
+    """The template of ``--output`` does not fit the result.
+
+    The status is 1, unlike that of a wrong command line: the verb may have changed something.
+    """
+
+    exit_code = 1
+
+    def format_message(self) -> str:
+        """Return the message without the words about an invalid value."""
+        return f"cannot fill the template: {self.message}"
+
+
+def parse_output(text: str) -> Format | Template:
+    """Return the format that the value of ``--output`` means. Raises typer.BadParameter."""
+    if text.startswith(_TEMPLATE):
+        try:
+            return Template.parse(text.removeprefix(_TEMPLATE))
+        except BadTemplate as problem:
+            raise typer.BadParameter(f"the template cannot be used: {problem}") from problem
+    try:
+        return Format(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not one of {', '.join(Format)} and {_TEMPLATE}TEXT"
+        ) from None
+
+
+def _complete_output(incomplete: str) -> list[str]:
+    """Return the values that a shell may complete."""
+    return [value for value in (*Format, _TEMPLATE) if value.startswith(incomplete)]
+
+
+# typer refuses a union, and does not look into a named alias.
+OutputFormat = TypeAliasType("OutputFormat", Format | Template)
+"""How results are printed."""
+
 Output = Annotated[
-    Format, typer.Option("--output", "-o", help="Tables for people, JSON or YAML for scripts.")
+    OutputFormat,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=parse_output,
+        autocompletion=_complete_output,
+        metavar="|".join((*Format, f"{_TEMPLATE}TEXT")),
+        help="Tables for people; for scripts JSON, YAML, or a line of TEXT for each row, with "
+        "fields of the JSON in braces.",
+    ),
 ]
 
 
-def show(output: Format, rendering: Rendering) -> None:
-    """Print a result as JSON, YAML or tables."""
+def show(output: OutputFormat, rendering: Rendering) -> None:
+    """Print a result as JSON, YAML, tables or lines of a template."""
     match output:
         case Format.JSON:
             print(json.dumps(rendering.value, indent=2))  # noqa: T201
@@ -45,10 +98,15 @@ def show(output: Format, rendering: Rendering) -> None:
             # The output of a pipe must not be wrapped.
             console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
             console.print(tables(rendering))
+        case Template():
+            _print_filled(output, rendering.value)
 
 
-def show_line(output: Format, value: Mapping[str, Any], line: str) -> None:
-    """Print one of many results: ``value`` as a line of JSON or a YAML document, else ``line``."""
+def show_line(output: OutputFormat, value: Mapping[str, Any], line: str) -> None:
+    """Print one of many results: ``line`` for a table, else ``value``.
+
+    The value is a line of JSON, a YAML document, or lines of a template.
+    """
     match output:
         case Format.JSON:
             print(json.dumps(value), flush=True)  # noqa: T201
@@ -56,6 +114,8 @@ def show_line(output: Format, value: Mapping[str, Any], line: str) -> None:
             print("---\n" + as_yaml(value), end="", flush=True)  # noqa: T201
         case Format.TABLE:
             print(line, flush=True)  # noqa: T201
+        case Template():
+            _print_filled(output, value)
 
 
 def as_yaml(value: object) -> str:
@@ -73,7 +133,30 @@ def say(message: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
 
 
+def check_template(output: OutputFormat, example: Mapping[str, Any]) -> None:
+    """Raise typer.BadParameter if ``output`` is a template that does not fit ``example``.
+
+    For verbs that must not be repeated after an error, such as an append.
+    """
+    if isinstance(output, Template):
+        try:
+            output.lines(example)
+        except BadTemplate as problem:
+            raise typer.BadParameter(f"the template cannot be used: {problem}") from problem
+
+
+def _print_filled(template: Template, value: Any) -> None:
+    """Print the lines of a template; raises _TemplateDoesNotFit before the first line."""
+    try:
+        lines = template.lines(value)
+    except BadTemplate as problem:
+        raise _TemplateDoesNotFit(str(problem)) from problem
+    for line in lines:
+        print(line, flush=True)  # noqa: T201
+
+
 def _table(rows: Rows) -> Table:
+    """Return a table to print; it has no row of titles if all titles are empty."""
     table = Table(
         title=rows.title,
         title_justify="left",

@@ -23,7 +23,11 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of ``what``; yield a function for the completed and the total number."""
+    """Show the progress of ``what``; yield a function to report it.
+
+    The arguments of the function are the completed and the total number. If standard error is not a
+    terminal, nothing is shown.
+    """
     with _bar(_with_total(what)) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -47,6 +51,7 @@ def progress(what: str, total: int | None) -> Iterator[Advance]:
 
 
 def _with_total(what: str) -> list[ProgressColumn]:
+    """Return the columns of a bar whose total is known."""
     times = TimeElapsedColumn(), TimeRemainingColumn()
     return [TextColumn(what), BarColumn(), MofNCompleteColumn(), *times]
 

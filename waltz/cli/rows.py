@@ -49,7 +49,7 @@ class _Column:
     title: str | None = None
     show: Callable[[Any], object] | None = None
     in_table: bool = True
-    in_value: bool = True
+    in_json: bool = True
     row: type | None = None
     """The class of nested rows; None if the field is not declared by `nested`."""
     table: str | None = None
@@ -68,14 +68,15 @@ def column(
     *,
     show: Callable[[Any], object] | None = None,
     in_table: bool = True,
-    in_value: bool = True,
+    in_json: bool = True,
 ) -> _Column:
     """Declare how a field is shown.
 
     ``title`` is the title of its column (None: the field's name), ``show`` turns a value into a
-    cell. ``in_table`` and ``in_value`` are whether the tables and the JSON value have the field.
+    cell. ``in_table`` and ``in_json`` are whether the tables have the field, and the values that
+    `as_value` returns for JSON and YAML.
     """
-    return _Column(title, show, in_table, in_value)
+    return _Column(title, show, in_table, in_json)
 
 
 def nested(
@@ -134,7 +135,7 @@ def as_value(result: Any) -> Any:
             return {
                 name: as_value(getattr(result, name))
                 for name, declared in _columns(type(result))
-                if declared.in_value
+                if declared.in_json
             }
         case _:
             return result
@@ -151,7 +152,7 @@ def blank(value: object) -> object:
 
 
 def as_cell(value: object) -> object:
-    """Return ``value`` as a cell of a table shows it, if its column has no other function for that.
+    """Return ``value`` as a cell of a table shows it; the default of ``show`` of `column`.
 
     A bool is yes or no. Texts in a tuple are joined by spaces, and numbers in a tuple become ranges
     of partitions. None is a dash.
@@ -167,7 +168,7 @@ def as_cell(value: object) -> object:
 
 
 def _names_and_values(title: str, result: Any) -> Iterator[Rows]:
-    """Yield the table of a result's names and values, unless no field is in tables."""
+    """Yield the table of a result's names and values; none if no field is shown in tables."""
     columns = _shown_columns(type(result))
     shown = list(zip(_titles(columns), _cells(columns, result), strict=True))
     if shown:
@@ -229,4 +230,5 @@ def _title(name: str, declared: _Column) -> str:
 
 
 def _cell(declared: _Column, value: Any) -> object:
+    """Return ``value`` as its column shows it."""
     return as_cell(value) if declared.show is None else declared.show(value)

@@ -15,6 +15,7 @@ from waltz.admin import CopyFailed, ServerUnreachable
 from waltz.cli.cluster_options import Target
 from waltz.cli.log.archive import BadArchive
 from waltz.client import WaltzError
+from waltz.client.deadlines import TimeLimit
 from waltz.local import (
     ClusterRunning,
     ClusterUnhealthy,
@@ -36,10 +37,13 @@ from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
 from waltz.protocol import UnsupportedByPeer
 from waltz.runtime.extras import ExtraMissing
+from waltz.runtime.profiles import BadProfile
 
 T = TypeVar("T")
 
 _SESSION_TIMEOUT_MS = 30_000
+CONNECT_SECONDS = 10.0
+"""How long a verb waits for a session with ZooKeeper."""
 USUAL_SECONDS = 60.0
 """The default time limit of a verb."""
 
@@ -50,6 +54,7 @@ class Failed(Exception):
 
 _EXPECTED = (
     BadArchive,
+    BadProfile,
     BadRoot,
     ClusterExists,
     ClusterMismatch,
@@ -110,9 +115,16 @@ def exit_on_expected_error() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_cluster(target: Target) -> AsyncIterator[Cluster]:
+async def open_cluster(
+    target: Target, connect_seconds: float = CONNECT_SECONDS
+) -> AsyncIterator[Cluster]:
     """Connect to the ZooKeeper of ``target`` while the context is open; yield its cluster."""
-    store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS, target.zookeeper_access)
+    store = await KazooStore.connect(
+        target.zookeeper,
+        _SESSION_TIMEOUT_MS,
+        target.zookeeper_access,
+        connect_timeout_s=connect_seconds,
+    )
     try:
         yield Cluster(store, target.root)
     finally:
@@ -121,12 +133,10 @@ async def open_cluster(target: Target) -> AsyncIterator[Cluster]:
 
 async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
     """Await ``work``; raise Failed if it takes longer than ``seconds``."""
-    limit = asyncio.timeout(seconds)
-    try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if not limit.expired():
-            # A shorter limit of the verb was reached, which it should have reported itself.
-            raise
-        raise Failed(f"the command did not finish within {seconds:g} s and was stopped") from None
+
+    def late() -> Failed:
+        return Failed(f"the command did not finish within {seconds:g} s and was stopped")
+
+    # A TimeoutError of the verb itself is a shorter limit, which it should have reported itself.
+    async with TimeLimit(seconds, late):
+        return await work

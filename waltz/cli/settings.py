@@ -23,6 +23,7 @@ from waltz.runtime.configuration.cluster import CLUSTER_ROOT, ZOOKEEPER
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
 _OWN_TIMES = "each verb has its own time limit; some have an option for it"
+"""Why two settings of times have no effect."""
 
 
 _WITHOUT_EFFECT = {

@@ -26,13 +26,21 @@ def as_value(transaction: Transaction) -> dict[str, Any]:
 def as_line(transaction: Transaction) -> str:
     """Return one line for people: partition and id, client id, header, data."""
     data: bytes = transaction.data
-    text = _text(data)
-    shown = text if text is not None and text.isprintable() else repr(text or data)
+    shown = _printable(data)
     place = f"{transaction.partition}/{transaction.id}"
     return f"{place:<12} client {transaction.req_id.client_id:<4} {transaction.header:>3}  {shown}"
 
 
+def _printable(data: bytes) -> str:
+    """Return ``data`` as text if it is printable, else its Python literal."""
+    text = _text(data)
+    if text is None:
+        return repr(data)
+    return text if text.isprintable() else repr(text)
+
+
 def _text(data: bytes) -> str | None:
+    """Return ``data`` as text, None if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,13 +1,15 @@
 """The asyncio client library: append to the partitions of a cluster, and stream from them.
 
-* `log_client`, `log_bulk`: the interface of clients, which `Client` implements
+* `log_client`, `log_bulk`: the interface of clients, which `Client` implements; `client_base`: the
+  operations behind the interface
 * `client`, `bulk`, `stream`: `Client`; `connecting`, `opening` and `settings` open it
 * `core`: the decisions for one partition, without any input or output
-* `appender`, `request_client`, `stream_ranges`: send the messages that `core` requests, and return
-  the results to the callers
+* `appender`, `request_client`, `stream_ranges`, `stream_data`: send the messages that `core`
+  requests, and return the results to the callers
 * `link`, `links`: the connections to servers
 * `membership_state`: follows the servers in ZooKeeper; the client fails if it cannot follow them
 * `append_call`: one call of append; `in_flight`: the limit of appends without an outcome
+* `follower`: `StateFollower`, which keeps a state up to date with the log
 * `submitting`: the retries of `LogClient.submit`
 * `deadlines`, `ticker`: timeouts, and regular calls of the decisions that wait for time to pass
 * `options`: the options of a client
@@ -43,6 +45,7 @@ from waltz.client.core.serializers import (
     TextSerializer,
 )
 from waltz.client.core.values import Attempt, Draft, Serializer, Transaction
+from waltz.client.follower import FollowedState, StateFollower
 from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.log_client import LogClient
 from waltz.client.options import ClientOptions, ConnectOptions
@@ -67,6 +70,7 @@ __all__ = [
     "DataUnreadable",
     "DataclassSerializer",
     "Draft",
+    "FollowedState",
     "HeaderRange",
     "JsonSerializer",
     "LockFailed",
@@ -79,6 +83,7 @@ __all__ = [
     "Refused",
     "Serializer",
     "ServerTooOld",
+    "StateFollower",
     "TextSerializer",
     "Transaction",
     "TransactionNotFound",

@@ -37,7 +37,8 @@ def append_error(
             return error
     if ended is not None:
         return ended
-    # The timeout passed before the append was sent, or before it was sent again.
+    # The timeout passed before the append was sent, or before it was sent again. Before it is sent
+    # again, it has the outcome ABSENT or AHEAD: it was sent, and is not in the log.
     absent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)
     )
@@ -67,7 +68,7 @@ def _outcome_error(
 ) -> Exception | None:
     """Return the error that an outcome stands for.
 
-    Return None for an outcome by which the append is not in the log and could be sent again.
+    Return None for an outcome that says: the append is not in the log, and may be sent again.
     """
     partition = call.partition
     match result.outcome:

@@ -1,4 +1,4 @@
-"""Find out what became of an append that raised AppendUncertain. Waits on the event loop."""
+"""Find the outcome of an append that raised AppendUncertain. Waits on the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from waltz.client.core.log_stream import LogStream
 from waltz.protocol.records import ReqId
 
 _POLL_SECONDS = 0.05
-"""How often `wait_until_settled` looks at the append: no call waits for its outcome any more."""
+"""How often `wait_until_settled` examines the append.
+
+It polls, because the call of the append has ended, so that nothing is notified of the outcome."""
 
 
 async def wait_until_settled(

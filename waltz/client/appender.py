@@ -253,12 +253,12 @@ class Appender:
                 await self._await_outcomes(state, call)
             finally:
                 state.in_flight.leave(1, size)
-            if call.outcomes[0].outcome is not Outcome.ABSENT and not await self._retry_ahead(
-                state, call
-            ):
+            is_absent = call.outcomes[0].outcome is Outcome.ABSENT
+            if not (is_absent or await self._retry_ahead(state, call)):
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
+        """Append a batch, and append it again as long as its outcome is a doubtful AHEAD."""
         state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
         while True:
@@ -284,9 +284,10 @@ class Appender:
     async def _retry_ahead(self, state: _PartitionState, call: AppendCall) -> bool:
         """Whether to send an append or a batch again whose outcome is AHEAD; wait before that.
 
-        Appends with this outcome are not in the log. It is final after `AHEAD_CONFIRMATIONS`
-        answers: a server that has lost the partition to another one, and does not know it yet,
-        refuses a mark of the other server's log, too.
+        AHEAD means that the log ends before the mark, and that the append is not in the log. One
+        such answer can be wrong: a server that has lost the partition to another server, and does
+        not know it yet, has an old end of the log. It answers AHEAD to a mark that is right. So the
+        outcome is final only after `AHEAD_CONFIRMATIONS` answers.
         """
         if call.outcomes[0].outcome is not Outcome.AHEAD:
             return False
@@ -358,6 +359,7 @@ class Appender:
             self._ticker.start()
 
     def _tick(self, now: float) -> bool:
+        """Let partitions notice timeouts; return whether any of them has something to wait for."""
         busy = False
         for state in self._partitions.values():
             if not state.appends.idle:
@@ -376,6 +378,7 @@ class Appender:
 
 
 def _settle(results: Iterable[AppendResult]) -> None:
+    """Record outcomes at their tokens, which are those of `AppendCall.begin`."""
     for result in results:
         cast(AppendToken, result.token).settle(result)
 

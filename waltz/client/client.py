@@ -203,6 +203,7 @@ class Client(LogClient[DataT]):
         await self._appender.flush()
 
     async def _new_client_id(self) -> int:
+        """Return a new client id, for a stream. Raises ClusterUnreachable."""
         try:
             return await self._cluster.next_client_id()
         except StoreError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -12,7 +13,8 @@ from waltz.client.core.values import Serializer
 from waltz.client.location import find_cluster
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
-from waltz.metadata.cluster import Cluster
+from waltz.client.tls_check import check_tls
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.zookeeper_access import BadCredentials
 from waltz.net import TlsConfig
 from waltz.runtime.extras import needs_extra
@@ -49,10 +51,15 @@ def connect(
 ) -> Opening[Client[Any]]:
     """Open a client of a cluster.
 
-    Without arguments, it is the cluster that the environment names, as for the command line:
-    ``WALTZ_CLUSTER``, the path of a ``cluster.json``, or ``WALTZ_ZOOKEEPER`` and ``WALTZ_ROOT``,
-    and ``WALTZ_TLS`` (``on``, ``off`` or a file). If it names none, it is the local cluster in
-    ``waltz-local/cluster.json``.
+    Without arguments, the environment names the cluster, as for the command line, by one of these:
+
+    * ``WALTZ_CLUSTER``: the path of a ``cluster.json``
+    * ``WALTZ_ZOOKEEPER`` and ``WALTZ_ROOT``
+    * ``WALTZ_PROFILE``: a profile of ``waltz profile``
+
+    ``WALTZ_TLS`` is ``on``, ``off`` or a file. If the environment names no cluster, the client
+    connects to the local cluster in ``waltz-local/cluster.json``, or, if there is none, to that of
+    the profile in use.
 
     Await the result to get the client, or enter it with ``async with``, which closes the client at
     the end:
@@ -78,7 +85,8 @@ def connect(
     The client is opened, and these errors are raised, when the result is awaited or entered.
 
     Raises:
-        ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read.
+        ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read; or the
+            servers use TLS and the client does not, or the other way round.
         ClusterNotFound: No cluster is named, the file cannot be read, or there is no cluster at
             ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
@@ -107,15 +115,17 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
 async def _open_at(
     place: str | Path | None, root: str | None, tls: TlsConfig | None, options: ClientOptions
 ) -> Client[Any]:
+    """Find the cluster and open a client of it; ``tls`` overrides the TLS settings of the place."""
     found = find_cluster(place, root, tls)
     return await _open(found.zookeeper, found.root, replace(options, tls=found.tls))
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
-    # An unusable TLS file is an error here. Later, the connections to servers could only log it.
-    # kazoo is imported here, so that importing the library does not import it.
+    # This import is here, so that an import of the library does not import kazoo.
     from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
+    # Raise an error if a TLS file cannot be used. The connections to servers, which are opened in
+    # the background, could only log it.
     options.tls.dialing_context()
     try:
         store = await KazooStore.connect(
@@ -126,8 +136,25 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
         )
     except (BadCredentials, ConnectFailed) as error:
         raise ClusterUnreachable(str(error)) from error
+    cluster = Cluster(store, root)
     try:
-        return await Client.over(Cluster(store, root), options, owns_store=True)
+        client = await Client.over(cluster, options, owns_store=True)
     except BaseException:
         await store.close()
         raise
+    try:
+        await _check_tls(cluster, options)
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+async def _check_tls(cluster: Cluster, options: ClientOptions) -> None:
+    """Raise ClusterUnreachable if client and servers do not agree about TLS."""
+    try:
+        async with asyncio.timeout(options.connect_timeout):
+            servers = (await cluster.membership()).servers().values()
+    except (NoCluster, TimeoutError):
+        return  # The client reports either error when it needs a server.
+    await check_tls([(server.host, server.port) for server in servers], options.tls)

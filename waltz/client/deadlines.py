@@ -1,14 +1,40 @@
-"""Limit the time of a wait, and name the missing result in the error. Reads the clock."""
+"""Limit the time of a wait, and name what is missing in the error. Reads the clock."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import TypeVar
 
 from waltz.client.core.errors import AnswerLate
 
 T = TypeVar("T")
+
+
+class TimeLimit:
+    """Cancels its block after ``seconds``, and raises the error that ``late`` returns then.
+
+    ``seconds`` may be None: no limit. A TimeoutError of the block itself is raised as it is.
+    """
+
+    def __init__(self, seconds: float | None, late: Callable[[], Exception]) -> None:
+        self._bound = asyncio.timeout(seconds)
+        self._late = late
+
+    async def __aenter__(self) -> None:
+        await self._bound.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._bound.__aexit__(kind, error, traceback)
+        except TimeoutError:  # `asyncio.timeout` raises it only if this limit has passed.
+            raise self._late() from None
 
 
 async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
@@ -17,14 +43,12 @@ async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
     ``seconds`` may be None: no limit. The error begins with ``missing``, for example "partition 0
     was not mounted".
     """
-    bound = asyncio.timeout(seconds)
-    try:
-        async with bound:
-            return await work
-    except TimeoutError:
-        if not bound.expired():
-            raise
-        raise AnswerLate(
+
+    def late() -> AnswerLate:
+        return AnswerLate(
             f"{missing} within {seconds:g} s: check that servers and storages are running and "
             "reachable"
-        ) from None
+        )
+
+    async with TimeLimit(seconds, late):
+        return await work

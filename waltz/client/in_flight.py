@@ -84,6 +84,7 @@ class InFlightLimit:
             self._queue.popleft()
 
     def _fits(self, count: int, size: int) -> bool:
+        """Whether ``count`` more appends of ``size`` bytes may enter now."""
         return (
             not self.count
             or self._unbounded

@@ -127,6 +127,7 @@ class Links:
             self._user.attached(partition, link, route.generation)
 
     def _stop_unused(self) -> None:
+        """Stop the links to servers that own no wanted partition any more."""
         used = {link.endpoint for link, _ in self._placed.values()}
         self._ending = [task for task in self._ending if not task.done()]
         for endpoint in [endpoint for endpoint in self._links if endpoint not in used]:

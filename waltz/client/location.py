@@ -1,7 +1,7 @@
 """Find the cluster that a client connects to. Reads files and the environment.
 
-The variables are those of the command line: ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT``, ``WALTZ_CLUSTER``
-and ``WALTZ_TLS``.
+The variables are those of the command line: ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT``, ``WALTZ_CLUSTER``,
+``WALTZ_PROFILE`` and ``WALTZ_TLS``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from waltz.client.core.errors import ClusterNotFound
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
-from waltz.runtime.core.setting_names import DEFAULT_ROOT
+from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
 from waltz.runtime.extras import needs_extra
+from waltz.runtime.profiles import PROFILE_VARIABLE, BadProfile, Profile, find_profile
 
 LOCAL_CLUSTER_FILE = Path("waltz-local/cluster.json")
 """The description of the cluster that ``waltz local up`` starts in the working directory."""
@@ -38,23 +39,41 @@ def find_cluster(
 ) -> ClusterLocation:
     """Return the cluster that the arguments of `waltz.connect` name.
 
-    ``place`` is the path of a ``cluster.json``, the addresses of ZooKeeper, or None. Only for None,
-    the environment names the cluster, or the description of a local cluster in the working
-    directory does. ``root`` and ``tls`` override what is found. Raises ClusterNotFound, and
-    waltz.runtime.configuration.ConfigError for the file of ``WALTZ_TLS``.
+    ``place`` is the path of a ``cluster.json``, the addresses of ZooKeeper, or None. If it is None,
+    the cluster is the first of these that exists:
+
+    1. the description at the path in ``WALTZ_CLUSTER``
+    2. the cluster of ``WALTZ_ZOOKEEPER``, or that of the profile in ``WALTZ_PROFILE``; with both,
+       the profile has the root and the TLS settings
+    3. the local cluster whose description is in the working directory
+    4. the cluster of the profile in use
+
+    ``root`` and ``tls``, then ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT`` and ``WALTZ_TLS``, override what
+    is found. Raises ClusterNotFound, and waltz.runtime.configuration.ConfigError for the file of
+    ``WALTZ_TLS``.
     """
     variables = environment if place is None else {}
     zookeeper = variables.get("WALTZ_ZOOKEEPER")
     root = root or variables.get("WALTZ_ROOT")
-    tls = tls or _tls_of(variables.get("WALTZ_TLS"))
-    file = _file_of(place, zookeeper, variables.get("WALTZ_CLUSTER"))
+    tls = tls or _tls_of(variables.get(TLS_VARIABLE))
+    profile_name = variables.get(PROFILE_VARIABLE) or None
+    is_named = zookeeper is not None or profile_name is not None
+    file = _file_of(place, variables.get("WALTZ_CLUSTER"), is_named=is_named)
     if file is None:
         zookeeper = zookeeper or (None if place is None else str(place))
+        if zookeeper is None or profile_name is not None:
+            profile = _profile(profile_name, variables)
+            if profile is not None:
+                return ClusterLocation(
+                    zookeeper or profile.zookeeper,
+                    root or profile.root,
+                    tls or _tls_of(profile.tls) or TlsConfig(),
+                )
         if zookeeper is None:
             raise ClusterNotFound(
                 "no cluster is named: pass the addresses of ZooKeeper or the path of a "
-                "cluster.json to connect, set WALTZ_ZOOKEEPER or WALTZ_CLUSTER, or start a cluster "
-                "here with: waltz local up"
+                "cluster.json to connect, set WALTZ_ZOOKEEPER, WALTZ_CLUSTER or WALTZ_PROFILE, or "
+                "start a cluster here with: waltz local up"
             )
         return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls or TlsConfig())
     try:
@@ -65,8 +84,20 @@ def find_cluster(
     return ClusterLocation(zookeeper or described.zookeeper, root or described.root, tls)
 
 
-def _file_of(place: str | Path | None, zookeeper: str | None, variable: str | None) -> Path | None:
-    """Return the description of the cluster that is meant, None if none is."""
+def _profile(name: str | None, environment: Mapping[str, str]) -> Profile | None:
+    """Return the profile ``name``, or the one in use. Raises ClusterNotFound."""
+    try:
+        return find_profile(name, environment)
+    except BadProfile as problem:
+        raise ClusterNotFound(str(problem)) from problem
+
+
+def _file_of(place: str | Path | None, variable: str | None, *, is_named: bool) -> Path | None:
+    """Return the file that describes the cluster, None if no file does.
+
+    ``variable`` is the value of ``WALTZ_CLUSTER``. ``is_named`` tells whether another variable
+    names the cluster: then the description in the working directory is not used.
+    """
     if place is not None:
         is_file = isinstance(place, Path) or place.endswith(".json")
         return Path(place) if is_file else None
@@ -77,7 +108,7 @@ def _file_of(place: str | Path | None, zookeeper: str | None, variable: str | No
                 "client with connect_as_configured, or set WALTZ_ZOOKEEPER and WALTZ_ROOT"
             )
         return Path(variable)
-    return LOCAL_CLUSTER_FILE if zookeeper is None and LOCAL_CLUSTER_FILE.exists() else None
+    return LOCAL_CLUSTER_FILE if not is_named and LOCAL_CLUSTER_FILE.exists() else None
 
 
 def _tls_of(variable: str | None) -> TlsConfig | None:
@@ -89,7 +120,7 @@ def _tls_of(variable: str | None) -> TlsConfig | None:
             return PLAINTEXT
         case "on":
             return TlsConfig()
-    with needs_extra("WALTZ_TLS with a file", "config"):
+    with needs_extra(f"{TLS_VARIABLE} with a file", "config"):
         from waltz.client.settings import TlsFile
         from waltz.runtime.configuration import read_settings
 

@@ -90,6 +90,8 @@ class LogBulk(abc.ABC):
         _check_range(first_id, max_records, max_bytes)
         request = ReadRecords(first_id, max_records, max_bytes, round(wait_seconds * 1000))
         missing = f"the records of partition {partition} from {first_id} on did not arrive"
+        if timeout is None and self._options.answer_timeout is not None:
+            timeout = self._options.answer_timeout + wait_seconds
         return await self._in_time(self._read_records(partition, request), timeout, missing)
 
     async def headers(
@@ -153,6 +155,7 @@ class LogBulk(abc.ABC):
         return await self._append_batch(partition, drafts, appends, seconds)
 
     async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
+        """Await ``work``; see `ClientBase._in_time`."""
         if seconds is None:
             seconds = self._options.answer_timeout
         return await in_time(work, seconds, missing)

@@ -1,35 +1,30 @@
 """The interface of a client: every public method, with its parameters, defaults and meaning.
 
-`Client` implements the abstract methods of `LogClient`. The blocking client of `waltz.sync` takes
-most of its method signatures from `LogClient`. Waits on the event loop.
+`Client` implements the abstract methods of `LogClient` and of its base. The blocking client of
+`waltz.sync` takes most of its method signatures from `LogClient`. Waits on the event loop.
 """
 
 from __future__ import annotations
 
 import abc
-import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, Unpack, cast, overload
 
 from waltz.client.append_outcome import search_log
+from waltz.client.client_base import ClientBase
 from waltz.client.core.batches import Absent, Appended
-from waltz.client.core.deserializing import Deserializer
 from waltz.client.core.log_stream import LogStream
-from waltz.client.core.metrics import AppendState, ClientMetrics
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
 from waltz.client.deadlines import in_time
 from waltz.client.log_bulk import LogBulk
-from waltz.client.options import ClientOptions
 from waltz.client.submitting import Build, submit
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 from waltz.runtime.core.json_metrics import JsonMetrics
 
-T = TypeVar("T")
 
-
-class LogClient(abc.ABC, Generic[DataT]):
+class LogClient(ClientBase[DataT]):
     """One application's access to one cluster.
 
     `waltz.connect` opens a `Client`, which implements this class. `waltz.testing` opens clients of
@@ -43,24 +38,6 @@ class LogClient(abc.ABC, Generic[DataT]):
     All timeouts are in seconds. A call without a timeout uses the timeout of the client's options.
     If that is None, the call waits without a limit.
     """
-
-    def __init__(
-        self,
-        options: ClientOptions,
-        appending: AppendState,
-        *,
-        cluster_name: str,
-        num_partitions: int,
-        client_id: int,
-    ) -> None:
-        self._options = options
-        self._deserializer = Deserializer(options.serializer, options.unreadable)
-        self._cluster_name = cluster_name
-        self._num_partitions = num_partitions
-        self._client_id = client_id
-        self._metrics = ClientMetrics(
-            cluster_name, client_id, appending, asyncio.get_running_loop().time
-        )
 
     @property
     def cluster_name(self) -> str:
@@ -109,7 +86,8 @@ class LogClient(abc.ABC, Generic[DataT]):
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
         The server refuses the append if a later transaction took one of the write or read locks,
         even a transaction of this client. In rare cases the server refuses an append although no
-        transaction took its locks. If ``mark`` is None, the last transaction of the log when the
+        transaction took its locks, because different locks can share an entry of the server's lock
+        table. If ``mark`` is None, the last transaction of the log when the
         append arrives at the server takes its place (before protocol version 6: the last
         transaction that the client has received). The caller may not have seen this
         transaction, so locks without a mark protect no decision. `submit` sets the mark. A mark is
@@ -302,23 +280,23 @@ class LogClient(abc.ABC, Generic[DataT]):
         after: int = NO_TRANSACTION,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> Appended | Absent | None:
-        """Return what became of an append that raised AppendUncertain.
+        """Return the outcome of an append that raised AppendUncertain.
 
         ``req_id`` is that of the error. The client reads the request ids in the partition's log
         after the transaction ``after``, which may be any from before the append.
 
         Returns `Appended` if the append is in the log, and `Absent` if it is not and never will be.
         The client that made the append returns one of these, unless the log has lost transactions.
-        Another client returns None if the append is not in the log so far, and the log does not
-        prove that it never will be: a later append of its client, or any append in a later
-        generation of the partition, proves that.
+        Another client returns `Absent` only if the log proves it, by one of two transactions: one
+        of a later append of the same client, or one of a later generation of the partition. Without
+        this proof it returns None: the append is not in the log so far, and may still get there.
 
         Raises:
             ClientAhead: The log ends before ``after``. The errors of `mount` are raised, too.
         """
         self._check(req_id.partition)
-        missing = f"what became of the append {req_id} was not found out"
-        return await self._in_time(self._outcome(req_id, after), timeout, missing)
+        missing = f"the outcome of append {req_id} was not found"
+        return await in_time(self._outcome(req_id, after), timeout, missing)
 
     async def flush(
         self,
@@ -349,52 +327,9 @@ class LogClient(abc.ABC, Generic[DataT]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
-        if seconds is None:
-            seconds = self._options.answer_timeout
-        return await in_time(work, seconds, missing)
-
-    def _count_received(self, partition: int, transactions: int) -> None:
-        self._metrics.of(partition).received += transactions
-
     async def _outcome(self, req_id: ReqId, after: int) -> Appended | Absent | None:
         is_settled = req_id.client_id == self.client_id and await self._settled(req_id)
         # A settled append is in the log up to this mark, or never.
         mark = await self._read_mark(req_id.partition)
         stream = self.stream(req_id.partition, after=after, until=max(mark, after))
         return await search_log(stream, req_id, is_settled=is_settled)
-
-    # The methods that an implementation provides.
-
-    @abc.abstractmethod
-    def _check(self, partition: int | None = None) -> None:
-        """Raise ClientClosed or ClientFailed if the client has ended.
-
-        Raise PartitionUnknown if the cluster has no ``partition``.
-        """
-
-    @abc.abstractmethod
-    async def _append(
-        self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
-    ) -> int:
-        """Append ``draft`` with ``mark``, not ``draft.mark``. None: the timeout of the options."""
-
-    @abc.abstractmethod
-    async def _mount(self, partition: int, mark: int | None = None) -> int: ...
-
-    @abc.abstractmethod
-    def _stream(
-        self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
-    ) -> LogStream[Any]: ...
-
-    @abc.abstractmethod
-    async def _read_data(self, partition: int, transaction_id: int) -> bytes: ...
-
-    @abc.abstractmethod
-    async def _read_mark(self, partition: int) -> int: ...
-
-    @abc.abstractmethod
-    async def _settled(self, req_id: ReqId) -> bool: ...
-
-    @abc.abstractmethod
-    async def _flush(self) -> None: ...

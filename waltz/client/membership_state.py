@@ -39,8 +39,9 @@ class MembershipState:
 
     def close(self) -> bool:
         """Make `check` raise ClientClosed. Return whether this is the first call of `close`."""
-        first, self._closed = not self._closed, True
-        return first
+        is_first = not self._closed
+        self._closed = True
+        return is_first
 
     async def end(self) -> None:
         """Stop following the servers."""
@@ -63,6 +64,7 @@ class MembershipState:
             raise PartitionUnknown(partition, self._num_partitions)
 
     async def _watch_membership(self) -> None:
+        """Wait until the servers can no longer be followed; then make the client fail."""
         try:
             await self._membership.finished()
         except Exception as error:

@@ -29,8 +29,9 @@ class ClientOptions:
         connect_timeout: How long ZooKeeper may take to answer when the client is opened.
         append_timeout: The timeout of each append and submit that is called without a timeout.
             None: no timeout.
-        answer_timeout: The timeout of each other call that is called without a timeout. None: no
-            timeout.
+        answer_timeout: The timeout of each other call that is called without a timeout, except
+            streams, which wait for new transactions, and ``outcome``, which may read the whole log.
+            None: no timeout.
         max_in_flight: The largest number of appends without an outcome per partition. More appends
             wait.
         long_wait_seconds: The time after which the client asks the server for the outcome of an
@@ -45,8 +46,8 @@ class ClientOptions:
     unreadable: Unreadable = "raise"
     session_timeout_ms: int = 30_000
     connect_timeout: float = 10.0
-    append_timeout: float | None = None
-    answer_timeout: float | None = None
+    append_timeout: float | None = 30.0
+    answer_timeout: float | None = 30.0
     max_in_flight: int = 1000
     long_wait_seconds: float = 5.0
     stream_buffer: int = 10_000

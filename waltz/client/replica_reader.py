@@ -133,6 +133,7 @@ class ReplicaReader:
         return answer.records if answer.records.count else None
 
     async def _connection(self, storage: str) -> RpcConnection:
+        """Return the open connection to a storage, or open one."""
         connection = self._open.get(storage)
         if connection is None or connection.closed:
             params = await self._cluster.store_params()

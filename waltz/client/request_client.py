@@ -232,6 +232,7 @@ class RequestClient:
             self._ticker.start()
 
     def _tick(self, now: float) -> bool:
+        """Let requests notice timeouts; return whether any request is open."""
         busy = False
         for partition, requests in self._partitions.items():
             if not requests.idle:

@@ -73,6 +73,9 @@ def read_client_settings(
         zookeeper_access=settings.zookeeper_access,
         session_timeout_ms=settings.session_timeout_ms,
         max_in_flight=settings.max_in_flight,
+        # The clients of 0.13.2 wait without a limit.
+        append_timeout=None,
+        answer_timeout=None,
         long_wait_seconds=settings.long_wait_ms / 1000,
     )
     return settings.zookeeper, settings.cluster_root, options

@@ -17,35 +17,28 @@ from typing import Any
 from typing_extensions import override
 
 from waltz.client.core.codec import (
-    FEED_PARTITION,
     FEED_TRANSACTION_ID,
     FeedRecord,
     FeedRun,
     parse,
 )
-from waltz.client.core.deserializing import SKIPPED, Deserializer
+from waltz.client.core.deserializing import Deserializer
 from waltz.client.core.directory import Directory
-from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt, PermissionDenied
+from waltz.client.core.errors import ClientAhead, ClientClosed, PermissionDenied
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.mount import Phase, RequestIds
-from waltz.client.core.read_ahead import ReadAhead
-from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
 from waltz.client.core.values import DataT_co, Transaction
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
+from waltz.client.stream_data import FedData
 from waltz.client.stream_ranges import StreamRanges, fed_transaction, read_batches
 from waltz.client.ticker import Ticker
 from waltz.net import Dialer, decode_received
 
 BATCH_TRANSACTIONS = 1000
 """The most transactions of one batch."""
-
-_READ_AHEAD_TRANSACTIONS = 500
-_READ_AHEAD_BYTES = 32 << 20
-"""How many transactions, and bytes of their data, a stream with feeds and data reads ahead of the
-application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +58,6 @@ class StreamDependencies:
 
     on_end: Callable[[ServerStream[Any]], None]
     """Called when a stream is closed."""
-
-
-@dataclass(slots=True)
-class _DataRead:
-    """A transaction whose data is being read.
-
-    When ``done`` is true, ``answer`` is the answer, or None if the client ended before the answer.
-    """
-
-    record: FeedRecord
-    done: bool = False
-    answer: Answer | None = None
 
 
 class ServerStream(LogStream[DataT_co]):
@@ -283,77 +264,25 @@ class ServerStream(LogStream[DataT_co]):
 
     async def _from_feeds_with_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
-        ahead = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_TRANSACTIONS)
-        reads: deque[_DataRead] = deque()
+        dependencies = self._dependencies
+        data = FedData(
+            dependencies.request_client,
+            dependencies.deserializer,
+            self._changed.set,
+            lambda: self._failure or ClientClosed(),
+        )
         while (records := await self._next_records()) is not None:
             unread = deque(records)
-            while unread or reads:
-                while unread and ahead.has_room():
-                    reads.append(self._start_read(unread.popleft(), ahead))
-                if completed := self._take_completed(reads, ahead):
-                    if batch := [each for each in completed if each is not None]:
+            while unread or data:
+                while unread and data.has_room():
+                    data.request(unread.popleft())
+                if data.can_take():
+                    if batch := data.take():
                         yield batch
                 else:
                     # Not `_wait_unless_failed`: if the stream has failed, the transactions whose
                     # data have arrived are yielded before the error.
                     await self._wait()
-
-    def _start_read(self, record: FeedRecord, ahead: ReadAhead) -> _DataRead:
-        """Request the data of a fed transaction, unless the client has ended."""
-        read = _DataRead(record)
-
-        def on_answer(answer: Answer | None) -> None:
-            read.answer = answer
-            read.done = True
-            ahead.arrived(len(answer.data) if answer else 0)
-            self._changed.set()
-
-        ahead.requested()
-        if self._dependencies.request_client.ended:
-            # `send` would raise before the transactions whose data have arrived are yielded.
-            on_answer(None)
-            return read
-        request = ReadData(record[FEED_TRANSACTION_ID])
-        self._dependencies.request_client.send(record[FEED_PARTITION], request, on_answer)
-        return read
-
-    def _take_completed(
-        self, reads: deque[_DataRead], ahead: ReadAhead
-    ) -> list[Transaction[Any] | None]:
-        """Remove completed reads up to the first missing answer; return their transactions.
-
-        None is one to skip. Stop before a failed read; if it is the first, raise its error.
-        """
-        batch: list[Transaction[Any] | None] = []
-        while reads and reads[0].done:
-            try:
-                transaction = self._transaction_of(reads[0])
-            except Exception:
-                if not batch:
-                    raise
-                return batch
-            batch.append(transaction)
-            read = reads.popleft()
-            assert read.answer is not None
-            ahead.taken(len(read.answer.data))
-        return batch
-
-    def _transaction_of(self, read: _DataRead) -> Transaction[Any] | None:
-        """Return the transaction of a read that is done, None to skip it. Raises its error."""
-        answer = read.answer
-        if answer is None:
-            raise self._failure or ClientClosed()
-        if answer.kind is AnswerKind.CORRUPT:
-            raise DataCorrupt(
-                read.record[FEED_PARTITION], read.record[FEED_TRANSACTION_ID], CHECKSUM_ATTEMPTS
-            )
-        if answer.kind is AnswerKind.DENIED:
-            raise PermissionDenied(read.record[FEED_PARTITION], answer.denial)
-        record = read.record
-        value = self._dependencies.deserializer.read(
-            record[FEED_PARTITION], record[FEED_TRANSACTION_ID], answer.data
-        )
-        return None if value is SKIPPED else fed_transaction(record, value)
 
     def _check_feed(self, partition: int) -> None:
         """Make the stream fail if its feed was denied, or is known to be beyond the log's end."""
@@ -377,6 +306,7 @@ class ServerStream(LogStream[DataT_co]):
             link.pause()
 
     def _resume(self) -> None:
+        """Send feed requests and read again, because the buffer has room."""
         self._paused = False
         for partition, feed in self._feeds.items():
             feed.want(True)

@@ -149,7 +149,7 @@ class StreamRanges:
                 state.open_request = None
 
     def _request(self, partition: int, state: _StreamPartition) -> None:
-        """Request the next range of a partition, unless that is not possible or not useful now."""
+        """Request the next range of a partition, if it needs one and has room for it now."""
         count = _RANGE_RECORDS
         if partition in self._until:
             count = min(count, self._until[partition] - state.position)

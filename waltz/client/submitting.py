@@ -18,12 +18,12 @@ Build = (
 """Returns the draft to append in this attempt, None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""The pause before an attempt if the client has received nothing since the previous attempt."""
+"""The pause before an attempt if the client's mark is the same as in the previous attempt."""
 
 _CHECK_SERVERS = "check that servers are running and reachable"
 
 Mount = Callable[[], Awaitable[int]]
-"""Mounts the partition and returns the last transaction that its server has sent."""
+"""Mounts the partition and returns the largest id that the client knows to be in its log."""
 
 Append = Callable[[Draft[DataT], int, float | None], Awaitable[int]]
 """Appends a draft with a mark and a timeout in seconds (None: no timeout); returns the id."""
@@ -51,7 +51,7 @@ async def submit(
             async with bound:
                 attempt = await _next_attempt(partition, mount, attempt, conflict)
                 what_was_late, remedy = "build did not return", "make build faster"
-                draft = await _call_build(build, attempt)
+                draft = await call_build(build, attempt)
         except TimeoutError:
             if not bound.expired():
                 raise  # An error of `mount` or `build`, not of `bound`.
@@ -83,7 +83,7 @@ async def _next_attempt(
     return Attempt(partition, before.number + 1, mark, conflict)
 
 
-async def _call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
+async def call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
     """Return the draft that ``build`` returns for ``attempt``. Raises TypeError for other types."""
     draft = build(attempt)
     if inspect.isawaitable(draft):

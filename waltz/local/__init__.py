@@ -1,8 +1,10 @@
 """Run a whole cluster on this machine: processes, their directories, and ZooKeeper.
 
-* `core.plan`: the processes of a cluster and their settings (pure); `ports`: free ports
+* `core.plan`: the processes of a cluster and their settings (pure); `plan_file`: the plan in the
+  directory of a cluster; `ports`: free ports
 * `zookeeper` and `child` run one process; `cluster` has `LocalCluster`, which runs all processes
 * `supervisor` runs a `LocalCluster` until a signal or a request stops it
+* `logs` reads the logs of the processes
 * `control` sends requests to a supervisor from another process
 """
 
@@ -12,7 +14,6 @@ from waltz.local.cluster import (
     ClusterUnhealthy,
     LocalCluster,
     UnknownProcess,
-    wanted_shape,
 )
 from waltz.local.control import (
     Control,
@@ -26,6 +27,8 @@ from waltz.local.control import (
     wait_until_down,
 )
 from waltz.local.core.plan import ClusterLayout, PlanError, Shape
+from waltz.local.logs import last_lines, local_logs, new_lines
+from waltz.local.plan_file import wanted_shape
 from waltz.local.ports import NoFreePorts
 from waltz.local.supervisor import supervise
 from waltz.local.zookeeper import ZooKeeperNotStarted
@@ -45,6 +48,9 @@ __all__ = [
     "UnknownProcess",
     "ZooKeeperNotStarted",
     "end_left_over",
+    "last_lines",
+    "local_logs",
+    "new_lines",
     "read_description",
     "read_running",
     "request_stop",

@@ -14,7 +14,6 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -29,13 +28,12 @@ from waltz.local.core.plan import (
     ZOOKEEPER,
     ClusterLayout,
     LocalClusterPlan,
-    PlanError,
     Shape,
     cluster_description,
     server_settings,
     storage_settings,
 )
-from waltz.local.ports import choose_ports
+from waltz.local.plan_file import read_or_create_plan
 from waltz.local.zookeeper import ZooKeeperProcess
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import assign_everything
@@ -100,6 +98,7 @@ class LocalCluster:
         self._shape = shape
         self._plan: LocalClusterPlan | None = None
         self._lock: IO[str] | None = None
+        """The locked file of the directory, None while the cluster is stopped."""
         self._zookeeper: ZooKeeperProcess | None = None
         self._children: dict[str, ChildProcess] = {}
 
@@ -202,7 +201,10 @@ class LocalCluster:
         return self._child(name).exit_report()
 
     def write_description(self) -> None:
-        """Write ``cluster.json``, which must be done after each start and end of a process."""
+        """Write ``cluster.json``. Call this after each start and each end of a process.
+
+        Write nothing while the cluster is stopped.
+        """
         if self._lock is None:
             return
         pids = {**self.pids(), "supervisor": os.getpid()}
@@ -262,7 +264,7 @@ class LocalCluster:
         """Make the folders, the settings files and the objects of all processes."""
         for folder in self.layout.folders():
             folder.mkdir(parents=True, exist_ok=True)
-        plan = self._plan = self._read_or_create_plan()
+        plan = self._plan = read_or_create_plan(self.layout, self._shape)
         for index, name in enumerate(plan.storage_names):
             self.layout.data(name).mkdir(parents=True, exist_ok=True)
             settings = storage_settings(plan, self.layout, index, self._session_timeout_ms)
@@ -272,30 +274,15 @@ class LocalCluster:
             self._new_child(name, "waltz-server", settings | dict(self._server_settings))
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
 
-    def _read_or_create_plan(self) -> LocalClusterPlan:
-        """Return the plan in the directory, which is created for a new cluster."""
-        path, directory = self.layout.plan, self.layout.directory
-        plan = _read_plan(path)
-        if plan is None:
-            shape = self._shape or Shape()
-            plan = LocalClusterPlan.of(shape, choose_ports(shape.num_ports))
-            part = path.with_suffix(".part")
-            part.write_text(plan.to_json())
-            part.replace(path)
-        elif self._shape is not None and self._shape != plan.shape:
-            raise PlanError(
-                f"{directory} holds a cluster of {plan.shape}, not of {self._shape}; to start this "
-                "cluster, leave out the numbers; for a new cluster, choose another directory"
-            )
-        return plan
-
     def _new_child(self, name: str, script: str, settings: dict[str, object]) -> None:
+        """Write the settings file of a process and add the process, not started yet."""
         config = self.layout.config(name)
         config.write_text(yaml.safe_dump(settings, sort_keys=False))
         ports_file, log = self.layout.ports_file(name), self.layout.log(name)
         self._children[name] = ChildProcess(name, script, config, ports_file, log)
 
     async def _start_all(self) -> None:
+        """Start ZooKeeper, create the cluster if ZooKeeper has none, and start the others."""
         plan = self.plan
         assert self._zookeeper is not None
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
@@ -314,6 +301,7 @@ class LocalCluster:
         self.write_description()
 
     async def _create(self, cluster: Cluster) -> None:
+        """Create the metadata of the cluster in ZooKeeper."""
         storages, partitions = self.plan.storages, self.plan.shape.partitions
         # One group per storage, so that every storage has a replica of every partition.
         groups = {storage.address: group for group, storage in enumerate(storages)}
@@ -328,16 +316,19 @@ class LocalCluster:
         )
 
     async def _start_children(self, names: tuple[str, ...]) -> None:
+        """Start these processes and wait until all of them are ready."""
         children = [self._child(name) for name in names]
         for child in children:
             child.start(self._programs.get(child.name))
         await asyncio.gather(*(child.wait_until_ready(_READY_TIMEOUT_S) for child in children))
 
     async def _sync(self, cluster: Cluster, index: int) -> None:
+        """Do what `sync` does, for ``storage/index``."""
         executor = OrderExecutor(cluster, self.tls)
         await carry_out(Synchronization(self.plan.storages[index].address), executor)
 
     async def _first_problem(self, cluster: Cluster) -> str | None:
+        """Return a problem that keeps the cluster from being healthy, None if there is none."""
         try:
             found = await inspect(cluster, self.tls)
         except (DialFailed, RemoteFailure, ConnectionLost) as problem:
@@ -348,37 +339,18 @@ class LocalCluster:
         return None
 
     def _check_alive(self) -> None:
+        """Raise ProcessFailed if a process has ended."""
         for name, child in self._children.items():
             if child.pid is None:
                 raise ProcessFailed(f"{name} has ended: {child.exit_report()}")
 
     def _child(self, name: str) -> ChildProcess:
+        """Return the process of this name; raises UnknownProcess if there is none."""
         try:
             return self._children[name]
         except KeyError:
             known = ", ".join((ZOOKEEPER, *self._children))
             raise UnknownProcess(f"there is no process {name}; there are {known}") from None
-
-
-def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
-    """Return the shape that the cluster in ``directory`` is to have. Raises PlanError.
-
-    It is the shape of an existing cluster, or the default shape, with the changes in ``given``.
-    """
-    plan = _read_plan(ClusterLayout(directory.absolute()).plan)
-    return replace(Shape() if plan is None else plan.shape, **given)
-
-
-def _read_plan(path: Path) -> LocalClusterPlan | None:
-    """Return the plan in the file ``path``, None if there is no file. Raises PlanError."""
-    try:
-        return LocalClusterPlan.from_json(path.read_text())
-    except FileNotFoundError:
-        return None
-    except PlanError as problem:
-        raise PlanError(
-            f"{path} is not the plan of a local cluster: {problem}; choose another directory"
-        ) from problem
 
 
 async def _run_to_completion(work: Callable[[], None]) -> None:

@@ -111,6 +111,7 @@ def request_stop(directory: Path) -> bool:
     accepted = False
 
     def is_accepted_or_needless() -> bool:
+        """Send the request; return whether it was accepted, or no supervisor is left."""
         nonlocal accepted
         try:
             asyncio.run(send_control(directory, Control.STOP))
@@ -168,11 +169,13 @@ def _is_supervised(directory: Path) -> bool:
 
     If not, the cluster is down, or its supervisor has died and left ``cluster.json``.
     """
-    # A supervisor deletes the file before it releases the lock, so the lock comes first.
+    # The lock is read first. A supervisor that stops deletes the file before it releases the lock.
+    # So if the file exists after the lock was seen, the supervisor had not stopped its cluster.
     return _has_supervisor(directory) and _is_described(directory)
 
 
 def _is_described(directory: Path) -> bool:
+    """Return whether ``directory`` has the file ``cluster.json``."""
     return ClusterLayout(directory.absolute()).description.exists()
 
 

@@ -19,9 +19,11 @@ _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DEFAULT_LOWEST_OUTGOING = 32_768
 """The beginning of the range if the file is missing: the default of Linux."""
 _LOWEST_CANDIDATE = 10_240
+"""The lowest port that is tried."""
 _FEWEST_CANDIDATES = 1_000
+"""If there are no more candidates than this, the system chooses the ports instead."""
 _TRIES = 50
-"""How many ports are tried before `choose_ports` fails to find one of its ports."""
+"""How many ports are tried for each wanted port."""
 
 
 class NoFreePorts(OSError):
@@ -42,7 +44,10 @@ def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:
 
 
 def _bind_free(candidates: range, draw: random.Random, held: ExitStack) -> int:
-    """Bind and return a free port of ``candidates``; without candidates, the system's choice."""
+    """Bind and return a free port of ``candidates``; if there are none, let the system choose it.
+
+    ``held`` gets the socket, and so keeps the port bound. Raises NoFreePorts.
+    """
     for _ in range(_TRIES):
         probe = held.enter_context(socket.socket())
         try:

@@ -222,6 +222,7 @@ class ZooKeeperProcess:
         deadline = time.monotonic() + _START_TIMEOUT_S
 
         def until(reached: Callable[[], bool], what: str) -> None:
+            """Wait for ``reached``; ``what`` is how the server failed: ``bound no port``."""
             while not reached():
                 if process.poll() is not None:
                     raise self._not_started(f"it exited with status {process.returncode}")
@@ -262,6 +263,7 @@ class ZooKeeperProcess:
             return False
 
     def _connect(self) -> socket.socket:
+        """Connect to the server, by TLS if it is enabled; raises OSError."""
         plain = socket.create_connection((HOST, self._port or 0), timeout=1)
         context = self._tls.dialing_context()
         if context is None:
@@ -271,6 +273,7 @@ class ZooKeeperProcess:
             return context.wrap_socket(plain, server_hostname=self._tls.server_name or HOST)
 
     def _not_started(self, reason: str) -> ZooKeeperNotStarted:
+        """Return the error for ``reason``, with the last message in the log."""
         lines = self.log_path.read_text(errors="replace").splitlines()
         # The lines of a Java stack trace are indented; the message is in the line before them.
         last = next((line for line in reversed(lines) if line and not line[0].isspace()), "")

@@ -41,8 +41,7 @@ async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | N
     """Yield the present access rules (None: the cluster has none), and the rules after a change.
 
     If several changes follow quickly, only the last is yielded. Rules that cannot be decoded are
-    logged and left out: the caller keeps the rules before them, so that damaged data neither opens
-    nor closes the cluster.
+    logged and not yielded: the caller keeps the previous rules, so damaged data change no right.
     """
     changed = asyncio.Event()
     while True:
@@ -51,7 +50,7 @@ async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | N
             rules = await read_access_rules(cluster, changed.set)
         except MalformedMetadata as problem:
             log.error(
-                "access rules: %s; keeping those before the change, correct the znode", problem
+                "access rules: %s; the previous rules stay in force; correct the znode", problem
             )
         else:
             yield None if rules is None else rules.value
@@ -82,7 +81,7 @@ async def change_access_rules(
 
 
 async def create_access_rules(cluster: Cluster, rules: AccessRules) -> None:
-    """Write the first access rules of a cluster, also rules without grants.
+    """Write the first access rules of a cluster, which may have no grants.
 
     Raises VersionConflict if the cluster has other rules.
     """
@@ -91,7 +90,10 @@ async def create_access_rules(cluster: Cluster, rules: AccessRules) -> None:
 
 
 async def delete_access_rules(cluster: Cluster) -> bool:
-    """Delete the access rules, so that every client may do everything; return if there were any."""
+    """Delete the access rules, so that every request is allowed.
+
+    Return whether there were rules.
+    """
     path = cluster.paths.access
     async with cluster.admin_lock:
         found = await until_answered(cluster.store, lambda: cluster.store.get(path))

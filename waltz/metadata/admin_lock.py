@@ -62,7 +62,7 @@ class AdminLock:
             await self._store.create(self._path, None, ephemeral=True)
         freed = asyncio.Event()
         node = await self._store.get(self._path, freed.set)
-        if node is None:
+        if node is None:  # Another process has just released the lock.
             return False
         # Decide by the node's owner, not by the result of the creation: ZooKeeper may have created
         # the node in an earlier try whose answer was lost. That try is repeated and ends with

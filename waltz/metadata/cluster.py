@@ -111,7 +111,7 @@ class Cluster:
                 read = await self.usable_replica_assignments(changed.set)
             except MalformedMetadata as problem:
                 log.error(
-                    "replica assignments: %s; keeping those before the change, correct the znode",
+                    "replica assignments: %s; the previous ones stay in force; correct the znode",
                     problem,
                 )
             else:
@@ -257,7 +257,8 @@ class Cluster:
     ) -> None:
         """Read, change and write the maps under the admin lock.
 
-        Raises ChangeRefused, or VersionConflict if the lock was lost and another process wrote.
+        ``change`` gets the maps and the number of partitions, and returns the new maps. Raises
+        ChangeRefused, or VersionConflict if the lock was lost and another process wrote.
 
         The maps are written one after the other, so a crash may leave a change half done. The order
         of the writes makes every such state repairable by `remove_storage_node`: a storage that is

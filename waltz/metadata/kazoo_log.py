@@ -1,6 +1,7 @@
-"""Log the state of a session once per change; kazoo's own warnings are at level DEBUG.
+"""Log the state of a session once per change; lower kazoo's own warnings to the level DEBUG.
 
-kazoo logs several warnings for every attempt to connect, and an outage has many attempts.
+kazoo logs several warnings for every attempt to connect, and an outage has many attempts. Touches
+the log only.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class SessionLog:
         self._last: SessionState | None = None
 
     def changed(self, state: SessionState) -> None:
-        """Log the new state, unless it is that of the last line, or the first connection."""
+        """Log ``state`` if it differs from the last one. The first connection is not logged."""
         last, self._last = self._last, state
         if state is last:
             return
         match state:
             case SessionState.SUSPENDED:
-                log.warning("ZooKeeper at %s: connection lost; connecting again", self._address)
+                log.warning("ZooKeeper at %s: connection lost; reconnecting", self._address)
             case SessionState.LOST:
                 log.warning(
                     "ZooKeeper at %s: session expired; opening another session", self._address
                 )
             case SessionState.CONNECTED:
                 if last is not None:
-                    log.info("ZooKeeper at %s: connected again", self._address)
+                    log.info("ZooKeeper at %s: reconnected", self._address)
             case SessionState.CLOSED:
                 pass

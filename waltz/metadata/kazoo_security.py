@@ -1,50 +1,12 @@
-"""TLS, authentication and ACLs for kazoo. Touches the network from kazoo's threads."""
+"""Authentication and ACLs for kazoo. Touches the file of the credentials."""
 
 from __future__ import annotations
 
-import socket
-import ssl
 from dataclasses import dataclass
-from typing import Any
 
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, make_acl, make_digest_acl
 
 from waltz.metadata.zookeeper_access import ZooKeeperAccess, read_credentials
-from waltz.net.tls import TlsConfig
-
-
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
-    """The threads and sockets of kazoo, with TLS connections by the settings in ``tls``.
-
-    kazoo's own TLS accepts certificates of the system's public authorities, not only those of the
-    CA. It verifies a certificate only for the host in the connect string, not for the server name
-    of the settings. It does not tell why a handshake failed.
-    """
-
-    def __init__(self, tls: TlsConfig) -> None:
-        super().__init__()
-        self._tls = tls
-        self.problem = ""
-        """Why the last handshake failed; empty if none failed."""
-
-    def create_connection(
-        self, address: tuple[str, int], hostname: str, timeout: float, **_: Any
-    ) -> ssl.SSLSocket:
-        """Connect to ``address`` and verify the certificate for ``hostname``. Raises OSError."""
-        context = self._tls.dialing_context()
-        assert context is not None, "the handler is for TLS"
-        plain = socket.create_connection(address, timeout)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            name = self._tls.server_name or hostname
-            return context.wrap_socket(plain, server_hostname=name)
-        except OSError as error:
-            plain.close()
-            # Only a refused certificate has a remedy of its own. Other errors may be temporary.
-            if isinstance(error, ssl.SSLError):
-                self.problem = self._tls.explain(error, hostname)
-            raise
 
 
 @dataclass(frozen=True, slots=True)

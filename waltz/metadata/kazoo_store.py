@@ -1,7 +1,8 @@
 """The compare-and-set store over ZooKeeper. Touches the network and kazoo's threads.
 
 kazoo runs on its own threads. This module passes kazoo's answers, watch events and state changes to
-the event loop, and never blocks the event loop. Only this module and `kazoo_security` use kazoo.
+the event loop, and never blocks the event loop. Only this module, `kazoo_handlers`
+and `kazoo_security` use kazoo.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, ZnodeStat
 
+from waltz.metadata.kazoo_handlers import Handler, TlsHandler
 from waltz.metadata.kazoo_log import KazooLog, SessionLog
-from waltz.metadata.kazoo_security import Protection, TlsHandler, protection
+from waltz.metadata.kazoo_security import Protection, protection
 from waltz.metadata.store import (
     ANY_VERSION,
     Children,
@@ -91,11 +93,13 @@ class KazooStore:
         # An unusable PEM file is an error here; kazoo's thread could only log it.
         access.tls.dialing_context()
         acls = protection(access)
-        handler = TlsHandler(access.tls) if access.tls.enabled else None
+        loop, timeout_s = asyncio.get_running_loop(), session_timeout_ms / 1000
+        tls = access.tls
+        handler = TlsHandler(timeout_s, tls) if tls.enabled else Handler(timeout_s)
         try:
             client = KazooClient(
                 connect_string,
-                timeout=session_timeout_ms / 1000,
+                timeout=timeout_s,
                 connection_retry=_RECONNECT,
                 handler=handler,
                 auth_data=acls.auth_data,
@@ -106,7 +110,6 @@ class KazooStore:
                 f"{connect_string!r} is not a ZooKeeper address ({problem}); it must be "
                 "host:port, or several with commas between"
             ) from problem
-        loop, timeout_s = asyncio.get_running_loop(), session_timeout_ms / 1000
         store = cls(client, loop, clock, timeout_s, access, acls)
         connected = asyncio.Event()
 
@@ -209,7 +212,11 @@ class KazooStore:
             self._client.stop()
             self._client.close()
         except kazoo_errors.KazooException:
-            log.warning("ZooKeeper session: not closed in time, it will expire", exc_info=True)
+            log.warning(
+                "ZooKeeper session: not closed in time; its ephemeral nodes remain until it "
+                "expires",
+                exc_info=True,
+            )
 
     async def _call(self, path: str, begin: Callable[[], Any], version: int = ANY_VERSION) -> Any:
         """Call ``begin``, which starts an operation of kazoo, and return the operation's result."""
@@ -306,9 +313,9 @@ class _Watch:
         self.to_loop(self.on_change)
 
 
-def _why_no_session(handler: TlsHandler | None) -> str:
+def _why_no_session(handler: Handler) -> str:
     """Return the end of the text of ConnectFailed: the reason if it is known, and the remedy."""
-    if handler is None:
+    if not isinstance(handler, TlsHandler):
         return (
             "; check that it is running and that the address is right, and set zookeeper.tls.* if "
             "its port uses TLS"
@@ -332,4 +339,5 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 def _node(data: bytes | None, stat: Any) -> Node:
-    return Node(data, stat.version, stat.cversion, stat.ephemeralOwner or None)
+    owner, changed_at = stat.ephemeralOwner or None, stat.mtime / 1000
+    return Node(data, stat.version, stat.cversion, owner, changed_at)

@@ -37,7 +37,7 @@ class DeletionIncomplete(StoreError):
 
 
 _DELETION_ATTEMPTS = 5
-"""How often the nodes that other processes add during a deletion are deleted, too."""
+"""How often a deletion begins again because another process has added a node meanwhile."""
 
 
 async def create_cluster(
@@ -76,7 +76,8 @@ async def create_cluster(
     # Each client takes an id here, also a client without ZooKeeper credentials.
     await store.create(paths.client_id, encode_id(last_client_id), anyone_may_write=True)
     await store.create(paths.server_id, encode_id(last_server_id))
-    # The node of the lock is below this one, which is created without data for that reason.
+    # The node of the lock is a child of `paths.store`. So `paths.store` is created first, without
+    # data, and gets its data under the lock.
     lock = AdminLock(store, paths.admin_lock)
     await store.create(paths.store, None)
     await _set_first(store, lock, paths.store, StoreParams(key, num_partitions).encode())
@@ -99,10 +100,10 @@ async def delete_cluster(
     cluster. An interrupted creation leaves a root without data and children: it is deleted with any
     name. With ``dry_run``, the checks are made, and nothing is deleted.
 
-    The counters of ids are deleted after everything else but the root: while anything of the
-    cluster is there, no other process gets an id that was in use. The root, which has the name, is
-    deleted last, so an interrupted deletion can be repeated with the same name. Raises
-    ClusterMismatch, and DeletionIncomplete if other processes add nodes all the time.
+    The root is deleted last: it has the name, so an interrupted deletion can be repeated with the
+    same name. The counters of ids are deleted just before the root: as long as other nodes of the
+    cluster exist, no process gets an id that was used before. Raises ClusterMismatch, and
+    DeletionIncomplete if other processes add nodes all the time.
     """
     paths = Paths(root)
     node = await store.get(root)

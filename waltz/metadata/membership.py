@@ -97,7 +97,7 @@ class _MembershipWatch:
                         problem,
                     )
                 except StoreUnavailable as problem:
-                    log.warning("membership: %s; retrying", problem)
+                    log.warning("failed to read or write the membership: %s; retrying", problem)
                     await wait_at_most(reconnected, next(delays))
                     continue
                 except StoreClosed:

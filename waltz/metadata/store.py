@@ -27,13 +27,15 @@ class Node:
 
     ``data`` is None if no data were ever set. ``version`` counts the writes of the data.
     ``cversion`` counts the changes of the list of children. ``owner`` is the id of the session that
-    created an ephemeral node, None for a persistent node.
+    created an ephemeral node, None for a persistent node. ``changed_at`` is when the data were last
+    written, in seconds since 1970 by ZooKeeper's clock; None if that is unknown.
     """
 
     data: bytes | None
     version: int
     cversion: int
     owner: int | None
+    changed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 ZooKeeper's scheme `digest` authenticates a user. The session sends the user's name and password to
 ZooKeeper as they are, so the settings require TLS with a CA for it. ZooKeeper needs no list of
-users: an ACL contains a hash of the name and the password. SASL DIGEST-MD5 is not used. It hides
-the password only from a connection without TLS, MD5 no longer does so reliably (RFC 6331), and
-kazoo needs pure-sasl for it, whose last release is of 2019.
+users: an ACL contains a hash of the name and the password.
+
+SASL DIGEST-MD5 is not used. It does not send the password itself, but TLS protects the password
+already. Without TLS, MD5 is too weak to hide it (RFC 6331). For SASL, kazoo needs pure-sasl, whose
+last release is of 2019.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.core.allowed_names import EVERYONE, AllowedNames
 from waltz.net.core.backoff import Backoff
 from waltz.net.decoding import decode_received
-from waltz.net.dialer import DialFailed, dial, split_address
+from waltz.net.dialer import DialFailed, TlsMismatch, dial, split_address
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.network import TCP, Dialer, ListeningPort, Network
@@ -49,6 +49,7 @@ __all__ = [
     "RpcConnection",
     "TlsConfig",
     "TlsConfigError",
+    "TlsMismatch",
     "decode_received",
     "dial",
     "split_address",

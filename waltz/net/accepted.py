@@ -42,7 +42,7 @@ class AcceptedConnections:
         """The event loop's time when a refused connection was last logged."""
 
     def enter(self, protocol: str, peer: str) -> bool:
-        """Count a new connection of ``peer``, ``host:port``; return whether it may stay open."""
+        """Count a new connection from ``peer``, ``host:port``; return whether it may stay open."""
         if self.open < self.limit:
             self.open += 1
             return True
@@ -51,7 +51,7 @@ class AcceptedConnections:
         if self._logged is None or now - self._logged >= _LOG_SECONDS:
             self._logged = now
             log.warning(
-                "refused a %s connection of %s: %d connections are open, the most that the "
+                "refused a %s connection from %s: %d connections are open, the most that the "
                 "settings allow; %d were refused so far",
                 protocol,
                 peer,
@@ -68,7 +68,7 @@ class AcceptedConnections:
     def change_incomplete_bytes(self, change: int) -> bool:
         """Add ``change``, which may be negative, to the bytes of incomplete messages.
 
-        Return whether they are within the bound.
+        Return whether the sum is within ``max_incomplete_bytes``.
         """
         self.incomplete_bytes += change
         assert self.incomplete_bytes >= 0, "more bytes were subtracted than added"

@@ -103,7 +103,7 @@ class FrameConnection(asyncio.Protocol):
         self._on_end = on_end
         self._accepted = accepted
         self._incomplete_bytes = 0
-        """The number of bytes of the incomplete frame that ``accepted`` counts."""
+        """How many bytes ``accepted`` counts for the incomplete frame of this connection."""
         large_types = None if dialer else spec.large_requests
         self._decoder = FrameDecoder(spec, large_types=large_types)
         self._ready = False
@@ -127,7 +127,7 @@ class FrameConnection(asyncio.Protocol):
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """The verified certificate of the peer, as in `ssl.SSLSocket.getpeercert`, or None.
 
-        Without a CA no certificate is verified, and this is empty or None.
+        A certificate is verified only with a CA. Without a CA, the value is empty or None.
         """
         assert self._transport is not None, "not connected"
         certificate: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
@@ -151,11 +151,11 @@ class FrameConnection(asyncio.Protocol):
     def send(self, *frames: bytes) -> None:
         """Queue whole frames. Each argument is a frame, or the next part of a frame.
 
-        One write sends all frames that are queued during one turn of the event loop, unless they
-        exceed the bound of the write buffer: then they are written now, so that `congested` is
-        called before the handler sends more. Otherwise one chunk of requests could queue answers of
-        any size (`test_frames_beyond_the_write_buffer_are_written_at_once`). After the connection
-        has ended, this does nothing.
+        One write sends all frames that are queued during one turn of the event loop. Frames that
+        exceed the bound of the write buffer are written now, so that `congested` is called before
+        the handler sends more. Otherwise one chunk of requests could queue answers of any size
+        (`test_frames_beyond_the_write_buffer_are_written_at_once`). After the connection has ended,
+        this does nothing.
         """
         if self.closed:
             return
@@ -223,13 +223,13 @@ class FrameConnection(asyncio.Protocol):
                 self.handler.received(bodies)
         except (ProtocolViolation, MalformedMessage) as error:
             if not self.closed:
-                log.warning("closing %s connection of %s: %s", self.spec.name, self.peer, error)
+                log.warning("closing %s connection with %s: %s", self.spec.name, self.peer, error)
                 self.abort(str(error))
 
     def eof_received(self) -> bool:
-        """Close the connection, because the peer has closed its side."""
+        """Handle that the peer has closed its side. With the result False, asyncio closes ours."""
         if self._decoder.mid_frame:
-            log.warning("%s connection of %s ended within a frame", self.spec.name, self.peer)
+            log.warning("%s connection with %s ended within a frame", self.spec.name, self.peer)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -295,9 +295,17 @@ class FrameConnection(asyncio.Protocol):
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.closed:
             outgoing, self._outgoing = self._outgoing, []
-            self._outgoing_bytes = 0
+            size, self._outgoing_bytes = self._outgoing_bytes, 0
             self._last_write = self._loop.time()
-            self._transport.writelines(outgoing)
+            # Not `writelines`: in asyncio of Python 3.12.0 to 3.13.1 it never calls `pause_writing`
+            # (CPython issue 127655), so that the buffer of a slow peer would grow without a bound.
+            if size <= _WRITE_HIGH_WATER_BYTES:
+                # One system call for many small frames.
+                self._transport.write(b"".join(outgoing))
+            else:
+                # Not joined: a copy of a large answer would double its memory.
+                for part in outgoing:
+                    self._transport.write(part)
 
     def _end(self, reason: str) -> None:
         """Mark the connection as closed and notify its owners. Do not touch the transport."""
@@ -326,12 +334,14 @@ class FrameConnection(asyncio.Protocol):
                 "closed by the peer before its Hello: if it requires a certificate of its CA, show "
                 "one by tls.certificate and tls.key; the log of the peer has the reason"
             )
+        if self._dialer and not self._ready:
+            return "closed by the peer before its Hello: if its port uses TLS, turn TLS on here"
         return "closed by the peer"
 
     def _abort_handshake(self) -> None:
         self._timer = None
         log.warning(
-            "%s connection of %s: no Hello within %g s, closing",
+            "%s connection with %s: no Hello within %g s, closing",
             self.spec.name,
             self.peer,
             HANDSHAKE_SECONDS,

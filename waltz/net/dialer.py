@@ -15,6 +15,10 @@ class DialFailed(ConnectionError):
     """A connection could not be opened. The text names the peer and the reason."""
 
 
+class TlsMismatch(DialFailed):
+    """The peer answered a TLS handshake without TLS."""
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return the host and the port of ``address`` (``host:port``). Raises DialFailed."""
     host, _, port = address.rpartition(":")
@@ -53,13 +57,13 @@ async def dial(
             f"cannot reach {host}:{port}: no answer within {timeout_seconds:g} s"
         ) from error
     except ssl.SSLError as error:
-        hint = ""
-        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            hint = (
-                " (the peer seems to speak plaintext: turn TLS off on this side, or on at the peer)"
-            )
         why = tls.explain(error, host)
-        raise DialFailed(f"no TLS with {host}:{port}: {why}{hint}") from error
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            raise TlsMismatch(
+                f"no TLS with {host}:{port}: {why} (the peer seems to speak plaintext: turn TLS "
+                "off on this side, or on at the peer)"
+            ) from error
+        raise DialFailed(f"no TLS with {host}:{port}: {why}") from error
     except OSError as error:
         reason = error.strerror or error
         if isinstance(error, ConnectionError) and error.errno is not None:

@@ -34,7 +34,8 @@ class LinkHandler(Protocol[OpenedT]):
     async def open(self) -> OpenedT:
         """Open a connection, which must call `ReconnectingLink.lost` when it ends.
 
-        Raises DialFailed or RemoteFailure. If it raises or is cancelled, no connection stays open.
+        Raises DialFailed or RemoteFailure. When this method raises an exception or is cancelled, it
+        leaves no connection open.
         """
 
     def up(self) -> None:
@@ -72,7 +73,9 @@ class ReconnectingLink(Generic[ConnectionT]):
         self._loss_level = loss_level
         self._loop = asyncio.get_running_loop()
         self._loss: asyncio.Future[str] = self._loop.create_future()
+        """Completed with the reason when the connection is lost; a new one for each connection."""
         self._useful = False
+        """Whether `mark_useful` was called for the present connection."""
         self.task = self._loop.create_task(self._keep_connected())
 
     def mark_useful(self) -> None:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _TLS_HANDSHAKE_SECONDS = 10.0
 _BACKLOG = 512
 _ACCEPT_PAUSE_SECONDS = 1.0
-"""The pause before the next attempt to accept, after the system has refused one."""
+"""The pause after the system has failed to accept a connection."""
 
 
 class ListenFailed(OSError):
@@ -151,11 +151,12 @@ class Listener:
         except (OSError, ssl.SSLError) as error:
             # asyncio's exception has no text if the peer closed during the handshake.
             why = str(error) or "the peer ended the TLS handshake"
-            log.warning("a %s connection of %s failed: %s", self.spec.name, peer, why)
+            log.warning("a %s connection from %s failed: %s", self.spec.name, peer, why)
             peer_socket.close()
             if connection is not None:
                 # asyncio does not report a failed TLS handshake to the connection itself
-                # (test_refused_peer_leaves_no_connection).
+                # (test_refused_peer_leaves_no_connection). The end calls `_ended`, which stops
+                # counting the connection.
                 connection.abort(why)
             else:
                 self._accepted.leave()
@@ -188,6 +189,7 @@ class Listener:
 
 
 def _bind(host: str | None, port: int) -> socket.socket:
+    """Return a listening socket that does not block. Without ``host``, it has all addresses."""
     if host is None and socket.has_dualstack_ipv6():
         bound = socket.create_server(
             ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True

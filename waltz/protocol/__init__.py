@@ -12,11 +12,12 @@ admin port.
 * `client_numbers`: type bytes of these messages, and the versions that introduce them
 * `batches`: the appends of a batch, and their outcomes
 * `failures`: the error answer of a storage node
-* `damaged_ranges`: the damaged records of a storage
+* `damaged_ranges`: the damaged records of a storage; `partition_states`: the switches and the state
+  of a partition
 * `locks`: lock ids and their hashes
 * `checksums`: the CRC-32 of records, messages and files
 
-Source of every rule: spec/wire.md sections 1 to 11.
+Source of every rule: spec/wire.md sections 1 to 12.
 """
 
 from waltz.protocol.fields import MalformedMessage

@@ -2,35 +2,32 @@
 
 Every message begins with a sequence number. An answer has the sequence number of its request.
 
-A partition has two *switches* on a storage node: one allows servers to read it, the other allows
-them to write it. A partition is *available* if both are on.
+`partition_states` defines the switches and the state of a partition, which some messages have.
 """
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
-from enum import IntEnum
+from dataclasses import dataclass
 
 from waltz.protocol.damaged_ranges import RANGES, DamagedRange
 from waltz.protocol.failures import FAILURE, RpcFailure
 from waltz.protocol.fields import (
     BATCH,
     BOOLEAN,
-    BYTE,
     INT,
     INTS,
     LONG,
     TEXT,
     UUID,
-    MalformedMessage,
     MappingCodec,
-    Reader,
 )
 from waltz.protocol.frames import ADMIN, REPAIR_TYPE
 from waltz.protocol.layout import Field, Layout, MessageTable
+from waltz.protocol.partition_states import STATES, SWITCH
+from waltz.protocol.partition_states import PartitionState as PartitionState
+from waltz.protocol.partition_states import Switch as Switch
 from waltz.protocol.records import RecordBatch
 
 
@@ -85,7 +82,10 @@ class PartitionAssignmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordListRequest:
-    """Request up to ``max_records`` records from ``first_id`` on. The switches have no effect."""
+    """Request up to ``max_records`` records from ``first_id`` on.
+
+    The node answers even if the partition is switched off.
+    """
 
     seq_num: int
     partition: int
@@ -104,7 +104,10 @@ class RecordListResponse:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest:
-    """Request a partition's persisted session. The request does not raise the fence (`storage`)."""
+    """Request a partition's persisted session.
+
+    The request does not raise the fence, which `waltz.protocol.storage` explains.
+    """
 
     seq_num: int
     partition: int
@@ -151,13 +154,6 @@ class AssignedPartitionStatusResponse:
     available: Mapping[int, bool]
 
 
-class Switch(IntEnum):
-    """The two switches of a partition."""
-
-    READ = 1
-    WRITE = 2
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionSwitchRequest:
     """Turn one switch of these partitions on or off."""
@@ -173,30 +169,6 @@ class PartitionStatesRequest:
     """Request the state of all assigned partitions."""
 
     seq_num: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """The state of one assigned partition.
-
-    The session and its marks are those that `storage.LastSessionInfoResponse` describes.
-    ``max_transaction_id`` is -1 if the log is empty. ``size_bytes`` is the size of the partition's
-    segment files, including preallocated space.
-    """
-
-    partition: int
-    session_id: int
-    low_water_mark: int
-    local_low_water_mark: int
-    max_transaction_id: int
-    size_bytes: int
-    readable: bool
-    writable: bool
-
-    @property
-    def available(self) -> bool:
-        """Whether servers can read and write the partition."""
-        return self.readable and self.writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +214,10 @@ class DamagedRecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecordsResponse:
-    """The damaged ranges, ascending by partition and id; the first ones if there are many."""
+    """The damaged ranges, ascending by partition and id.
+
+    If there are too many for one answer, only the first ones are in it.
+    """
 
     seq_num: int
     ranges: tuple[DamagedRange, ...]
@@ -250,7 +225,10 @@ class DamagedRecordsResponse:
 
 @dataclass(frozen=True, slots=True)
 class RepairRecordsRequest:
-    """Replace damaged records by those of another replica, which computed their range checksum."""
+    """Replace damaged records by ``records`` of another replica.
+
+    ``checksum`` is their range checksum, which the other replica has computed.
+    """
 
     seq_num: int
     partition: int
@@ -258,38 +236,35 @@ class RepairRecordsRequest:
     records: RecordBatch
 
 
-class _SwitchCodec:
-    """One byte, the number of a `Switch`."""
+@dataclass(frozen=True, slots=True)
+class PullRecordsRequest:
+    """Copy records of a peer into ``partition``, which must be switched off at this storage.
 
-    def write(self, out: list[bytes], value: Switch) -> None:
-        BYTE.write(out, value)
+    ``host`` and ``admin_port`` are the address of the peer's admin port. ``session_id`` is the
+    persisted session of the partition. ``first_id`` must continue its log.
+    """
 
-    def read(self, reader: Reader) -> Switch:
-        number = BYTE.read(reader)
-        try:
-            return Switch(number)
-        except ValueError:
-            raise MalformedMessage(f"unknown switch: {number}") from None
-
-
-class _StatesCodec:
-    """An int count, then that many `PartitionState`."""
-
-    def write(self, out: list[bytes], value: tuple[PartitionState, ...]) -> None:
-        INT.write(out, len(value))
-        out += (_STATE.pack(*astuple(state)) for state in value)
-
-    def read(self, reader: Reader) -> tuple[PartitionState, ...]:
-        states = []
-        for _ in range(reader.count(_STATE.size)):
-            partition, session, low, local, last, size, read, write = reader.fixed(_STATE)
-            states.append(
-                PartitionState(partition, session, low, local, last, size, read == 1, write == 1)
-            )
-        return tuple(states)
+    seq_num: int
+    partition: int
+    session_id: int
+    host: str
+    admin_port: int
+    first_id: int
+    last_id: int
 
 
-_STATE = struct.Struct(">iqqqqqbb")
+@dataclass(frozen=True, slots=True)
+class PullRecordsResponse:
+    """The records up to ``last_id`` are durable.
+
+    ``last_id`` is smaller than the requested one if the copy would take longer than a second.
+    """
+
+    seq_num: int
+    partition: int
+    last_id: int
+
+
 _PARTITION = Field("partition", INT)
 _FIRST_AND_LAST = (Field("first_id", LONG), Field("last_id", LONG))
 _CHECKSUM = Field("checksum", INT)
@@ -335,11 +310,11 @@ _TABLE = MessageTable(
         Layout(
             PartitionSwitchRequest,
             15,
-            (_PARTITIONS, Field("switch", _SwitchCodec()), Field("on", BOOLEAN)),
+            (_PARTITIONS, Field("switch", SWITCH), Field("on", BOOLEAN)),
             since=1,
         ),
         Layout(PartitionStatesRequest, 16, since=1),
-        Layout(PartitionStatesResponse, 17, (Field("states", _StatesCodec()),), since=1),
+        Layout(PartitionStatesResponse, 17, (Field("states", STATES),), since=1),
         Layout(RangeChecksumRequest, 18, (_PARTITION, *_FIRST_AND_LAST), since=1),
         Layout(
             RangeChecksumResponse,
@@ -350,6 +325,19 @@ _TABLE = MessageTable(
         Layout(DamagedRecordsRequest, 20, since=2),
         Layout(DamagedRecordsResponse, 21, (Field("ranges", RANGES),), since=2),
         Layout(RepairRecordsRequest, REPAIR_TYPE, (_PARTITION, _CHECKSUM, _RECORDS), since=2),
+        Layout(
+            PullRecordsRequest,
+            23,
+            (
+                _PARTITION,
+                Field("session_id", LONG),
+                Field("host", TEXT),
+                Field("admin_port", INT),
+                *_FIRST_AND_LAST,
+            ),
+            since=3,
+        ),
+        Layout(PullRecordsResponse, 24, (_PARTITION, Field("last_id", LONG)), since=3),
     ),
 )
 
@@ -366,6 +354,7 @@ Request = (
     | RangeChecksumRequest
     | DamagedRecordsRequest
     | RepairRecordsRequest
+    | PullRecordsRequest
 )
 
 Response = (
@@ -378,6 +367,7 @@ Response = (
     | PartitionStatesResponse
     | RangeChecksumResponse
     | DamagedRecordsResponse
+    | PullRecordsResponse
 )
 
 Message = Request | Response

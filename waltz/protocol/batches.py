@@ -17,7 +17,9 @@ MAX_LOCKS = 1 << 16
 """The most locks of one append, and of all appends of a batch together."""
 
 LOG_MARK = -(1 << 63)
-"""As a client's mark in an append: the log's mark when the append arrives (version 6)."""
+"""A value for the client's mark of an append, in version 6 only.
+
+The server replaces the value by the log's high-water mark at the time when the append arrives."""
 
 _OUTCOME = struct.Struct(">bq")
 _ANSWER = struct.Struct(">iiiibq")
@@ -58,9 +60,9 @@ class OutcomeKind(IntEnum):
 class BatchedOutcome:
     """The outcome of one append.
 
-    ``transaction_id`` is the append's own id if the append was committed, -1 if it is absent or its
-    outcome is unknown. If the append was refused, the client must apply the log up to
-    ``transaction_id`` before it tries again. If the client is ahead, it is the log's last id.
+    ``transaction_id`` depends on ``kind``. COMMITTED: the id of the append. REFUSED: the id up to
+    which the client must apply the log before it tries again. AHEAD: the last id of the log.
+    ABSENT, UNKNOWN: -1.
     """
 
     kind: OutcomeKind
@@ -87,11 +89,7 @@ class AppendsCodec:
             raise MalformedMessage(f"a batch of {count} appends")
         appends = tuple(_read_append(reader) for _ in range(count))
         check_locks(
-            sum(
-                len(locks)
-                for append in appends
-                for locks in (append.write_locks, append.read_locks, append.append_locks)
-            )
+            sum(len(a.write_locks) + len(a.read_locks) + len(a.append_locks) for a in appends)
         )
         return appends
 
@@ -148,7 +146,7 @@ class AnswersCodec:
 
 
 def check_locks(count: int) -> None:
-    """Raise MalformedMessage if one request has ``count`` locks, and these are too many."""
+    """Raise MalformedMessage if ``count``, the locks of one request, exceeds `MAX_LOCKS`."""
     if count > MAX_LOCKS:
         raise MalformedMessage(f"{count} locks in one request: at most {MAX_LOCKS} can be taken")
 

@@ -5,8 +5,9 @@ id, the partition's generation that the client knows, the partition, and a seque
 table in `client_server` defines how each message is encoded.
 
 A log's *high-water mark* is its last committed transaction id. A *client high-water mark* is the
-last id that the client has processed. A *mount* makes a connection the one over which a client
-appends to a partition and receives its *feed*: the ids of the committed transactions, in order.
+last id that the client has processed. A *mount* binds a partition to one connection of a client.
+Over this connection the client appends to the partition and receives its *feed*: the ids of the
+committed transactions, in order.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class MountRequest:
     number of the connection, which grows with each connection of the client: after the mount, the
     server ignores requests about the partition on the client's older connections.
 
-    If ``fed`` is false, the server feeds nothing before its answer: the client needs no feed,
-    because the server answers its appends. Before version 6 every mount is fed.
+    If ``fed`` is false, the server sends no feed before MountResponse. Clients set it to false if
+    they learn the outcomes of their appends from `AppendAnswers`. Before version 6 every mount is
+    fed.
     """
 
     req_id: ReqId
@@ -49,7 +51,10 @@ class MountRequest:
 
 @dataclass(frozen=True, slots=True)
 class MountResponse:
-    """The answer to a mount. If the mount is fed, READY follows the feed up to the mark."""
+    """The answer to a mount.
+
+    If the mount is fed, the feed up to the log's high-water mark comes before READY.
+    """
 
     req_id: ReqId
     state: MountState
@@ -284,7 +289,7 @@ class RecordsRequest:
 class RecordsResponse:
     """Consecutive records, and the high-water mark.
 
-    If ``error`` is not None, there are no records.
+    With an ``error``, there are no records.
     """
 
     req_id: ReqId
@@ -306,7 +311,7 @@ class HeadersRequest:
 class HeadersResponse:
     """Consecutive headers, and the high-water mark.
 
-    If ``error`` is not None, there are no headers.
+    With an ``error``, there are no headers.
     """
 
     req_id: ReqId

@@ -1,7 +1,8 @@
 """Type bytes and versions of the protocol between client and server. Pure.
 
 The table in `client_server` uses these numbers. Other code uses them to encode or decode frequent
-messages without the table, or to check the peer's version. Source: spec/wire.md sections 4 and 9.
+messages without the table, or to check the peer's version. Source: spec/wire.md sections 4, 9 and
+12.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ RANGES_SINCE = 5
 APPEND_BATCH_SINCE = 5
 """The first version with batches of appends."""
 
-ALWAYS_ANSWERED_SINCE = 5
-"""The first version that answers high-water mark requests for a partition of another server."""
+MARK_WITHOUT_PARTITION_SINCE = 5
+"""The first version whose servers answer every HighWaterMarkRequest.
+
+A server of an older version answers only for partitions that it owns."""
 
 DENIALS_SINCE = 5
-"""The first version with an answer to a request that the client has no right to make."""
+"""The first version that has RequestDenied."""
 
 APPEND_ANSWERS_SINCE = 6
-"""The first version whose appends are answered, so that their client needs no feed."""
+"""The first version that has AppendAnswers. A client that uses them needs no feed."""

@@ -120,7 +120,7 @@ __all__ = [
 
 
 class _MountStateAsBooleanCodec:
-    """The mount state in versions 0 to 2, which lack CLIENT_AHEAD: it is sent as NOT_READY."""
+    """The mount state in versions 0 to 2. They lack CLIENT_AHEAD; NOT_READY is sent instead."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
         BOOLEAN.write(out, value is MountState.READY)

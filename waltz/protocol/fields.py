@@ -234,9 +234,10 @@ class BatchCodec:
 
 
 class UncheckedBatchCodec(BatchCodec):
-    """The form of `BatchCodec`, as the last field of a message. Reading does not check the records.
+    """The form of `BatchCodec`, but only for the last field of a message.
 
-    The receiver must check the records by `RecordBatch.mismatch` before it uses them.
+    Reading does not check the records. The receiver must check them by `RecordBatch.mismatch`
+    before it uses them.
     """
 
     def read(self, reader: Reader) -> RecordBatch:
@@ -258,8 +259,9 @@ class StoredBatchCodec:
     def read(self, reader: Reader) -> StoredBatch:
         """Read the count, then all remaining bytes as the records, without a copy."""
         n = reader.count(STORED_OVERHEAD_BYTES)
-        start, reader.position = reader.position, len(reader.body)
-        return StoredBatch(n, memoryview(reader.body)[start:])
+        records = memoryview(reader.body)[reader.position :]
+        reader.position = len(reader.body)
+        return StoredBatch(n, records)
 
 
 class HeadersCodec:

@@ -83,7 +83,7 @@ STORAGE = ProtocolSpec(
 ADMIN = ProtocolSpec(
     "storage admin",
     ord("A"),
-    (0, 1, 2),
+    (0, 1, 2, 3),
     "Waltz Storage Admin Client",
     "Waltz Storage Admin Server",
     _REPAIRS,

@@ -152,6 +152,7 @@ class MessageTable:
         return form.message(*values)
 
     def _add_form(self, layout: Layout, version: int) -> _Form:
+        """Keep the form of a message in ``version``, which is used for the first time."""
         form = self._forms[layout.code, version] = _form_of(layout, version)
         return form
 

@@ -199,8 +199,7 @@ class RecordBatch:
         unpack = _BETWEEN_DATA.unpack_from
         _, transaction_id, length = unpack(padded)
         start = _BETWEEN_DATA.size
-        # Reading beyond the end, or bytes after the last record, are errors of the record at which
-        # the loop was.
+        # If the bytes end early, or more bytes follow, the record checked last is wrong.
         expected = first_id
         try:
             for expected in range(first_id, first_id + self.count):
@@ -211,6 +210,8 @@ class RecordBatch:
                 transaction_id, length, start = next_id, next_length, end + _BETWEEN_DATA.size
         except struct.error:
             return expected
+        # After the last record, ``start`` is behind the head that the padding supplied. That is the
+        # end of ``padded``, unless more bytes follow the record.
         return None if start == len(padded) else expected
 
     def __len__(self) -> int:

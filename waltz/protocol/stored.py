@@ -22,7 +22,7 @@ STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + _CHECKSUM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Unchecked records: an intact ``raw`` contains ``count`` consecutive records."""
+    """Unchecked records. If no byte of ``raw`` is wrong, it has ``count`` consecutive records."""
 
     count: int
     raw: bytes | memoryview

@@ -43,7 +43,7 @@ def check_installed(user: str, extra: str, *packages: str) -> None:
 def run_main(module: str, program: str, extra: str) -> None:
     """Call ``main`` of a module. If a library of ``extra`` is missing, end the process in one line.
 
-    Console scripts are installed with every extra, so the libraries of this one may be missing.
+    Console scripts are installed even without ``extra``, so its libraries may be missing.
     """
     try:
         with needs_extra(f"{program}: the command", extra):

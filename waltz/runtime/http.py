@@ -36,6 +36,7 @@ class _PeerErrorLogger(logging.LoggerAdapter[logging.Logger]):
     """Logs each error that a peer caused as one line, and all other errors with a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        """Log ``exc_info``, the error that aiohttp reports by ``msg``."""
         # A UnicodeError is the peer's, too: aiohttp copies bytes of a bad request to its answer,
         # and fails if the bytes are not text.
         if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
@@ -83,11 +84,13 @@ def _application(
     health: Health,
     readiness: Health | None,
 ) -> web.Application:
+    """Return the handlers of all paths; see `serve_http`."""
+
     async def ping(_: web.Request) -> web.Response:
         return web.Response(text="pong\n")
 
     async def build_info(_: web.Request) -> web.Response:
-        return _json({"service_name": service, "version": build_version()}, pretty=False)
+        return _json({"service_name": service, "version": build_version()}, is_pretty=False)
 
     async def show_metrics(request: web.Request) -> web.Response:
         accept = request.headers.get("Accept", "")
@@ -122,6 +125,6 @@ def _is_pretty(request: web.Request) -> bool:
     return request.query.get("pretty") == "true"
 
 
-def _json(value: dict[str, Any], pretty: bool, status: int = 200) -> web.Response:
-    text = json.dumps(value, indent=2 if pretty else None)
+def _json(value: dict[str, Any], is_pretty: bool, status: int = 200) -> web.Response:
+    text = json.dumps(value, indent=2 if is_pretty else None)
     return web.Response(text=text, content_type="application/json", status=status)

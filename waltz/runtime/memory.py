@@ -25,11 +25,15 @@ _MAPPED_BYTES = 32 << 20
 
 This is the largest value that glibc allows."""
 
+# The thresholds of gc.set_threshold.
 _YOUNG_OBJECTS = 20_000
+"""How many new objects cause a collection of the youngest generation."""
+
 _YOUNG_RUNS = 20
+"""How many collections of the youngest generation cause one of the middle generation."""
+
 _OLD_RUNS = 20
-"""The thresholds of gc.set_threshold: allocated objects before a collection of the youngest
-generation, and collections of a generation before a collection of the next older one."""
+"""How many collections of the middle generation cause one of the oldest generation."""
 
 
 def keep_freed_memory() -> None:

@@ -65,7 +65,7 @@ class MetricFamily(Generic[SubjectT]):
     """A metric of Prometheus, and the sources of its values.
 
     A family with more than one source has a ``label_name``: the label that tells its values apart.
-    ``number`` converts a value in JSON to the value for Prometheus.
+    ``to_prometheus`` converts a value in JSON to the value for Prometheus.
     """
 
     name: str
@@ -73,7 +73,7 @@ class MetricFamily(Generic[SubjectT]):
     meaning: str
     sources: tuple[MetricSource[SubjectT], ...]
     label_name: str = ""
-    number: Callable[[Any], float] = float
+    to_prometheus: Callable[[Any], float] = float
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,16 @@ def gauge(
     meaning: str,
     json: str,
     read: Callable[[SubjectT], Any],
-    number: Callable[[Any], float] = float,
+    to_prometheus: Callable[[Any], float] = float,
 ) -> MetricFamily[SubjectT]:
     """Return a metric that may grow and shrink. Prometheus does not get a value None.
 
-    ``name`` is the name for Prometheus, ``json`` the name in JSON. ``number`` converts a value in
-    JSON to the value for Prometheus.
+    ``name`` is the name for Prometheus, ``json`` the name in JSON. ``to_prometheus`` converts a
+    value in JSON to the value for Prometheus.
     """
-    return MetricFamily(name, Kind.GAUGE, meaning, (gauge_source(json, read),), number=number)
+    return MetricFamily(
+        name, Kind.GAUGE, meaning, (gauge_source(json, read),), to_prometheus=to_prometheus
+    )
 
 
 def counter(
@@ -202,10 +204,12 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
         info.add_metric(["" if each is None else str(each) for each in read.values()], 1)
         shown: list[Metric] = [info]
         for family in self._declarations.process:
-            shown.append(metric := _metric(family, ()))
+            metric = _metric(family, ())
+            shown.append(metric)
             _add_samples(metric, family, (), self._process)
         for each in self._declarations.partition:
-            shown.append(metric := _metric(each, (PARTITION,)))
+            metric = _metric(each, (PARTITION,))
+            shown.append(metric)
             for number, partition in self._partitions.items():
                 _add_samples(metric, each, (str(number),), partition)
         return shown
@@ -222,6 +226,7 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
             self.add_partition(number, current[number])
 
     def _add(self, group: str, source: MetricSource[SubjectT], subject: SubjectT) -> None:
+        """Add one value to the metrics in JSON."""
         self._json.add(group, source.name, source.kind, partial(source.read, subject))
 
     def _group(self, number: int) -> str:
@@ -239,27 +244,30 @@ _METRICS: Mapping[Kind, Any] = {
 }
 
 
-def _metric(family: MetricFamily[SubjectT], labels: tuple[str, ...]) -> Any:
-    names = (*labels, family.label_name) if family.label_name else labels
+def _metric(family: MetricFamily[SubjectT], label_names: tuple[str, ...]) -> Any:
+    """Return the metric of Prometheus for a family, without values."""
+    names = (*label_names, family.label_name) if family.label_name else label_names
     return _METRICS[family.kind](family.name, family.meaning, labels=names)
 
 
 def _add_samples(
-    metric: Any, family: MetricFamily[SubjectT], labels: tuple[str, ...], subject: SubjectT
+    metric: Any, family: MetricFamily[SubjectT], label_values: tuple[str, ...], subject: SubjectT
 ) -> None:
+    """Add the present values of a family, read from ``subject``, to a metric of Prometheus."""
     for source in family.sources:
-        values = (*labels, source.label) if family.label_name else labels
+        values = (*label_values, source.label) if family.label_name else label_values
         found = source.read(subject)
         if isinstance(found, Timer):
             metric.add_metric(values, found.cumulative_counts(), sum_value=found.seconds)
         elif found is not None:
-            metric.add_metric(values, family.number(found))
+            metric.add_metric(values, family.to_prometheus(found))
 
 
 def accepts_exposition(accept: str) -> bool:
-    """Return whether ``accept``, the Accept header of a request, names a format of Prometheus.
+    """Return whether a client gets a Prometheus format: ``accept`` names one, and not JSON.
 
-    Any other request, also one that names JSON or accepts everything, gets the JSON of 0.13.2.
+    ``accept`` is the Accept header of a request. Any other request, also one that accepts
+    everything, gets the JSON of 0.13.2.
     """
     return "application/json" not in accept and any(
         media_type in accept for media_type in _PROMETHEUS_MEDIA_TYPES

@@ -1,7 +1,7 @@
 """Logging, signals and the event loop of a process. Touches the process itself.
 
-An unexpected exception shows that an invariant is broken. The process must end. Its peers continue
-without it; if it continued itself, it could damage the log (tests/unit/runtime/test_process.py).
+An unexpected exception shows that an invariant is broken. Then the process must end, because it
+could damage the log (tests/unit/runtime/test_process.py). Its peers continue without it.
 An OSError is only logged: it reports a failure outside the process, such as a lost connection, and
 says nothing about the invariants.
 """

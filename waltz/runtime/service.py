@@ -116,7 +116,9 @@ def _epilog(service: Service[Any]) -> str:
             f"Example: {environment_variable(required[-1].name)}=… {service.command} {process}.yml",
             "Settings are read from the file and from environment variables, which take "
             "precedence. A variable is WALTZ_ and the setting's name in capitals, with an "
-            "underscore for every dot and before every capital letter.",
+            "underscore for every dot and before every capital letter. WALTZ_ZOOKEEPER, WALTZ_ROOT "
+            "and WALTZ_TLS (on, off, or a YAML file with certificate, key and ca) mean the same as "
+            "for the command waltz.",
             f"Every setting with its value and meaning: waltz config explain {process} FILE",
             service.stopping,
             "Exit status: 0 after a signal to stop, 1 if the process cannot run with its settings, "
@@ -130,5 +132,6 @@ def _epilog(service: Service[Any]) -> str:
 
 
 def _described(key: SettingKey) -> str:
+    """Return the line of ``--help`` about a setting: name, type, default and meaning."""
     default = "" if key.required or key.default is None else f", {str(key.default).lower()}"
     return f"{key.name} ({key.kind}{default}): {key.meaning}"

@@ -1,4 +1,4 @@
-"""The reader that Spark calls for batches. Touches what `log_reader` touches."""
+"""The reader that Spark calls for batches. Touches the network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waltz.spark.core.slices import (
     rows_of_size,
     wanted_spans,
 )
-from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
+from waltz.spark.log_reader import READER_CACHE, ClusterLocation, SparkLogReader
 
 
 @dataclass
@@ -44,9 +44,9 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
     def partitions(self) -> list[InputPartition]:
         """Return the tasks, which read the logs up to their present ends.
 
-        Raises OptionError, and the errors of `LogReader`.
+        Raises OptionError, and the errors of `SparkLogReader`.
         """
-        reader = LogReader(self._location)
+        reader = SparkLogReader(self._location)
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
             allowed = self._row_filter.bounds_of("partition")
@@ -76,7 +76,7 @@ class FilteringReader(WaltzReader):
 
 
 def rows_per_task(
-    options: ReadOptions, reader: LogReader, wanted: dict[int, Span]
+    options: ReadOptions, reader: SparkLogReader, wanted: dict[int, Span]
 ) -> dict[int, int]:
     """Return the maximum number of rows per task, for each partition.
 

@@ -1,9 +1,11 @@
-"""Find the cluster that the options of a source or sink name. Reads cluster.json."""
+"""Find the cluster that the options of a source or sink name. Reads files, the environment."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
+from waltz.client import ClusterNotFound
+from waltz.client.location import find_cluster
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
@@ -17,6 +19,15 @@ def locate(options: ClusterOptions) -> ClusterLocation:
     seconds = float(options.timeout_seconds)
     tls = None if options.tls is None else TlsConfig(**asdict(options.tls))
     access = _zookeeper_access(options.zookeeper_access)
+    if options.cluster_file is None and options.zookeeper is None:
+        try:
+            found = find_cluster(None, options.root, tls)
+        except ClusterNotFound as problem:
+            raise OptionError(
+                f"set the option zookeeper (host:port, with root) or cluster (the path of a local "
+                f"cluster's cluster.json): {problem}"
+            ) from None
+        return ClusterLocation(found.zookeeper, found.root, found.tls, seconds, access)
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
@@ -31,6 +42,7 @@ def locate(options: ClusterOptions) -> ClusterLocation:
 
 
 def _zookeeper_access(options: ZooKeeperOptions | None) -> ZooKeeperAccess:
+    """Return TLS and authentication of the connection to ZooKeeper, as the options name them."""
     if options is None:
         return OPEN_ACCESS
     tls = TlsConfig(**asdict(options.tls)) if options.tls.enabled else PLAINTEXT

@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class LedgerStore:
-    """Changes the ledger of one write.
+    """Changes the ledger of one write: of a streaming query, or of one batch.
 
-    A ``persistent`` ledger stays after the write, and `join` creates it if it does not exist. Any
-    other ledger exists only while the write runs, from `create` to `delete`: an attempt that finds
-    no ledger belongs to a write that has ended, and must not append
-    (`test_attempt_of_a_finished_batch_is_refused`).
+    The ledger of a query is ``persistent``: `join` creates it if it does not exist, and nothing
+    deletes it, because a stopped query may be started again. The ledger of a batch exists from
+    `create` to `delete`. An attempt of a batch that finds no ledger belongs to a batch that has
+    ended, and must not append (`test_attempt_of_a_finished_batch_is_refused`).
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class LedgerStore:
 
     async def create(self) -> None:
         """Create an empty ledger. Do nothing if the write has a ledger already."""
-        await self._change(lambda found: found or Ledger(self._write_id, 0), may_create=True)
+        empty = Ledger(self._write_id, epoch=0)
+        await self._change(lambda found: found or empty, may_create=True)
 
     async def delete(self) -> None:
         """Delete the ledger, because the write has ended."""
@@ -99,5 +100,6 @@ class LedgerStore:
         return await self._answered(once)
 
     async def _answered(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Repeat ``operation`` until ZooKeeper answers. Raises ClusterUnreachable."""
         missing = f"ZooKeeper did not store the ledger of the write {self._write_id}"
         return await in_time(until_answered(self._store, operation), self._timeout_seconds, missing)

@@ -76,7 +76,7 @@ class ClusterLocation:
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
 
 
-class LogReader:
+class SparkLogReader:
     """A client of one cluster for one thread. Close it, or let the process end."""
 
     def __init__(self, location: ClusterLocation) -> None:
@@ -112,10 +112,16 @@ class LogReader:
         """Return the high-water marks; ``starts`` has the next transaction to read per partition.
 
         Normally a start is at most the mark plus one, because the stream has read only committed
-        transactions. If a mark is below the start minus one, either the log has become shorter, or
-        the server has not noticed yet that it lost the partition. With such an old mark the stream
-        would read transactions twice, so the mark is confirmed by a read. Raises ReadTimedOut, and
-        the errors of `Client.bulk`.
+        transactions. A lower mark has one of two reasons. Either the log has become shorter, or the
+        mark comes from a server that has lost the partition to another one and has not noticed it:
+        such a mark is old. With an old mark the stream would go back and read transactions twice.
+
+        So if a mark is lower, the transaction at the start is requested. The client repeats this
+        request until an answer has records or a mark that fits the start. It accepts a lower mark
+        only after `AHEAD_CONFIRMATIONS` answers with one, which gives an old server time to notice
+        that it has lost the partition.
+
+        Raises ReadTimedOut, and the errors of `Client.bulk`.
         """
         marks = self.marks(starts)
         for partition, start in starts.items():
@@ -227,7 +233,7 @@ class LogReader:
                 await request
 
     async def _confirmed_mark(self, partition: int, start: int) -> int:
-        """Return the high-water mark that the server confirms for a read at ``start``."""
+        """Return the mark after a read at ``start``; see `confirmed_marks`."""
         work = self._client.bulk.headers(partition, start, max_headers=1)
         try:
             found = await self._in_time(work, f"partition {partition} did not confirm its end")
@@ -277,10 +283,10 @@ class LogReader:
 
         return self._loop.run_until_complete(wait())
 
-    async def _in_time(self, work: Awaitable[T], silence: str) -> T:
-        """Await ``work`` and return its result. Raises ReadTimedOut, which begins with ``silence``.
+    async def _in_time(self, work: Awaitable[T], missing: str) -> T:
+        """Await ``work`` and return its result. Raises ReadTimedOut.
 
-        ``silence`` says which answer is missing.
+        ``missing`` begins the error text: it says which answer is missing.
         """
         seconds = self._location.timeout_seconds
         try:
@@ -288,7 +294,7 @@ class LogReader:
                 return await work
         except TimeoutError:
             raise ReadTimedOut(
-                f"{silence} within {seconds:g} s: check that servers and storages "
+                f"{missing} within {seconds:g} s: check that servers and storages "
                 "are running and reachable, or raise the option timeoutSeconds"
             ) from None
 
@@ -306,20 +312,21 @@ class ReaderCache:
     """The readers of one worker process, by cluster; the process runs one task at a time."""
 
     def __init__(self) -> None:
-        self._open: dict[ClusterLocation, LogReader] = {}
+        self._open: dict[ClusterLocation, SparkLogReader] = {}
 
-    def open(self, location: ClusterLocation) -> LogReader:
+    def open(self, location: ClusterLocation) -> SparkLogReader:
         """Return the reader of a cluster; its connections stay open from task to task.
 
         Raises the errors of `waltz.connect`.
         """
         reader = self._open.get(location)
         if reader is None:
-            # Each batch needs the memory that the one before has freed.
+            # Each batch needs about as much memory as the batch before it has freed. The process
+            # keeps that memory, instead of returning it to the system and requesting it again.
             keep_freed_memory()
             # Spark's workers collect garbage after each task: exclude the objects of the modules.
             gc.freeze()
-            reader = self._open[location] = LogReader(location)
+            reader = self._open[location] = SparkLogReader(location)
         return reader
 
     def forget(self, location: ClusterLocation) -> None:

@@ -40,9 +40,10 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     """Writes a batch. Spark creates one object in the driver; every task has a copy of it."""
 
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
-        """Create the write's ledger; without one, tasks take a write that has no id for ended.
+        """Create the write's ledger before its first task runs.
 
-        Raises waltz.WaltzError, NoCluster, ConnectFailed.
+        A task of a write without an id that finds no ledger appends nothing: to the task, the
+        write has ended (`LedgerStore`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
         """
         self._location = location
         self._columns = columns
@@ -136,6 +137,7 @@ def refuse_overwriting(overwrite: bool) -> None:
 
 
 def _context() -> Any:
+    """Return the context of the task that this process is running."""
     context = TaskContext.get()
     assert context is not None
     return context
@@ -144,6 +146,7 @@ def _context() -> Any:
 def _write(
     location: ClusterLocation, task: WriteTask, columns: Columns, batches: Iterator[Any]
 ) -> WrittenMessage:
+    """Append one task's rows; after any error, end the session, so that the next task opens one."""
     try:
         return WrittenMessage(SESSION_CACHE.open(location).write(task, columns, batches))
     except BaseException:

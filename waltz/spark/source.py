@@ -60,6 +60,7 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         return WaltzStreamWriter(locate(options.cluster), options, columns)
 
     def _parsed(self, schema: StructType) -> tuple[ReadOptions, PayloadDecoder]:
+        """Return the options and the decoder to columns of ``schema``. Raises OptionError."""
         options = parse_options(self.options)
         return options, payload_decoder(options, schema)
 

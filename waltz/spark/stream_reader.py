@@ -32,7 +32,7 @@ from waltz.spark.core.offsets import (
 from waltz.spark.core.options import ReadOptions
 from waltz.spark.core.payload import PayloadDecoder
 from waltz.spark.core.slices import choose_partitions, cut_into_slices, starting_positions
-from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
+from waltz.spark.log_reader import READER_CACHE, ClusterLocation, SparkLogReader
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def initialOffset(self) -> Offset:  # noqa: N802 - this and the following are Spark's names
         """Return the first offset of a new query. Raises OptionError, waltz.WaltzError."""
 
-        def begin(reader: LogReader) -> Offset:
+        def begin(reader: SparkLogReader) -> Offset:
             marks = reader.marks(self._chosen(reader))
             return offset_of(starting_positions(self._options, marks))
 
@@ -63,7 +63,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the end offset of the next micro-batch. Raises OptionError, waltz.WaltzError."""
 
-        def decide(reader: LogReader) -> Offset:
+        def decide(reader: SparkLogReader) -> Offset:
             starts = positions_of(start, self._chosen(reader))
             ends = self._readable_ends(reader, starts)
             if self._target is not None:
@@ -91,7 +91,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the logs' present ends, at which the query will stop."""
 
-        def record(reader: LogReader) -> dict[int, int]:
+        def record(reader: SparkLogReader) -> dict[int, int]:
             return {p: mark + 1 for p, mark in reader.marks(self._chosen(reader)).items()}
 
         self._target = self._with_reader(record)
@@ -99,12 +99,14 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a micro-batch. Raises PositionMissing, waltz.WaltzError."""
 
-        def plan(reader: LogReader) -> list[InputPartition]:
+        def plan(reader: SparkLogReader) -> list[InputPartition]:
             chosen = self._chosen(reader)
             starts, ends = positions_of(start, chosen), positions_of(end, chosen)
             if any(at > self._marks.get(partition, -1) + 1 for partition, at in ends.items()):
-                # An earlier run of the query planned this micro-batch. Since then, the log may have
-                # been restored from an older copy, which is shorter.
+                # This object has not read marks that reach these ends. So an earlier run of the
+                # query planned this micro-batch, and a restarted driver repeats it. Meanwhile the
+                # log may have been restored from an older copy, which is shorter: cut the ends.
+                # The stream continues at ``ends``, so they are checked like the starts of a read.
                 present = self._readable_ends(reader, ends)
                 ends = {partition: min(at, present[partition]) for partition, at in ends.items()}
             wanted = spans_between(starts, ends)
@@ -124,17 +126,22 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Close the connections."""
         READER_CACHE.forget(self._location)
 
-    def _chosen(self, reader: LogReader) -> tuple[int, ...]:
+    def _chosen(self, reader: SparkLogReader) -> tuple[int, ...]:
+        """Return the partitions that the options choose."""
         return choose_partitions(self._options, reader.num_partitions)
 
-    def _readable_ends(self, reader: LogReader, starts: Mapping[int, int]) -> dict[int, int]:
-        """Read the marks, and return the end of each partition's readable range."""
+    def _readable_ends(self, reader: SparkLogReader, starts: Mapping[int, int]) -> dict[int, int]:
+        """Read the marks, and return the end of each partition's readable range.
+
+        An end is the mark plus one. It is below the start if the log has become shorter; then
+        PositionMissing is raised, unless the option missingPositions is continue.
+        """
         self._marks = reader.confirmed_marks(starts)
         return readable_ends(starts, self._marks, skip_missing=self._options.skip_missing)
 
     def _admit(
         self,
-        reader: LogReader,
+        reader: SparkLogReader,
         starts: Mapping[int, int],
         ends: Mapping[int, int],
         limit: ReadLimit,
@@ -156,7 +163,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             ends = admit_bytes(starts, ends, size, samples)
         return dict(ends)
 
-    def _with_reader(self, work: Callable[[LogReader], T]) -> T:
+    def _with_reader(self, work: Callable[[SparkLogReader], T]) -> T:
         """Return ``work(reader)``; the reader's connections stay open between triggers."""
         try:
             return work(READER_CACHE.open(self._location))

@@ -209,6 +209,7 @@ class TaskAttempt:
             selected = missing.select(refused)
 
     def _draft(self, row: RowToAppend) -> Draft[bytes]:
+        """Return the draft of a row: with the attempt's locks and the row's own."""
         locks = self._locks
         return Draft(
             row.data,
@@ -247,6 +248,7 @@ class TaskAttempt:
         return await self._ledger.join(joining, marks)
 
     def _competing_attempts(self, ledger: Ledger) -> frozenset[int]:
+        """Return the client ids of the attempts that may append the same rows."""
         return ledger.competing_attempts(
             self._client.client_id, has_row_ids=self._columns.has_row_ids
         )

@@ -64,10 +64,10 @@ def uncommittable(connection: Connection) -> Iterator[None]:
     rolls back automatically when a statement fails. `StateStore` finds after the block that the
     transaction is not active any more.
     """
-    armed = True
+    is_in_block = True
 
     def refuse(_: Connection) -> None:
-        if armed:
+        if is_in_block:
             raise NotYourTransaction("commit")
 
     # The connection object is not used after the block, so the listener need not be removed.
@@ -75,4 +75,4 @@ def uncommittable(connection: Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        armed = False
+        is_in_block = False

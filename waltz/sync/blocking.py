@@ -47,6 +47,7 @@ class Blocking(Generic[C, P, T]):
     def __get__(self, owner: _Owner, kind: type) -> Callable[P, T]: ...
 
     def __get__(self, owner: _Owner | None, kind: type) -> Self | Callable[P, T]:
+        """Return the blocking method of ``owner``; on the class itself, return this object."""
         if owner is None:
             return self
         method: Callable[P, Coroutine[Any, Any, T]] = getattr(owner.asyncio_client, self._name)

@@ -81,7 +81,7 @@ class SyncClient(Generic[DataT]):
     """Return the id of the last committed transaction; see `waltz.LogClient.high_water_mark`."""
 
     outcome = Blocking(LogClient[DataT].outcome)
-    """Return what became of an append that raised AppendUncertain; see `waltz.LogClient.outcome`.
+    """Return the outcome of an append that raised AppendUncertain; see `waltz.LogClient.outcome`.
     """
 
     flush = Blocking(LogClient[DataT].flush)

@@ -68,7 +68,8 @@ class EventLoopThread:
         except Exception:
             raise
         except BaseException:
-            # Not by its future: the interruption can come before `start` has returned it.
+            # The coroutine is cancelled, and not the future of `start`, because the interruption
+            # can come before `start` has returned the future.
             self.cancel(work)
             raise
 
@@ -130,6 +131,7 @@ class EventLoopThread:
             self._thread.join()
 
     def _run(self) -> None:
+        """Run the event loop until `stop`, then end its work. Runs on the thread."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -139,6 +141,7 @@ class EventLoopThread:
             self._loop.close()
 
     def _cancel(self, work: Coroutine[Any, Any, Any]) -> None:
+        """See `cancel`. Runs on the thread."""
         for task in asyncio.all_tasks(self._loop):
             if task.get_coro() is work:
                 task.cancel()

@@ -1,8 +1,8 @@
 """Faults of appends, caused on the connections between clients and servers. Touches locks.
 
-Each fault is one that a real cluster can have, and the real client decides what follows from it: an
-append that does not arrive is looked up in the log and sent again; a refused append raises
-LockFailed. A client raises AppendUncertain only after a timeout. So that a test need not wait, the
+Each fault is one that a real cluster can have, and the real client decides what follows from it. An
+append that does not arrive is looked up in the log and sent again. A refused append raises
+LockFailed. A client raises AppendUncertain only after a timeout. To spare a test this wait, the
 client is made to give the append up at once.
 """
 
@@ -324,6 +324,7 @@ class AppendInterceptor:
         return req_ids
 
     def _give_up(self, req_ids: Sequence[ReqId]) -> None:
+        """Let the client give up each of these appends."""
         for req_id in req_ids:
             self._faults.give_up(req_id)
 

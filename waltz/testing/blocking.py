@@ -168,5 +168,6 @@ class SyncCluster:
         self.run(self.asyncio_cluster.start_storage(number))
 
     def _running(self) -> EventLoopThread:
+        """Return the cluster's thread, which runs after `start`."""
         assert self._thread is not None, "use the cluster in a with block"
         return self._thread

@@ -49,8 +49,13 @@ T = TypeVar("T")
 _READY_SECONDS = 30.0
 _READY_POLL_SECONDS = 0.001
 _LONG_WAIT_SECONDS = 0.1
+"""``long_wait_seconds`` of all clients."""
+
 _READ_RECORDS = 10_000
+"""How many records `InProcessCluster.transactions` reads from a replica at once."""
+
 _CLIENT_HOST = "client"
+"""The name of the host on which all clients are."""
 
 
 class InProcessOptions(TypedDict, total=False):
@@ -250,7 +255,7 @@ class InProcessCluster:
     def suspend_feed(self, partition: int) -> None:
         """Stop the feed of the partition: streams and ranges have nothing new, and appends wait.
 
-        Also the answers to appends that are committed from now on are held up.
+        The answers to appends that are committed from now on are held up, too.
         """
         self._check_exists(partition)
         self._appends.suspend_feed(partition, self._high_water_mark(partition))
@@ -287,6 +292,7 @@ class InProcessCluster:
     async def _open_client(
         self, options: ClientOptions, spec: ProtocolSpec
     ) -> InProcessClient[Any]:
+        """Open a client on the running event loop; see `connect`."""
         store = await self._shared.open_store(options.session_timeout_ms)
         try:
             client = await InProcessClient.over(
@@ -303,6 +309,7 @@ class InProcessCluster:
         return client
 
     def _give_up(self, req_id: ReqId) -> None:
+        """Let the client of an append give it up, if the client is open."""
         client = self._clients.get(req_id.client_id)
         if client is not None:
             client.give_up(req_id)
@@ -350,9 +357,11 @@ class InProcessCluster:
         return len(opened) == self.num_partitions
 
     def _raise_failure(self) -> None:
+        """Raise the first error that has ended a node, if any has."""
         if self._shared.failures:
             raise self._shared.failures[0]
 
     def _check_exists(self, partition: int) -> None:
+        """Raise PartitionUnknown if the cluster has no such partition."""
         if not 0 <= partition < self.num_partitions:
             raise PartitionUnknown(partition, self.num_partitions)

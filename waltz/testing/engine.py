@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from waltz_storage.core.engine.engine import Arrival, Done, Engine
+from waltz_storage.core.engine.engine import Arrival, Done, Engine, EngineInput
 from waltz_storage.core.engine.rounds import RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.mailbox import Mailbox
@@ -55,7 +55,7 @@ class EventLoopEngine:
         self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(
             ImmediateExecutor()
         )
-        self._arrivals: list[Arrival] = []
+        self._inputs: list[EngineInput] = []
         self._scheduled = False
         self._ended = False
 
@@ -69,7 +69,7 @@ class EventLoopEngine:
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         """Queue arrivals for the next turn of the event loop."""
-        self._arrivals += arrivals
+        self._inputs += arrivals
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -95,15 +95,16 @@ class EventLoopEngine:
     def _run(self) -> None:
         self._scheduled = False
         try:
-            while self._arrivals and not self._ended:
-                arrivals, self._arrivals = self._arrivals, []
-                self._step(arrivals)
+            while self._inputs and not self._ended:
+                inputs, self._inputs = self._inputs, []
+                self._step(inputs)
         except Exception as error:
             self._ended = True
             self._fail(error)
 
-    def _step(self, arrivals: Sequence[Arrival]) -> None:
-        ready = self.engine.step(arrivals)
+    def _step(self, inputs: Sequence[EngineInput]) -> None:
+        """Do a step of the engine, its tasks, and the round of appends that it has formed."""
+        ready = self.engine.step(inputs)
         self._mailbox.post(ready.answers)
         for task in ready.tasks:
             self._finish(self.engine.run_task(task))
@@ -111,8 +112,10 @@ class EventLoopEngine:
             self._round_writer.commit(ready.parts, self._settle)
 
     def _settle(self, part: RoundPart) -> None:
+        """Let the engine answer the appends of a part of a round, which was flushed."""
         self._finish(self.engine.settle(part, self._clock()))
 
     def _finish(self, done: Done) -> None:
+        """Send the answers, and tell the engine which partition has no work under way any more."""
         self._mailbox.post(done.answers)
-        self._arrivals.append(done.freed)
+        self._inputs.append(done.freed)

@@ -281,6 +281,7 @@ class MemoryListener:
         transport.soon(self._enter, transport)
 
     def _enter(self, transport: MemoryTransport) -> None:
+        """Accept a connection now, unless it was lost or the limit of connections is reached."""
         if transport.is_closing():
             return
         if not self._accepted.enter(self._spec.name, "?"):
@@ -326,6 +327,7 @@ class _Connection:
         def written_by_dialer(data: bytes) -> bytes:
             return self._to_far(interceptor.to_listener(data))
 
+        # A transport gets the wire of the direction that arrives at it.
         to_far = _Wire(network, self._hosts, written_by_dialer, _unchanged)
         to_near = _Wire(network, self._hosts, self._to_near, interceptor.to_dialer)
         self.near = MemoryTransport(loops[0], address, to_near, network.lock)
@@ -368,7 +370,7 @@ class _Connection:
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """One direction of a connection; implements `waltz.testing.transport.Wire`."""
+    """One direction of a connection between ``hosts``; implements `transport.Wire`."""
 
     network: MemoryNetwork
     hosts: frozenset[str]

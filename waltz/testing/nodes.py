@@ -17,7 +17,7 @@ from waltz.metadata.store import MetadataStore
 from waltz.metadata.zookeeper_access import ZooKeeperAccess
 from waltz.net import PLAINTEXT, RpcConnection
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, admin
-from waltz.runtime.configuration import ListeningTlsSettings, TlsSettings
+from waltz.runtime.configuration import TlsSettings
 from waltz.testing.disk import MemoryDisk
 from waltz.testing.engine import EventLoopEngine
 from waltz.testing.network import MemoryNetwork
@@ -124,6 +124,7 @@ class InProcessServer:
         return self.store
 
     async def _watch(self, node: ServerNode) -> None:
+        """Record the error that ends the node."""
         try:
             await node.wait_for_failure()
         except Exception as error:
@@ -158,7 +159,7 @@ class InProcessStorage:
             directory=Path("/in-memory"),
             # Checks in the background would change the order of events for each seed.
             scrub_bytes_per_second=0,
-            tls_settings=ListeningTlsSettings(enabled=False),
+            tls_settings=TlsSettings(enabled=False),
         )
         loop = asyncio.get_running_loop()
         environment = StorageEnvironment(
@@ -235,5 +236,5 @@ class InProcessStorage:
 
     def _failed(self, error: BaseException) -> None:
         """End the process because of ``error``, such as a failed flush."""
-        log.error("%s: ended: %s", self.host, error)
+        log.error("%s: process ended by error: %s", self.host, error)
         self.kill(power_loss=False)

@@ -33,8 +33,10 @@ def torn_content(versions: list[bytes], random: Random) -> bytes:
 def _candidates(versions: list[bytes], chosen: int, position: int) -> list[bytes]:
     """Return the versions that may supply the content at ``position``.
 
-    The file has the size of the version ``chosen``. A later version that ends before ``position``
-    was made by a truncation, which is lost here: it supplies no content, not even zeros.
+    The file has the size of the version ``chosen``. So the truncations after this version are lost,
+    and a later version that ends before ``position`` supplies no content, not even zeros. Example:
+    version 0 has 1,024 bytes, version 1 is cut to 512, and 0 is chosen. Then only version 0
+    supplies the second sector.
     """
     return [
         version

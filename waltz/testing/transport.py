@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 _SOCKET_BYTES = 1 << 18
@@ -86,9 +86,11 @@ class MemoryTransport(asyncio.Transport):
         self._last_due = 0.0
         """The due time of the last chunk. No later chunk is due earlier."""
         self._reading = True
+        """Whether the protocol takes chunks: false between `pause_reading` and `resume_reading`."""
         self._delivering = False
         """Whether a call of `_deliver` is scheduled."""
         self._paused_writing = False
+        """Whether the protocol was asked to stop writing, because the write buffer is full."""
         self._closing = False
         """Whether `close`, `abort` or `reset` was called: this end sends and takes nothing more."""
         self._lost = False
@@ -115,10 +117,6 @@ class MemoryTransport(asyncio.Transport):
             self._paused_writing = self._paused_writing or pause
         if pause:
             self._connected().pause_writing()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
-        """Send the parts as one chunk."""
-        self.write(b"".join(list_of_data))
 
     def pause_reading(self) -> None:
         """Stop delivering; the peer's write buffer then grows."""
@@ -202,12 +200,12 @@ class MemoryTransport(asyncio.Transport):
             if not self._inbox and not self._peer_ended:
                 return
             self._delivering = True
-            later = self._inbox[0][0] - self.loop.time() if self._inbox else 0.0
-        if later > 0 and self.loop is _running_loop():
-            self.loop.call_later(later, self._deliver)
+            seconds_until_due = self._inbox[0][0] - self.loop.time() if self._inbox else 0.0
+        if seconds_until_due > 0 and self.loop is _running_loop():
+            self.loop.call_later(seconds_until_due, self._deliver)
         else:
-            # `call_later` is not thread-safe. From another thread, `_deliver` runs too early, takes
-            # nothing, and waits on its own loop.
+            # `call_later` is not thread-safe. Another thread therefore schedules `_deliver` at
+            # once; it finds no due chunk, and calls `proceed` on the right loop, which waits.
             self.soon(self._deliver)
 
     def inject(self, data: bytes) -> None:
@@ -316,6 +314,7 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def _connected(self) -> asyncio.Protocol:
+        """Return the protocol that `connect` has set."""
         assert self._protocol is not None, "used before connect"
         return self._protocol
 

@@ -112,6 +112,7 @@ class ZnodeTree:
         return {p: replace(n, children=set(n.children)) for p, n in self.nodes.items()}
 
     def _at_version(self, path: str, version: int) -> Znode:
+        """Return a node. Raises NodeMissing, or VersionConflict if it has another version."""
         node = self.nodes.get(path)
         if node is None:
             raise NodeMissing(path)

@@ -299,6 +299,7 @@ class MemoryStore:
             ) from None
 
     def _wake(self) -> None:
+        """Let the operations continue that wait for an answer, or for the end of the client."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             self._soon(partial(_settle, future))
@@ -369,6 +370,7 @@ class MemoryStore:
                 self._soon(on_change)
 
     def _soon(self, call: Callable[[], object]) -> None:
+        """Call in a later turn of the event loop of the session; callable on any thread."""
         loop = self._loop or asyncio.get_running_loop()
         if loop is _running_loop():
             loop.call_soon(call)

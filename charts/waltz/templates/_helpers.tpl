@@ -43,3 +43,36 @@ helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end -}}
+
+{{- define "waltz.consoleName" -}}
+{{- include "waltz.name" . }}-console
+{{- end -}}
+
+{{- define "waltz.consoleNamespace" -}}
+{{- .Values.console.cluster.namespace | default .Release.Namespace -}}
+{{- end -}}
+
+{{- define "waltz.consoleSelector" -}}
+app.kubernetes.io/name: waltz-console
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "waltz.consoleLabels" -}}
+{{ include "waltz.consoleSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "waltz.consoleScheme" -}}
+{{- if .Values.console.https.secretName }}https{{ else }}http{{ end -}}
+{{- end -}}
+
+{{- define "waltz.consoleProbe" -}}
+path: /
+port: console
+scheme: {{ include "waltz.consoleScheme" . | upper }}
+httpHeaders:
+  - name: Host
+    value: localhost
+{{- end -}}

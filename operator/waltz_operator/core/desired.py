@@ -13,16 +13,20 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 @dataclass(frozen=True, slots=True)
 class DesiredCluster:
-    """A WaltzCluster and its existing pools, in the order of its ``spec.pools``.
+    """A WaltzCluster and its pools.
 
-    ``operator_namespace`` is the namespace in which the operator runs. ``vanished_owners`` are the
-    names of clusters that a pool's label names, and that no longer exist.
+    ``pools`` are the existing pools that ``spec.pools`` names, in its order. Another cluster may
+    have claimed some of them. ``leaving_pools`` are the pools that this cluster has claimed and
+    that ``spec.pools`` does not name, sorted by name. ``operator_namespace`` is the namespace in
+    which the operator runs. ``vanished_owners`` are the clusters that no longer exist and that the
+    label of one of ``pools`` still names.
     """
 
     cluster: WaltzCluster
     pools: tuple[StoragePool, ...]
     operator_namespace: str = "waltz-system"
     vanished_owners: frozenset[str] = frozenset()
+    leaving_pools: tuple[StoragePool, ...] = ()
 
     @property
     def name(self) -> str:
@@ -65,7 +69,12 @@ class DesiredCluster:
 
     @property
     def own_pools(self) -> tuple[StoragePool, ...]:
-        """The pools that this cluster has claimed."""
+        """All pools that this cluster has claimed: `wanted_pools` and ``leaving_pools``."""
+        return (*self.wanted_pools, *self.leaving_pools)
+
+    @property
+    def wanted_pools(self) -> tuple[StoragePool, ...]:
+        """The pools that this cluster has claimed and that its spec names."""
         return tuple(p for p in self.pools if p.metadata.labels.get(CLUSTER_LABEL) == self.name)
 
     @property
@@ -92,7 +101,7 @@ def ordinal_of(pool: StoragePool, storage: str) -> int | None:
     The ordinal may be beyond ``spec.storages``, if an earlier pool of this name had more storages.
     """
     prefix = f"{names.storage_set(pool.metadata.name)}-"
-    number = storage.partition(".")[0].removeprefix(prefix)
+    number = names.pod_of_storage(storage).removeprefix(prefix)
     if not number.isdecimal() or address_of(pool, int(number)) != storage:
         return None
     return int(number)

@@ -45,14 +45,25 @@ def may_be_repaired(present: ClusterPresent, storages: Set[str]) -> bool:
     partition opens without ``storages``: then no partition depends on them. `may_be_away` is false
     for them, because it also demands that they are healthy.
     """
-    return all(
-        first_unhealthy_reason(present.replicas, view, view.replicas - storages) is None
-        and _opens_without(view, storages)
-        for view in present.replicas.partitions.values()
-    )
+    return repair_obstacle(present, storages) is None
+
+
+def repair_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
+    """Return why ``storages`` must not be stopped for a repair; None if they may.
+
+    See `may_be_repaired`.
+    """
+    for _, view in sorted(present.replicas.partitions.items()):
+        others = view.replicas - storages
+        if reason := first_unhealthy_reason(present.replicas, view, others):
+            return reason
+        if not _opens_without(view, storages):
+            return f"partition {view.partition} has no quorum without {_list(storages)}"
+    return None
 
 
 def _opens_without(view: PartitionView, storages: Set[str]) -> bool:
+    """Whether a new session of a partition opens while ``storages`` are away."""
     return session_opens(view.replicas - storages, view.replicas, view.session_replicas)
 
 
@@ -75,9 +86,11 @@ def storages_that_may_be_away(present: ClusterPresent) -> int:
 def _spare_replicas(view: PartitionView) -> int:
     """Return how many healthy replicas a partition can lose and still open a new session.
 
-    A session needs a quorum of the last session's replicas, and one of the assigned replicas
-    (`session_opens`). Healthy replicas are in the last session, so it has at least as many replicas
-    as are assigned, and its quorum is the larger one: this quorum alone decides.
+    A session needs two quorums: of the last session's replicas, and of the assigned replicas
+    (`session_opens`). All assigned replicas are healthy here, so all of them are in the last
+    session. So the last session has at least as many replicas as are assigned, and its quorum is at
+    least as large: this quorum alone decides. Example: of the 4 replicas of the last session one
+    was unassigned. The quorum of 4 is 3, so none of the 3 assigned replicas can be lost.
     """
     last = view.session_replicas
     assert view.replicas <= last, f"partition {view.partition}: a healthy replica has no session"

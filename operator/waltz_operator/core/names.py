@@ -15,6 +15,9 @@ COMPONENT_LABEL = "waltz.dev/component"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "waltz-operator"
 
+ADMINISTERS_LABEL = "waltz.dev/administers"
+"""The label of a user's pod that may connect to the storages of the cluster that it names."""
+
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
 """The annotation of every object that holds the digest of its manifest."""
 
@@ -29,6 +32,15 @@ CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
 
 POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
 """The annotation of a pool's pods that holds the field `restartedAt` of the StoragePool."""
+
+REPLACE_VOLUME_ANNOTATION = "waltz.dev/replace-volume"
+"""The annotation of a StoragePool by which a user asks to replace the volume of this pod, once."""
+
+REPLACEMENT_ANNOTATION = "waltz.dev/volume-replacement"
+"""The annotation of a StoragePool that holds how far the replacement of a volume is.
+
+The operator writes it; see `core.volume_replacement`.
+"""
 
 FINALIZER = "waltz.dev/cluster"
 """The finalizer of a WaltzCluster and its pools: Kubernetes deletes them after the cleanup."""
@@ -82,6 +94,11 @@ def storage_address(pool: str, namespace: str, port: int, ordinal: int) -> str:
     """Return the address of one storage of a pool, which is its identity."""
     name = storage_set(pool)
     return f"{name}-{ordinal}.{name}.{namespace}.svc:{port}"
+
+
+def pod_of_storage(storage: str) -> str:
+    """Return the name of a storage's pod, with which the address ``storage`` begins."""
+    return storage.partition(".")[0]
 
 
 def servers(cluster: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from waltz.admin.core.replicas import ReplicaObservation
@@ -51,7 +51,7 @@ class ClusterMalformed:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPresent:
-    """The metadata of the cluster are complete.
+    """The metadata at the root is complete. It may be that of another cluster: see ``key``.
 
     ``replicas`` covers all partitions and all registered storages. ``servers`` are the addresses of
     the servers that have joined. ``foreign_znodes`` is true if there are znodes below the root that
@@ -84,6 +84,8 @@ class ObservedCluster:
     ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
     ``zookeeper_leader`` is the pod of a managed ZooKeeper that leads the ensemble. It is observed
     only while pods of ZooKeeper are outdated, and None if it is unknown.
+    ``lost_seconds`` has the pods whose volume is lost, each with the seconds since the status of
+    its pool first reported the loss.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
@@ -91,6 +93,7 @@ class ObservedCluster:
     certificate_days: float | None = None
     deleting_seconds: float = 0.0
     zookeeper_leader: str | None = None
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
         """Iterate over the objects of a kind; with ``component``, only over that component's."""

@@ -25,8 +25,8 @@ class SetPod:
     """One pod of a StatefulSet.
 
     ``is_current``: it runs the current version of the set. ``is_started``: its process runs and the
-    startup probe has succeeded. ``is_ready``: the readiness probe succeeds. ``failure`` is the
-    kubelet's or the scheduler's reason why it does not start, None if there is none.
+    startup probe has succeeded. ``is_ready``: the readiness probe succeeds. ``failure`` is why
+    the pod does not start, as the kubelet or the scheduler reports it, None if neither reports one.
     """
 
     name: str
@@ -40,10 +40,11 @@ class SetPod:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """The pods of one StatefulSet, by ordinal; ``absent``: those that are deleted or not there yet.
+    """The pods of one StatefulSet, in the order of their ordinals.
 
-    ``is_processed``: Kubernetes has processed the current version of the set. Before that, no pod
-    can be compared with the current version.
+    ``absent`` are the names of the pods that are being deleted or do not exist. ``is_processed``:
+    Kubernetes has processed the current version of the set. Before that, no pod can be compared
+    with the current version.
     """
 
     key: ObjectKey
@@ -71,15 +72,14 @@ def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
         if pod is None or pod["metadata"].get("deletionTimestamp"):
             absent.append(pod_name)
             continue
-        labels = pod["metadata"].get("labels") or {}
         pods.append(
             SetPod(
                 pod_name,
                 ordinal,
                 pod["metadata"].get("uid", ""),
-                is_current=revision is None or labels.get(REVISION_LABEL) == revision,
+                is_current=is_current(pod, revision),
                 is_started=_is_started(pod),
-                is_ready=_condition(pod, "Ready").get("status") == "True",
+                is_ready=is_ready(pod),
                 failure=pod_failure(pod),
             )
         )
@@ -89,6 +89,17 @@ def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
         tuple(pods),
         tuple(absent),
     )
+
+
+def is_current(pod: LiveObject, revision: str | None) -> bool:
+    """Return whether a pod has the current ``revision`` of its set, None for a set without one."""
+    labels = pod["metadata"].get("labels") or {}
+    return revision is None or labels.get(REVISION_LABEL) == revision
+
+
+def is_ready(pod: LiveObject) -> bool:
+    """Return whether the readiness probes of a pod succeed."""
+    return _condition(pod, "Ready").get("status") == "True"
 
 
 def pod_failure(pod: LiveObject) -> str | None:
@@ -103,6 +114,7 @@ def pod_failure(pod: LiveObject) -> str | None:
 
 
 def _container_failure(container: LiveObject) -> str | None:
+    """Return why a container does not start, None if it runs or starts as usual."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     ended = (container.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason")
@@ -123,6 +135,7 @@ def _last_line(text: str) -> str:
 
 
 def _is_started(pod: LiveObject) -> bool:
+    """Whether every container of the pod runs and has passed its startup probe."""
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
     return bool(containers) and all(
         each.get("started") and "running" in (each.get("state") or {}) for each in containers

@@ -1,8 +1,9 @@
-"""Find copies that share a node, so that the loss of that node costs more than one copy. Pure.
+"""Find nodes whose loss takes several copies of a partition, or ZooKeeper's quorum. Pure.
 
-The scheduler of Kubernetes prefers different nodes for copies (`core.objects.pods`), but a cluster
-may have too few nodes, or the pods of an earlier version may share one. The result is only shown:
-the operator moves no pod, because a volume may belong to a node.
+A copy is the replica of a partition on one storage. The scheduler of Kubernetes prefers different
+nodes for the copies of a partition (`core.objects.pods`). But a cluster may have too few nodes, or
+the pods of an earlier version may share one. The operator shows the result in the condition Spread.
+It moves no pod, because a volume may belong to a node.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from waltz.admin.core.replicas import quorum
-from waltz_operator.core.names import Component
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component, pod_of_storage
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 
 
-def shared_nodes(observed: ObservedCluster, present: ClusterPresent) -> tuple[str, ...]:
+def shared_nodes(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> tuple[str, ...]:
     """Return a sentence for each node whose loss takes several copies or ZooKeeper's quorum."""
-    return (
-        *_shared_by_storages(_nodes(observed, Component.STORAGE), present),
-        *_shared_by_members(_nodes(observed, Component.ZOOKEEPER)),
-    )
+    by_storages = _shared_by_storages(_nodes(observed, Component.STORAGE), present)
+    managed = desired.cluster.spec.zookeeper.managed
+    if managed is None:
+        return tuple(by_storages)
+    by_members = _shared_by_members(_nodes(observed, Component.ZOOKEEPER), managed.members)
+    return (*by_storages, *by_members)
 
 
 def _nodes(observed: ObservedCluster, component: Component) -> dict[str, str]:
@@ -42,8 +48,7 @@ def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> It
     for view in present.replicas.partitions.values():
         copies_by_node: defaultdict[str, set[str]] = defaultdict(set)  # Copies of this partition.
         for storage in view.replicas:
-            # The address of a storage begins with the name of its pod.
-            pod = storage.partition(".")[0]
+            pod = pod_of_storage(storage)
             if pod in nodes:
                 copies_by_node[nodes[pod]].add(pod)
         for node, pods in copies_by_node.items():
@@ -51,24 +56,30 @@ def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> It
                 pods_by_node[node] |= pods
                 partitions_by_node[node].add(view.partition)
     for node, pods in sorted(pods_by_node.items()):
+        count = len(partitions_by_node[node])
         yield (
-            f"node {node} has several copies of {len(partitions_by_node[node])} partitions, in the "
-            f"pods {', '.join(sorted(pods))}: add nodes, then delete one of these pods"
+            f"node {node} has several copies of {count} partition{'' if count == 1 else 's'}, in "
+            f"the pods {', '.join(sorted(pods))}: add nodes, then delete one of these pods while "
+            "the cluster is Healthy"
         )
 
 
-def _shared_by_members(nodes: Mapping[str, str]) -> Iterable[str]:
+def _shared_by_members(nodes: Mapping[str, str], num_members: int) -> Iterable[str]:
     """Yield a sentence for each node with so many ZooKeeper members that the others are no quorum.
 
-    ``nodes`` are the nodes of the members' pods.
+    ``nodes`` are the nodes of the members' pods. ``num_members`` is the size of the
+    ensemble, which has members that the scheduler has not placed, too.
     """
+    if num_members == 1:
+        return  # The only member is always on one node.
     pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
     for pod, node in nodes.items():
         pods_by_node[node].add(pod)
     for node, pods in sorted(pods_by_node.items()):
-        # The only member of an ensemble is always on one node.
-        if len(nodes) > 1 and len(nodes) - len(pods) < quorum(len(nodes)):
+        if num_members - len(pods) < quorum(num_members):
+            # Deleted while another member is absent, the pod would cost the quorum.
             yield (
-                f"node {node} has {len(pods)} of {len(nodes)} ZooKeeper members, the pods "
-                f"{', '.join(sorted(pods))}: add nodes, then delete one of these pods"
+                f"node {node} has {len(pods)} of {num_members} ZooKeeper members, the pods "
+                f"{', '.join(sorted(pods))}: add nodes, then delete one of these pods while all "
+                "members are ready"
             )

@@ -3,17 +3,20 @@
 The conditions of a cluster:
 
 * *Ready* is true while every partition has a quorum and a server, the current generation of the
-  spec is reconciled, and the plan has no problems. The operator does not reconcile a new generation
-  of a paused cluster.
+  spec is reconciled or changes the cluster's shape (see *Changing*), and the plan has no problems.
+  The operator does not reconcile a new generation of a paused cluster.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
   cluster.
 * *Updated* is true while every pod runs the current version of its object. Its reason is
   RollStopped while a pod of the current version does not start, so that no other pod is replaced,
   and PodsFailing if no other pod has to be replaced.
-* *Spread* is true while no node has two copies of a partition, or ZooKeeper members without which
-  the others are no quorum. It is unknown while the replicas are not observed. The other conditions
-  do not depend on it.
+* *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
+  or partitions move. Its message has the progress, the quorum, and why the operator waits.
+* *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
+  members that the others are no quorum. It is unknown while the replicas are not observed.
+
+Ready, Healthy, Reconciled and Updated do not depend on Changing and Spread.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -40,9 +43,16 @@ from waltz_operator.core.observed import (
 from waltz_operator.core.planning.rolls import RollStopped, roll_states
 from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
 from waltz_operator.core.pods_of_sets import pod_failure
-from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
+from waltz_operator.core.resources import (
+    ClusterStatus,
+    Condition,
+    LostVolume,
+    PoolStatus,
+    StoragePool,
+)
 from waltz_operator.core.spread import shared_nodes
 from waltz_operator.core.steps import ClusterPlan
+from waltz_operator.core.volume_replacement import volume_losses
 
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_REASONS = 3
@@ -72,7 +82,7 @@ def cluster_status(
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation.
-    idle = not plan.steps and not desired.cluster.spec.paused
+    idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
     reconciled_generation = generation if idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
     present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
@@ -86,12 +96,14 @@ def cluster_status(
             observed,
             plan,
             all_served=with_quorum == total,
-            is_reconciled=is_reconciled,
+            # A cluster serves while its shape changes, which may last for hours.
+            is_reconciled_or_changing=is_reconciled or plan.change is not None,
             message=message,
         ),
         _reconciled(desired, plan, failure, is_reconciled=is_reconciled, message=message),
         _updated(desired, observed),
-        _spread(observed, present if is_own else None),
+        _spread(desired, observed, present if is_own else None),
+        _changing(plan),
     )
     return ClusterStatus(
         observed_generation=reconciled_generation,
@@ -103,9 +115,10 @@ def cluster_status(
         cluster_key=str(desired.key) if is_own else old.cluster_key,
         connect_string=desired.zookeeper,
         partitions=f"{with_quorum}/{total}",
-        storages=_count_answering_storages(desired.own_pools, present),
+        storages=_count_answering_storages(desired.wanted_pools, present),
         servers=f"{num_servers}/{desired.cluster.spec.servers.replicas}",
         updated=_count_updated(observed),
+        change="" if plan.change is None else plan.change.progress,
         message=message,
     )
 
@@ -124,8 +137,8 @@ def failed_status(
         _Statement("Healthy", None, reason, message),
         _Statement("Reconciled", False, reason, message),
     )
-    old = tuple(old)
-    kept = tuple(each for each in old if each.type not in {s.kind for s in statements})
+    old, replaced = tuple(old), {statement.kind for statement in statements}
+    kept = tuple(each for each in old if each.type not in replaced)
     failed = tuple(_condition(old, each, generation, now) for each in statements)
     return ClusterStatus(conditions=failed + kept, message=message)
 
@@ -141,6 +154,9 @@ def pool_status(
     ready_pods = 0 if live is None else (live.get("status") or {}).get("readyReplicas", 0)
     ready = ready_pods >= pool.spec.storages
     message = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
+    lost = old.lost_volumes
+    if present is not None and present.key == desired.key:
+        lost = _lost_volumes(desired, observed, present, pool, now)
     statement = _Statement("Ready", ready, "AllServe" if ready else "SomeMissing", message)
     group = None if present is None else groups_of(desired, present.maps).get(name)
     return PoolStatus(
@@ -149,7 +165,25 @@ def pool_status(
         cluster=desired.name,
         group=group,
         storages=f"{ready_pods}/{pool.spec.storages}",
+        lost_volumes=lost,
         message=message,
+    )
+
+
+def _lost_volumes(
+    desired: DesiredCluster,
+    observed: ObservedCluster,
+    present: ClusterPresent,
+    pool: StoragePool,
+    now: str,
+) -> tuple[LostVolume, ...]:
+    """Return the pods of a pool whose volume is lost; a known loss keeps its time."""
+    since = {lost.pod: lost.since for lost in pool.status.lost_volumes}
+    name = pool.metadata.name
+    return tuple(
+        LostVolume(pod=loss.pool_pod.pod, since=since.get(loss.pool_pod.pod, now))
+        for loss in volume_losses(desired, observed, present)
+        if loss.pool_pod.pool.metadata.name == name
     )
 
 
@@ -162,6 +196,7 @@ def has_quorum(present: ClusterPresent, view: PartitionView) -> bool:
 
 
 def _count_quorums(present: ClusterPresent | None) -> int:
+    """Return how many partitions have a server and a quorum, 0 while none are observed."""
     if present is None:
         return 0
     return sum(has_quorum(present, view) for view in present.replicas.partitions.values())
@@ -181,20 +216,21 @@ def _ready_and_healthy(
     plan: ClusterPlan,
     *,
     all_served: bool,
-    is_reconciled: bool,
+    is_reconciled_or_changing: bool,
     message: str,
 ) -> tuple[_Statement, _Statement]:
     """Return the statements of Ready and Healthy.
 
-    ``all_served``: whether every partition has a quorum and a server. ``is_reconciled``: whether
-    the present generation of the spec is reconciled.
+    ``all_served``: whether every partition has a quorum and a server.
+    ``is_reconciled_or_changing``: whether the present generation of the spec is reconciled or
+    changes the cluster's shape.
     """
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
         existed_before = desired.cluster.status.cluster_key != ""
         holds = None if existed_before else False
         ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
         return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
-    is_ready = all_served and is_reconciled and not plan.problems
+    is_ready = all_served and is_reconciled_or_changing and not plan.problems
     is_healthy = is_ready and not plan.waits
     if desired.cluster.spec.paused:
         reason = "Paused"
@@ -231,7 +267,7 @@ def _reconciled(
         return _Statement("Reconciled", False, "StepFailed", message)
     if plan.problems:
         return _Statement("Reconciled", False, "NeedsAttention", message)
-    if plan.steps:
+    if plan.steps or plan.change is not None:
         return _Statement("Reconciled", False, "Reconciling", message)
     return _Statement("Reconciled", True, "NothingToDo", "")
 
@@ -272,7 +308,9 @@ def _updated_pods(live: LiveObject) -> tuple[int, int]:
     return min(status.get("updatedReplicas", 0), wanted), wanted
 
 
-def _spread(observed: ObservedCluster, present: ClusterPresent | None) -> _Statement:
+def _spread(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent | None
+) -> _Statement:
     """Return the statement of Spread: true if no node has copies that must not be lost together.
 
     Unknown if the replicas are not observed.
@@ -280,10 +318,21 @@ def _spread(observed: ObservedCluster, present: ClusterPresent | None) -> _State
     if present is None:
         message = "the replicas of the partitions are not observed"
         return _Statement("Spread", None, "NotObserved", message)
-    if shared := shared_nodes(observed, present):
+    if shared := shared_nodes(desired, observed, present):
         message = "; ".join(shared)[:_MAX_MESSAGE_CHARACTERS]
         return _Statement("Spread", False, "CopiesShareNode", message)
     return _Statement("Spread", True, "CopiesOnDifferentNodes", "")
+
+
+def _changing(plan: ClusterPlan) -> _Statement:
+    """Return the statement of Changing."""
+    change = plan.change
+    if change is None:
+        return _Statement("Changing", False, "NoChange", "")
+    reasons = [*plan.problems, *plan.waits][:_MAX_REASONS]
+    parts = [f"{change.progress}; {change.quorum_sentence}", *reasons]
+    message = "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
+    return _Statement("Changing", True, change.kind.value, message)
 
 
 def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
@@ -292,10 +341,9 @@ def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
 
 
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
-    """Return the problems; if there are none, the failed step, else the waits, else the first step.
+    """Return the first of these that exists: problems, the failed step, waits, the next step.
 
-    Problems, a failed step and waits are followed by the failures of pods, which are often their
-    cause. A first step that has not failed stands alone.
+    The failures of pods follow all but the next step, because they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits
@@ -307,7 +355,7 @@ def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) 
 
 
 def _pod_failures(observed: ObservedCluster) -> list[str]:
-    """Return why pods do not start, one pod for each reason."""
+    """Return sentences about pods that do not start; each reason is given for one pod only."""
     failures = {}
     for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
         for pod in observed.of_kind("Pod", component):
@@ -323,9 +371,10 @@ def _condition(
     status = "Unknown" if statement.holds is None else str(statement.holds)
     before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now
-    # The message says why a condition is not true, so a true condition has no message. Only Healthy
-    # keeps it: while nothing is missing, the message is the step that is being performed.
-    has_no_message = statement.holds and statement.kind != "Healthy"
+    # The message says why a condition is not true, so a true condition has no message. Healthy
+    # keeps it: while nothing is missing, the message is the step that is being performed. Changing
+    # keeps it, too: it is true only while there is something to say.
+    has_no_message = statement.holds and statement.kind not in ("Healthy", "Changing")
     return Condition(
         type=statement.kind,
         status=status,

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from enum import StrEnum
 
+from waltz.admin.core.replicas import quorum
 from waltz.admin.core.steps import (
     ChangeAssignment,
+    CopyReplica,
     CreateReplicas,
+    DropReplicas,
     RegisterStorage,
+    SwitchOff,
     SwitchOn,
     UnregisterStorage,
+    partitions_text,
 )
 from waltz.admin.core.steps import Step as ReplicaStep
 from waltz_operator.core.objects import Manifest, ObjectKey
+from waltz_operator.core.volume_replacement import Phase, Replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +144,83 @@ class DeleteMetadata:
         return f"the cluster {self.name} is deleted in ZooKeeper"
 
 
+@dataclass(frozen=True, slots=True)
+class RecordReplacement:
+    """Record in a pool how far the replacement of a volume is.
+
+    ``replacement`` is None if the replacement is complete, or is postponed. If it is postponed,
+    ``request`` is its pod: the request of the user is written back, so that the replacement begins
+    again later. When a replacement begins, the request of the user is removed. The step is a
+    compare-and-set of the pool's version.
+    """
+
+    pool: str
+    replacement: Replacement | None
+    request: str | None = None
+
+    def __str__(self) -> str:
+        match self.replacement:
+            case None if self.request is not None:
+                return (
+                    f"StoragePool {self.pool}: the replacement of the volume of {self.request} is "
+                    "postponed"
+                )
+            case None:
+                return f"StoragePool {self.pool}: the new volume has all replicas"
+            case Replacement(pod, _, Phase.EMPTY):
+                return f"StoragePool {self.pool}: the replacement of the volume of {pod} begins"
+            case Replacement(pod, _, Phase.FILL):
+                return f"StoragePool {self.pool}: the new volume of {pod} is empty"
+            case Replacement(pod):
+                return f"StoragePool {self.pool}: the new volume of {pod} is filled"
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyVolume:
+    """Drop the replicas that a new volume holds, and their files.
+
+    ZooKeeper assigns these partitions to the storage, so the assignment does not show whether they
+    may be dropped. If another operator had already begun to fill the volume, a late step would
+    delete good replicas. So the step is performed only while ``replacement`` is still what the pool
+    records.
+    """
+
+    pool: str
+    storage: str
+    partitions: tuple[int, ...]
+    replacement: Replacement
+
+    def __str__(self) -> str:
+        return (
+            f"storage {self.storage} drops {partitions_text(self.partitions)}, which its new "
+            "volume holds"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompareReplica:
+    """Compare a replica with its peers by range checksums, and record how far that is.
+
+    The step compares for a bounded time. It begins at the partition and the id of ``at``. It fails
+    if a transaction differs.
+    """
+
+    pool: str
+    storage: str
+    at: Replacement
+
+    def __str__(self) -> str:
+        return (
+            f"partition {self.at.partition} on storage {self.storage} is compared with its peers "
+            f"from transaction {self.at.next_id} on"
+        )
+
+
 PoolStep = ClaimPool | ReleasePool
 ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates
-KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer
+KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | RecordReplacement
 MetadataStep = CreateMetadata | DeleteMetadata
-Step = KubernetesStep | MetadataStep | ReplicaStep
+Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
 """Any step. `waltz.admin` performs a `ReplicaStep`, which changes storages or replicas."""
 
 EVENT_REASONS: dict[type, str] = {
@@ -159,7 +238,13 @@ EVENT_REASONS: dict[type, str] = {
     UnregisterStorage: "UnregisterStorage",
     CreateReplicas: "CreateReplicas",
     SwitchOn: "SwitchOn",
+    SwitchOff: "SwitchOff",
+    CopyReplica: "CopyReplica",
+    DropReplicas: "DropReplicas",
     ChangeAssignment: "ChangeAssignment",
+    RecordReplacement: "ReplaceVolume",
+    CompareReplica: "CompareReplica",
+    EmptyVolume: "EmptyVolume",
 }
 """The event's reason for each kind of step that a plan may contain.
 
@@ -167,28 +252,62 @@ Users select events by their reason, so a reason never changes.
 """
 
 
+class ShapeChangeKind(StrEnum):
+    """The kinds of changes of a cluster's shape. The value is the reason of a condition."""
+
+    ADDING_POOL = "AddingPool"
+    REMOVING_POOL = "RemovingPool"
+    MOVING_PARTITIONS = "MovingPartitions"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChange:
+    """A change of the cluster's pools or storages that is not complete.
+
+    ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
+    is the number of copies of a partition after its change.
+    """
+
+    kind: ShapeChangeKind
+    pool: str
+    progress: str
+    copies: int
+
+    @property
+    def quorum_sentence(self) -> str:
+        """How many copies of a partition are a quorum, and how many may fail."""
+        needed = quorum(self.copies)
+        spare = self.copies - needed
+        return f"of {self.copies} copies, {needed} are a quorum and {spare} may fail"
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """The next steps of one cluster, and the reasons why other steps are not possible yet.
 
     ``steps`` are performed now, in this order. ``waits`` are reasons that end without a step of the
-    operator. ``problems`` are reasons that end only when a person acts. If all three are empty, the
-    cluster is as its resources specify.
+    operator. ``problems`` are reasons that end only when a person acts. ``change`` is the change of
+    the cluster's shape that is under way. If all of them are empty, the cluster is as its resources
+    specify.
     """
 
     steps: tuple[Step, ...] = ()
     waits: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    change: ShapeChange | None = None
 
     def __add__(self, other: ClusterPlan) -> ClusterPlan:
         return ClusterPlan(
-            self.steps + other.steps, self.waits + other.waits, self.problems + other.problems
+            self.steps + other.steps,
+            self.waits + other.waits,
+            self.problems + other.problems,
+            self.change or other.change,
         )
 
     @property
     def done(self) -> bool:
         """Whether the cluster is as its resources specify."""
-        return not (self.steps or self.waits or self.problems)
+        return not (self.steps or self.waits or self.problems or self.change)
 
 
 EMPTY_PLAN = ClusterPlan()

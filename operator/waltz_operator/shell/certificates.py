@@ -79,6 +79,7 @@ def days_left(certificate: bytes) -> float:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
+    """Return the builder of a certificate for ``key`` that is valid for ``days``."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

@@ -26,7 +26,7 @@ class ReconcileResult:
 
     ``ready`` is whether the cluster is Ready. ``state`` is a hash of the plan and of the observed
     state. While consecutive reconciles return the same hash, their pauses double up to
-    `LONGEST_PAUSE_SECONDS`. With None the pause does not grow.
+    `LONGEST_PAUSE_SECONDS`. If ``state`` is None, the pause does not grow.
     """
 
     requeue_seconds: float
@@ -43,7 +43,7 @@ The function returns None if the cluster no longer exists.
 Check = Callable[[str, str], Awaitable[ReconcileResult | None]]
 """A function that checks whether the cluster with this namespace and name still needs nothing.
 
-It is cheaper than a reconcile. It returns None if the cluster must be reconciled.
+The check is cheaper than a reconcile. The function returns None if the cluster must be reconciled.
 """
 
 LONGEST_PAUSE_SECONDS = 15.0
@@ -165,9 +165,8 @@ class Controller:
                 requeue = _BACKOFF.delay(failures)
                 _log_failure(cluster, problem, requeue)
                 if not isinstance(problem, KubeError):
-                    # Otherwise the metrics would show the result of an earlier reconcile forever.
-                    # An error of the API server says nothing about the cluster, so the last result
-                    # stays.
+                    # The metrics must not show the result of an earlier reconcile forever. But an
+                    # error of the API server says nothing about the cluster: the last result stays.
                     worker.result = ReconcileResult(requeue, ready=False)
                 self.metrics.failures += 1
                 failures += 1
@@ -177,12 +176,13 @@ class Controller:
             if requeue is not None:
                 await self._wait(worker, requeue)
             elif not worker.enqueued.is_set():
-                # The cluster no longer exists, and no event since says that there is a new one.
+                # The cluster no longer exists, and no event has reported a new one of its name.
                 break
         del self._workers[cluster]
 
     @staticmethod
     async def _wait(worker: _Worker, seconds: float) -> None:
+        """Wait for ``seconds``, or until the cluster is enqueued."""
         try:
             async with asyncio.timeout(seconds):
                 await worker.enqueued.wait()

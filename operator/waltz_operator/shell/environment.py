@@ -15,7 +15,15 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from waltz.admin import ObservationScope, OrderExecutor, ReplicaObservation, Step
+from waltz.admin import (
+    ComparisonResult,
+    MayContinue,
+    ObservationScope,
+    OrderExecutor,
+    ReplicaObservation,
+    Step,
+    compare_replicas,
+)
 from waltz.metadata import MetadataStore, StoreError, ZooKeeperAccess
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
@@ -59,16 +67,33 @@ class SecretUnusable(StoreError):
     """A secret for the connection to ZooKeeper cannot be used. The text says what to correct."""
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedPart:
+    """A comparison that may have ended early: ``last_compared`` is the last id it has compared."""
+
+    result: ComparisonResult
+    last_compared: int
+
+
 class ReplicaAccess(Protocol):
     """Observes and changes one cluster's replicas; `waltz.admin.OrderExecutor` implements it."""
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """Return the state of the replicas in ``scope``. Raises NoCluster, MalformedMetadata."""
 
-    async def perform(self, step: Step) -> None:
+    async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
         """Perform one change of storages or replicas.
 
-        Raises errors of connections, storages and metadata, and TimeoutError.
+        A copy ends early when ``may_continue`` returns False; it is called before each part. Raises
+        errors of connections, storages and metadata, and TimeoutError.
+        """
+
+    async def compare(
+        self, partition: int, first_id: int, may_continue: MayContinue
+    ) -> ComparedPart:
+        """Compare the replicas of a partition from ``first_id`` on, while ``may_continue``.
+
+        Raises UnknownPartition, and the errors of `observe`.
         """
 
 
@@ -94,6 +119,35 @@ class Environment(Protocol):
         """Close the connections to a cluster."""
 
 
+class _NetworkAccess(OrderExecutor):
+    """A `ReplicaAccess` over the network. Copied records never pass through the operator."""
+
+    async def compare(
+        self, partition: int, first_id: int, may_continue: MayContinue
+    ) -> ComparedPart:
+        """See ReplicaAccess."""
+        last_compared = first_id - 1
+
+        def note(compared: int, _last: int) -> None:
+            nonlocal last_compared
+            last_compared = compared
+
+        result = await compare_replicas(
+            self.cluster,
+            self.tls,
+            partition,
+            first_id=first_id,
+            on_compared=note,
+            may_continue=may_continue,
+        )
+        return ComparedPart(result, last_compared)
+
+
+def _cluster_key(desired: DesiredCluster) -> tuple[str, str]:
+    """Return the namespace and the name of a cluster."""
+    return desired.namespace, desired.name
+
+
 class NetworkEnvironment:
     """Keeps one ZooKeeper session per cluster, and the cluster's certificates below ``folder``."""
 
@@ -101,19 +155,20 @@ class NetworkEnvironment:
         self._kube = kube
         self._folder = folder
         self._sessions: dict[tuple[str, str], _OpenSession] = {}
-        """The sessions by the namespace and the name of the cluster."""
+        """The sessions by `_cluster_key`."""
         self._tls_configs: dict[tuple[str, str], TlsConfig] = {}
+        """The certificates by `_cluster_key`."""
 
     async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
         """See Environment."""
-        cluster = (desired.namespace, desired.name)
+        key = _cluster_key(desired)
         external = desired.cluster.spec.zookeeper.external
         target = _ZooKeeperTarget(
             desired.zookeeper,
             external.tls if external is not None else None,
             external.authentication if external is not None else None,
         )
-        known = self._sessions.get(cluster)
+        known = self._sessions.get(key)
         if known and known.target == target and known.store.health.unhealthy_since is None:
             return known.store
         # A new session reads the secrets again, and resolves the names of ZooKeeper's members
@@ -129,16 +184,16 @@ class NetworkEnvironment:
                 "the certificates in the secret of zookeeper.external.tls cannot be used: "
                 f"{unusable.__cause__ or unusable}; correct the secret"
             ) from unusable
-        self._sessions[cluster] = _OpenSession(target, store)
+        self._sessions[key] = _OpenSession(target, store)
         return store
 
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
         """See Environment."""
-        name = (desired.namespace, desired.name)
-        tls = self._tls_configs.get(name)
+        key = _cluster_key(desired)
+        tls = self._tls_configs.get(key)
         if tls is None:
-            tls = self._tls_configs[name] = await self._read_tls(desired)
-        return OrderExecutor(cluster, tls, answer_seconds=_ANSWER_SECONDS)
+            tls = self._tls_configs[key] = await self._read_tls(desired)
+        return _NetworkAccess(cluster, tls, answer_seconds=_ANSWER_SECONDS, relay=False)
 
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """See Environment."""
@@ -149,12 +204,12 @@ class NetworkEnvironment:
 
     def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""
-        self._tls_configs.pop((desired.namespace, desired.name), None)
+        self._tls_configs.pop(_cluster_key(desired), None)
 
     async def disconnect(self, desired: DesiredCluster) -> None:
         """See Environment."""
         self.forget_certificates(desired)
-        known = self._sessions.pop((desired.namespace, desired.name), None)
+        known = self._sessions.pop(_cluster_key(desired), None)
         if known is not None:
             await known.store.close()
 
@@ -227,6 +282,7 @@ class NetworkEnvironment:
         }
 
     def _write_file(self, desired: DesiredCluster, name: str, content: bytes) -> Path:
+        """Write a file of the cluster, unless it has this content already; return its path."""
         folder = self._folder / desired.namespace / desired.name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_if_changed(folder / name, content)

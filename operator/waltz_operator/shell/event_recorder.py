@@ -14,7 +14,7 @@ from typing import Any
 from waltz.runtime.process import fail_stop_on_error
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.resources import API_VERSION, ObjectMeta, WaltzCluster
-from waltz_operator.core.steps import EVENT_REASONS, Step
+from waltz_operator.core.steps import EVENT_REASONS, ShapeChange, ShapeChangeKind, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Kube, KubeError
 
@@ -26,9 +26,10 @@ _SHOWN_STEPS = 3
 """How many steps of a kind the message of an event names."""
 
 _MAX_LAST_FAILURES = 1000
-"""Of how many clusters the last failure is remembered.
+"""The number of clusters whose last failure is remembered.
 
-A cluster whose finalizer was removed by hand has no successful step that would remove its failure.
+A successful step removes the failure of its cluster. A cluster whose finalizer was removed by hand
+has no further step, so its failure would stay forever without this bound.
 """
 
 
@@ -43,6 +44,11 @@ class KubeEventRecorder:
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self._last_failure: dict[str, str] = {}
         """The message of the last failure that was posted, by the uid of its cluster."""
+        self._changes: dict[str, tuple[tuple[ShapeChangeKind, str], set[str]]] = {}
+        """The change of shape that is under way, and the reasons of the events about it.
+
+        The keys are the uids of the clusters.
+        """
         self.steps = 0
         """The number of steps that succeeded, for metrics."""
         self.failed_steps = 0
@@ -52,24 +58,46 @@ class KubeEventRecorder:
         """Start to post events; the returned task runs until it is cancelled."""
         return fail_stop_on_error(asyncio.ensure_future(self._post()))
 
-    def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
+    def record_steps(
+        self, cluster: WaltzCluster, steps: Sequence[Step], change: ShapeChange | None = None
+    ) -> None:
         """See EventRecorder.
 
         One event describes all steps of a kind: a plan may have a step per partition and storage,
-        and the API server limits the rate of events.
+        and the API server limits the rate of events. A change of shape has the same steps for one
+        partition after the other, so only the first step of each kind is posted.
         """
+        uid = cluster.metadata.uid
+        posted = self._posted(uid, change)
         if not steps:
             return
         self.steps += len(steps)
-        self._last_failure.pop(cluster.metadata.uid, None)
+        self._last_failure.pop(uid, None)
         by_reason: dict[str, list[str]] = {}
         for step in steps:
             by_reason.setdefault(EVENT_REASONS[type(step)], []).append(str(step))
         for reason, texts in by_reason.items():
+            if change is not None and reason in posted:
+                continue
+            posted.add(reason)
             message = "; ".join(texts[:_SHOWN_STEPS])
             if len(texts) > _SHOWN_STEPS:
                 message = f"{len(texts)} steps, the first {_SHOWN_STEPS}: {message}"
             self._enqueue(cluster.metadata, "Normal", reason, message)
+
+    def _posted(self, uid: str, change: ShapeChange | None) -> set[str]:
+        """Return the reasons of the events that were posted about ``change``, which is under way.
+
+        The caller adds the reasons that it posts to the set.
+        """
+        if change is None:
+            self._changes.pop(uid, None)
+            return set()
+        subject = (change.kind, change.pool)
+        known = self._changes.get(uid)
+        if known is None or known[0] != subject:
+            known = self._changes[uid] = (subject, set())
+        return known[1]
 
     def record_failed_step(self, cluster: WaltzCluster, message: str) -> None:
         """See EventRecorder. A failure with the same message as the one before is not posted."""
@@ -81,6 +109,7 @@ class KubeEventRecorder:
         self._warn(cluster, reason, message)
 
     def _warn(self, cluster: ObjectMeta, reason: str, message: str) -> None:
+        """Post a failure, unless the last failure of the cluster has the same message."""
         if self._last_failure.get(cluster.uid) != message:
             # Inserted at the end: beyond the bound, the failure that was posted first is forgotten.
             self._last_failure.pop(cluster.uid, None)
@@ -118,6 +147,7 @@ class KubeEventRecorder:
             self._queue.put_nowait(event)
 
     async def _post(self) -> None:
+        """Post the queued events until the task is cancelled."""
         while True:
             event = await self._queue.get()
             try:
@@ -125,7 +155,7 @@ class KubeEventRecorder:
             except KubeError as problem:
                 involved = event["involvedObject"]
                 log.warning(
-                    "cluster %s/%s: failed to post event %s, dropped: %s",
+                    "cluster %s/%s: failed to post the Kubernetes event %s, it is dropped: %s",
                     involved["namespace"],
                     involved["name"],
                     event["reason"],

@@ -17,6 +17,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from waltz.admin import CopyFailed, NotEqual
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    DropReplicas,
+    partitions_text,
+)
 from waltz.metadata import ChangeRefused, StoreError, create_cluster, delete_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -24,7 +31,11 @@ from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
+from waltz_operator.core.names import (
+    CLUSTER_LABEL,
+    FINALIZER,
+    Component,
+)
 from waltz_operator.core.objects.manifest import manifest
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import ObjectMeta, WaltzCluster
@@ -32,31 +43,40 @@ from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
     ClaimPool,
+    CompareReplica,
     CreateMetadata,
     DeleteMetadata,
     DeleteObject,
+    EmptyVolume,
     IssueCertificates,
     KubernetesStep,
     MetadataStep,
     PoolStep,
+    RecordReplacement,
     ReleasePool,
     RemoveFinalizer,
     ReplacePod,
     Step,
 )
+from waltz_operator.core.volume_replacement import record_annotations
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube, KubeError
+from waltz_operator.shell.replica_checks import compare_next_part
 
 _STEP_SECONDS = 30.0
+_COPY_SECONDS = 10.0
+"""The time after which a copy of a replica pauses, so that the cluster is observed meanwhile."""
 
 _TRANSIENT = (
     ClusterExists,
     ConnectionLost,
+    CopyFailed,
     DialFailed,
     KubeError,
     MalformedMetadata,
     NoCluster,
+    NotEqual,
     ClusterMismatch,
     ChangeRefused,
     RemoteFailure,
@@ -84,10 +104,12 @@ class Executor:
     async def perform(self, step: Step) -> None:
         """Perform one step. Raises StepFailed."""
         try:
-            async with asyncio.timeout(_STEP_SECONDS):
+            async with asyncio.timeout(_time_limit(step)):
                 match step:
                     case CreateMetadata() | DeleteMetadata():
                         await self._perform_in_zookeeper(step)
+                    case CompareReplica() | EmptyVolume():
+                        await self._perform_on_new_volume(step)
                     case (
                         ApplyObject()
                         | ClaimPool()
@@ -97,14 +119,19 @@ class Executor:
                         | IssueCertificates()
                         | RemoveFinalizer()
                         | ReleasePool()
+                        | RecordReplacement()
                     ):
                         await self._perform_in_kubernetes(step)
                     case _:
                         # Every change of storages and replicas is a step of `waltz.admin`.
-                        replicas = await self._environment.replica_access(
-                            self._desired, await self._cluster()
+                        cluster = await self._cluster()
+                        if isinstance(step, DropReplicas):
+                            await _check_unassigned(cluster, step)
+                        replicas = await self._environment.replica_access(self._desired, cluster)
+                        end = asyncio.get_running_loop().time() + _COPY_SECONDS
+                        await replicas.perform(
+                            step, lambda: asyncio.get_running_loop().time() < end
                         )
-                        await replicas.perform(step)
         except _TRANSIENT as problem:
             reason = str(problem) or f"no answer within {_STEP_SECONDS:g} s"
             raise StepFailed(f"{step}: {reason}") from problem
@@ -113,6 +140,7 @@ class Executor:
         return Cluster(await self._environment.metadata_store(self._desired), self._desired.root)
 
     async def _perform_in_zookeeper(self, step: MetadataStep) -> None:
+        """Create or delete the cluster's znodes. Raises an error of `_TRANSIENT`."""
         cluster, root = await self._cluster(), self._desired.root
         match step:
             case CreateMetadata(name, num_partitions, key):
@@ -127,6 +155,7 @@ class Executor:
                 await delete_cluster(cluster.store, root, name)
 
     async def _perform_in_kubernetes(self, step: KubernetesStep) -> None:
+        """Perform a step at the API server. Raises KubeError."""
         namespace, metadata = self._desired.namespace, self._desired.cluster.metadata
         match step:
             case ApplyObject(wanted, _):
@@ -143,11 +172,33 @@ class Executor:
                 await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
             case ClaimPool(pool) | ReleasePool(pool):
                 await perform_on_pool(self._kube, self._pool(pool), step)
+            case RecordReplacement(pool, replacement, request):
+                observed = self._pool(pool)
+                change = {
+                    "resourceVersion": observed.resource_version,
+                    "annotations": record_annotations(observed, replacement, request),
+                }
+                await self._kube.patch("StoragePool", namespace, pool, {"metadata": change})
             case IssueCertificates():
                 await self._issue()
 
+    async def _perform_on_new_volume(self, step: CompareReplica | EmptyVolume) -> None:
+        """Perform a step at a storage with a new volume. Raises an error of `_TRANSIENT`."""
+        if isinstance(step, EmptyVolume):
+            # This write fails if the pool has changed, for example because another operator has
+            # begun to fill the volume.
+            await self._perform_in_kubernetes(RecordReplacement(step.pool, step.replacement))
+        replicas = await self._environment.replica_access(self._desired, await self._cluster())
+        match step:
+            case EmptyVolume(_, storage, partitions, _):
+                await replicas.perform(DropReplicas(storage, partitions, delete_files=True))
+            case CompareReplica():
+                done = await compare_next_part(replicas, step)
+                await self._perform_in_kubernetes(RecordReplacement(step.pool, done))
+
     def _pool(self, name: str) -> ObjectMeta:
-        return next(p.metadata for p in self._desired.pools if p.metadata.name == name)
+        pools = (*self._desired.pools, *self._desired.leaving_pools)
+        return next(p.metadata for p in pools if p.metadata.name == name)
 
     async def _issue(self) -> None:
         """Issue a new certificate, by the existing authority or by a new one. Raises KubeError."""
@@ -180,6 +231,34 @@ class Executor:
             "tls.key": issued.key,
         }
         await self._kube.apply(_secret(cluster, names.tls_secret(name), data))
+
+
+async def _check_unassigned(cluster: Cluster, step: DropReplicas) -> None:
+    """Raise ChangeRefused if ZooKeeper assigns one of the dropped partitions to the storage.
+
+    A storage drops every replica that a request names. After the plan was made, the spec may have
+    been changed back, and another operator may have assigned the partition again.
+    """
+    maps = await cluster.storage_maps()
+    assigned = {*maps.assignments.partitions.get(step.storage, ())} & {*step.partitions}
+    if assigned:
+        raise ChangeRefused(
+            f"ZooKeeper assigns {partitions_text(sorted(assigned))} to storage {step.storage}"
+        )
+
+
+def _time_limit(step: Step) -> float | None:
+    """Return the time limit of a step in seconds.
+
+    Two kinds of steps have no limit (None), because `waltz.admin` limits each of their requests: a
+    copy of a replica, and a change of the assignment that first compares whole replicas.
+    """
+    match step:
+        # The second pattern: the field ``proofs`` has at least one element.
+        case CopyReplica() | ChangeAssignment(_, (_, *_)):
+            return None
+        case _:
+            return _STEP_SECONDS
 
 
 async def _key_and_completeness(cluster: Cluster) -> tuple[uuid.UUID | None, bool]:

@@ -1,10 +1,11 @@
 """Let only the leader write: refuse every write after the deadline of the Lease has passed.
 
-The process of a leader ends at the deadline, but it may have been paused meanwhile, or its event
-loop may be busy. Another operator may then be active already. So these wrappers check the deadline
-before each write to the API server and to ZooKeeper, and before each step at a storage. A step is
-checked once, before its connection to the storage is opened, and so it is sent a little after its
-check. Reads need no check. Touches what the wrapped objects touch.
+The process of a leader ends at the deadline. But if it was paused, or if its event loop is busy, it
+still runs after the deadline, while another operator may be active already. So these wrappers check
+the deadline before each write to the API server and to ZooKeeper, and before each step at a
+storage. A step is checked before its connection to the storage is opened, so it is sent a little
+after its check. A copy of a replica takes long, and is checked again before each of its parts.
+Reads need no check. Touches what the wrapped objects touch.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from waltz.admin import ObservationScope, ReplicaObservation, Step
+from waltz.admin import MayContinue, ObservationScope, ReplicaObservation, Step
 from waltz.metadata import MetadataStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import ANY_VERSION, Children, Node, OnChange, SessionHealth
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.observed import LiveObject
-from waltz_operator.shell.environment import Environment, ReplicaAccess
+from waltz_operator.shell.environment import ComparedPart, Environment, ReplicaAccess
 from waltz_operator.shell.kube_api import Kube, KubeError
 
 MayWrite = Callable[[], bool]
@@ -30,6 +31,7 @@ class LeaseExpired(KubeError):
 
 
 def _check(may_write: MayWrite) -> None:
+    """Raise LeaseExpired if this operator may have lost the Lease."""
     if not may_write():
         raise LeaseExpired(
             "the write was not sent, because the Lease was not renewed in time and another "
@@ -169,7 +171,13 @@ class _LeaderAccess:
         """See ReplicaAccess."""
         return await self._access.observe(scope)
 
-    async def perform(self, step: Step) -> None:
-        """See ReplicaAccess."""
+    async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
+        """See ReplicaAccess. A copy also ends when this operator may have lost the Lease."""
         _check(self._may_write)
-        await self._access.perform(step)
+        await self._access.perform(step, lambda: self._may_write() and may_continue())
+
+    async def compare(
+        self, partition: int, first_id: int, may_continue: MayContinue
+    ) -> ComparedPart:
+        """See ReplicaAccess."""
+        return await self._access.compare(partition, first_id, may_continue)

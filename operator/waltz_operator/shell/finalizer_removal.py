@@ -13,12 +13,9 @@ import logging
 import os
 import sys
 
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import ApiClient
-
 from waltz.runtime.process import set_up_logging
 from waltz_operator.core.names import FINALIZER
-from waltz_operator.shell.kube_api import ApiServer, Conflict, Kube, KubeError
+from waltz_operator.shell.kube_api import Conflict, Kube, KubeError, connected_api_server
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +40,7 @@ async def remove_finalizers(kube: Kube, namespace: str) -> None:
 
 
 async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
+    """Remove the finalizer from all resources of a kind. Raises Conflict if one of them changes."""
     for found in await kube.find(kind, namespace, {}):
         metadata = found["metadata"]
         finalizers = metadata.get("finalizers") or []
@@ -60,9 +58,8 @@ async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
 
 
 async def _run(namespace: str) -> None:
-    await kube_config.load_config()  # type: ignore[no-untyped-call]
-    async with ApiClient() as client:
-        await remove_finalizers(ApiServer(client), namespace)
+    async with connected_api_server() as kube:
+        await remove_finalizers(kube, namespace)
 
 
 def main() -> None:
@@ -72,8 +69,8 @@ def main() -> None:
         asyncio.run(_run(os.environ.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", "")))
     except KubeError as problem:
         log.error(
-            "failed to remove the finalizer %s, giving up: %s; remove the finalizer by kubectl "
-            "edit from the resources that still have it",
+            "finalizer %s: failed to remove it from all resources, this job ends: %s; remove it "
+            "from the resources that still have it with kubectl edit",
             FINALIZER,
             problem,
         )

@@ -29,6 +29,7 @@ WATCHED_KINDS = (
     "ConfigMap",
     "Deployment",
     "NetworkPolicy",
+    "PersistentVolumeClaim",
     "Pod",
     "Secret",
     "Service",
@@ -37,9 +38,8 @@ WATCHED_KINDS = (
 )
 """The kinds of objects whose changes cause a reconcile at once.
 
-The other kinds are read every 10 minutes: the status of a PodDisruptionBudget changes with every
-pod, Certificates do not exist without cert-manager, and PersistentVolumeClaims are read only for
-the deletion of a cluster.
+The other kinds are read every 10 minutes. PodDisruptionBudgets are not watched, because their
+status changes with every pod; Certificates, because the kind does not exist without cert-manager.
 """
 
 _PAUSE_SECONDS = 2.0
@@ -50,7 +50,7 @@ _RELEASE_BACKOFF = Backoff(_PAUSE_SECONDS, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class _SeenObject:
-    """An object that a watch has yielded: its version and its cluster."""
+    """An object that a watch has yielded: its version, its namespace and its cluster's name."""
 
     version: str
     namespace: str

@@ -7,10 +7,13 @@ package are not used, because they would take most of the operator's memory.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from aiohttp import ClientError
+from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
@@ -63,6 +66,17 @@ class Kube(Protocol):
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object if it exists and has this uid; an empty ``uid`` means any."""
+
+
+@asynccontextmanager
+async def connected_api_server() -> AsyncIterator[ApiServer]:
+    """Yield the API server that runs this pod or, outside of a pod, that of the kubeconfig."""
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
+    else:
+        await kube_config.load_config()  # type: ignore[no-untyped-call]
+    async with ApiClient() as client:
+        yield ApiServer(client)
 
 
 class ApiServer:
@@ -201,6 +215,7 @@ def path_of(kind: str, namespace: str, name: str = "") -> str:
 
 
 def _message(text: bytes) -> str:
+    """Return the message in an answer of the API server, or the beginning of the answer."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

@@ -89,7 +89,7 @@ class LeaderElection:
         self._replaced = False
         """Whether this candidate, as the leader, has read another holder of the Lease."""
         self._deadline = 0.0
-        """The time, on this candidate's clock, after which it must not act as the leader."""
+        """The time on this candidate's clock after which it must not act as the leader."""
         self.is_leader = False
         """Whether this candidate has acquired the Lease, and has not noticed its loss."""
 

@@ -1,8 +1,9 @@
 """Observe everything that a plan depends on. Touches the API server, ZooKeeper and the network.
 
 The observer changes nothing. It reads objects from the API server instead of a cache of a watch,
-because a plan from outdated objects would contain steps that the next plan reverts. Only the check
-of a cluster at rest uses the objects that were read before: no step is ever performed after it.
+because a plan from outdated objects would contain steps that the next plan reverts. Only
+`observe_metadata` uses objects that were read before. Its result shows only whether a cluster that
+needed no step has to be reconciled; no step is planned from it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ _KINDS = (
 )
 _ZOOKEEPER_SECONDS = 10.0
 _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
-"""The names of the znodes that the creation of a cluster makes directly below its root."""
+"""The names of the znodes that the creation of a cluster makes directly below its root.
+
+A cluster whose creation was interrupted has no other ones.
+"""
 _ACCESS_ZNODE = "access"
 """The name of the znode that has the access rules of the cluster, directly below its root."""
 
@@ -70,6 +74,7 @@ async def observe(
         certificate_days=_certificate_days(desired, objects),
         deleting_seconds=_deleting_seconds(desired, now),
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
+        lost_seconds=_lost_seconds(desired, now),
     )
 
 
@@ -100,8 +105,10 @@ async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveO
     others = await asyncio.gather(
         *(kube.get(key.kind, desired.namespace, key.name) for key in missing)
     )
-    named = zip(missing, others, strict=True)
-    return found | {key: live for key, live in named if live is not None}
+    for key, live in zip(missing, others, strict=True):
+        if live is not None:
+            found[key] = live
+    return found
 
 
 def _unready_zookeeper(
@@ -120,6 +127,7 @@ def _unready_zookeeper(
 
 
 async def _metadata(desired: DesiredCluster, environment: Environment) -> ClusterMetadata:
+    """Return the metadata at the cluster's root; ZooKeeperUnreachable after an error or timeout."""
     try:
         async with asyncio.timeout(_ZOOKEEPER_SECONDS):
             store = await environment.metadata_store(desired)
@@ -190,6 +198,7 @@ async def _zookeeper_leader(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], environment: Environment
 ) -> str | None:
     """Return the pod that leads ZooKeeper; None if no pod of ZooKeeper has to be replaced."""
+    # `is_rolling` depends on the objects alone.
     seen = ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
     if not is_rolling(desired, seen, Component.ZOOKEEPER):
         return None
@@ -222,7 +231,17 @@ def _certificate_days(
 
 
 def _deleting_seconds(desired: DesiredCluster, now: datetime.datetime) -> float:
+    """Return the seconds since the deletion was requested, 0 without a deletion."""
     deleted = desired.cluster.metadata.deletion_timestamp
     if deleted is None:
         return 0.0
     return (now - datetime.datetime.fromisoformat(deleted)).total_seconds()
+
+
+def _lost_seconds(desired: DesiredCluster, now: datetime.datetime) -> dict[str, float]:
+    """Return how many seconds ago the statuses of the pools first reported each lost volume."""
+    return {
+        lost.pod: (now - datetime.datetime.fromisoformat(lost.since)).total_seconds()
+        for pool in desired.own_pools
+        for lost in pool.status.lost_volumes
+    }

@@ -9,11 +9,10 @@ with it, `Reconciler.check` sends no request to the API server.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -23,9 +22,10 @@ from waltz_operator.core.names import CLUSTER_LABEL
 from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
 from waltz_operator.core.status import cluster_status, failed_status, pool_status
-from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step
+from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, ShapeChange, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult
+from waltz_operator.shell.desired_reader import InvalidResource, read_desired
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor, StepFailed, perform_on_pool
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
@@ -47,21 +47,16 @@ It is a check without requests to the API server, except every 10 minutes: see `
 """
 
 
-_Resource = TypeVar("_Resource", WaltzCluster, StoragePool)
-
-
-class InvalidResource(Exception):
-    """A WaltzCluster or StoragePool is invalid, because its CRD has fewer rules than the model.
-
-    The message names the resource and its invalid fields.
-    """
-
-
 class EventRecorder(Protocol):
     """Records the operator's steps for the users of a cluster."""
 
-    def record_steps(self, cluster: WaltzCluster, steps: Sequence[Step]) -> None:
-        """Record the steps of one reconcile that succeeded."""
+    def record_steps(
+        self, cluster: WaltzCluster, steps: Sequence[Step], change: ShapeChange | None = None
+    ) -> None:
+        """Record the steps of one reconcile that succeeded.
+
+        ``change`` is the change of the cluster's shape that is under way, None if there is none.
+        """
 
     def record_failed_step(self, cluster: WaltzCluster, message: str) -> None:
         """Record that a step failed; ``message`` names the step and says why. It is retried."""
@@ -125,7 +120,7 @@ class Reconciler:
 
     async def _reconcile(self, found: LiveObject) -> ReconcileResult | None:
         """Reconcile the WaltzCluster ``found``; return None if its finalizer was removed."""
-        desired = await self._desired(found)
+        desired = await read_desired(self._kube, found, self._operator_namespace)
         begun = self._clock()
         observed = await observe(desired, self._kube, self._environment, begun)
         plan = planning.plan(desired, observed)
@@ -194,35 +189,15 @@ class Reconciler:
         if any(old.get(part) != value for part, value in change.items()):
             await self._patch_status("WaltzCluster", metadata, change)
 
-    async def _desired(self, found: LiveObject) -> DesiredCluster:
-        """Return the desired state. Raises KubeError, InvalidResource."""
-        cluster = _decode(WaltzCluster, found)
-        namespace = cluster.metadata.namespace
-        pools = await asyncio.gather(
-            *(self._kube.get("StoragePool", namespace, name) for name in cluster.spec.pools)
-        )
-        existing = tuple(_decode(StoragePool, pool) for pool in pools if pool is not None)
-        owners = {pool.metadata.labels.get(CLUSTER_LABEL, "") for pool in existing}
-        vanished = await self._vanished(namespace, owners - {"", cluster.metadata.name})
-        return DesiredCluster(cluster, existing, self._operator_namespace, vanished)
-
-    async def _vanished(self, namespace: str, clusters: Set[str]) -> frozenset[str]:
-        """Return the names of the ``clusters`` that do not exist."""
-        names = sorted(clusters)
-        found = await asyncio.gather(
-            *(self._kube.get("WaltzCluster", namespace, name) for name in names)
-        )
-        return frozenset(name for name, live in zip(names, found, strict=True) if live is None)
-
     async def _perform(self, desired: DesiredCluster, plan: ClusterPlan) -> str | None:
-        """Perform the steps until one fails; return the reason for the failure, None without it."""
+        """Perform the steps until one fails; return why it failed, None if none failed."""
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
         try:
             failure = await self._perform_until_failure(desired, executor, plan, succeeded)
         finally:
-            # Recorded before the failure: a step that succeeds ends the failures before it.
-            self._recorder.record_steps(desired.cluster, succeeded)
+            # Recorded before the failure, because a recorded step removes the failures before it.
+            self._recorder.record_steps(desired.cluster, succeeded, plan.change)
         if failure is not None:
             self._recorder.record_failed_step(desired.cluster, failure)
         return failure
@@ -296,27 +271,12 @@ class Reconciler:
             return
         except KubeError as problem:
             log.warning(
-                "%s %s/%s: failed to write the status, retrying: %s",
+                "%s %s/%s: failed to write the status, the next reconcile writes it again: %s",
                 kind,
                 metadata.namespace,
                 metadata.name,
                 problem,
             )
-
-
-def _decode(model: type[_Resource], found: LiveObject) -> _Resource:
-    """Decode a resource. Raises InvalidResource, which names the fields that are invalid."""
-    try:
-        return model.model_validate(found)
-    except ValidationError as invalid:
-        fields = "; ".join(
-            f"{'.'.join(map(str, each['loc'])) or 'resource'}: {each['msg']}"
-            for each in invalid.errors()
-        )
-        raise InvalidResource(
-            f"{model.__name__} {found['metadata']['name']} is invalid, nothing is changed: "
-            f"{fields}; correct the resource"
-        ) from invalid
 
 
 def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:
@@ -328,4 +288,4 @@ def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str |
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()
     )
     steps = tuple(map(str, plan.steps))
-    return hash((steps, plan.waits, plan.problems, failure, versions))
+    return hash((steps, plan.waits, plan.problems, plan.change, failure, versions))

@@ -43,7 +43,7 @@ class RestingCluster:
         return age < datetime.timedelta() or age >= _LONGEST_REST
 
     def observed(self) -> ObservedCluster:
-        """Return the objects; the state of ZooKeeper is not kept, and so counts as unreachable."""
+        """Return the observed objects. ZooKeeper's state is not kept: it counts as unreachable."""
         entries = json.loads(zlib.decompress(self.packed_objects))
         objects: dict[ObjectKey, LiveObject] = {
             ObjectKey(kind, name): live for kind, name, live in entries

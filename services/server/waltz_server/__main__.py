@@ -4,7 +4,7 @@ from waltz.runtime.extras import run_main
 
 
 def main() -> None:
-    """Run it; if a package of the extra ``server`` is missing, name the remedy."""
+    """Run the server; if a package of the extra ``server`` is missing, print the remedy."""
     run_main("waltz_server.main", "waltz-server", "server")
 
 

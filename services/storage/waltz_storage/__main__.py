@@ -4,7 +4,7 @@ from waltz.runtime.extras import run_main
 
 
 def main() -> None:
-    """Run it; if a package of the extra ``storage`` is missing, name the remedy."""
+    """Run the storage; if a package of the extra ``storage`` is missing, print the remedy."""
     run_main("waltz_storage.main", "waltz-storage", "storage")
 
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 
 from waltz.admin.offline_copy import CopyFailed, copy_offline
+from waltz.net import RemoteFailure
+from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as st
 from waltz.protocol.records import Record, RecordBatch, ReqId
 
@@ -114,3 +116,85 @@ async def test_copy_from_a_source_with_a_gap_fails_before_the_gap() -> None:
     with pytest.raises(CopyFailed, match="does not hold transaction 9"):
         await copy(Source(last=12, lost=9), destination)
     assert destination.appended == [5, 6, 7, 8]
+
+
+@dataclass
+class PullingDestination(Destination):
+    """A destination that reads from ``source`` itself, ``at_once`` records by one request."""
+
+    source: tuple[str, int] = ("a", 2)
+    at_once: int = 3
+    problem: Exception | None = None
+    written: int = 0
+    """How many records the request writes that fails with ``problem``."""
+    pulls: list[tuple[int, int]] = field(default_factory=list)
+
+    async def pull(
+        self, partition: int, session: int, source: tuple[str, int], first_id: int, last_id: int
+    ) -> int:
+        assert (partition, session, source) == (0, 3, self.source)
+        if self.problem is not None and self.pulls:
+            self.last += self.written
+            raise self.problem
+        self.pulls.append((first_id, last_id))
+        self.last = min(last_id, first_id + self.at_once - 1)
+        return self.last
+
+
+async def pull(destination: PullingDestination, **options: Any) -> None:
+    target = cast(Any, destination)
+    await copy_offline(
+        cast(Any, Source(last=12)),
+        target,
+        target,
+        0,
+        batch_size=4,
+        progress=lambda _at, _last: None,
+        source_address=("a", 2),
+        **options,
+    )
+
+
+async def test_destination_that_can_read_from_the_source_gets_no_records_from_here() -> None:
+    destination = PullingDestination(mark=4, last=6)
+    await pull(destination)
+    assert destination.cut_to == 4
+    assert destination.pulls == [(5, 12), (8, 12), (11, 12)]
+    assert destination.appended == []
+    assert destination.marks == [7, 10, 12]
+
+
+@pytest.mark.parametrize("problem", [RemoteFailure("no answer"), UnsupportedByPeer("old")])
+async def test_destination_that_cannot_read_from_the_source_gets_the_rest_from_here(
+    problem: Exception,
+) -> None:
+    destination = PullingDestination(mark=4, last=4, problem=problem)
+    await pull(destination)
+    assert destination.appended == list(range(8, 13))
+    assert destination.marks == [7, 11, 12]
+    without_relay = PullingDestination(mark=4, last=4, problem=problem)
+    with pytest.raises(CopyFailed, match="partition 0 cannot be copied from the other storage"):
+        await pull(without_relay, relay=False)
+    assert without_relay.appended == []
+
+
+async def test_records_of_a_request_that_failed_are_cut_before_the_rest_is_sent_from_here() -> None:
+    """The storage would refuse records that it has already written."""
+    destination = PullingDestination(mark=4, last=4, problem=RemoteFailure("late"), written=2)
+    await pull(destination)
+    assert destination.pulls == [(5, 12)]
+    assert destination.cut_to == 7, "the mark of the request that succeeded"
+    assert destination.appended == list(range(8, 13))
+
+
+@pytest.mark.parametrize("pulls", [True, False])
+async def test_copy_ends_early_when_it_may_not_continue(pulls: bool) -> None:
+    answers = [True, False]
+    problem = None if pulls else UnsupportedByPeer("old")
+    destination = PullingDestination(mark=4, last=4, problem=problem)
+    if not pulls:
+        destination.pulls.append((0, 0))  # The first request fails, too.
+        answers.insert(0, True)
+    await pull(destination, may_continue=lambda: answers.pop(0))
+    assert destination.last < 12
+    assert destination.marks == [destination.last]

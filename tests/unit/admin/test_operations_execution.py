@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,8 @@ from waltz.admin import (
     carry_out,
     execution,
 )
-from waltz.admin.core.steps import CopyReplica, DropReplicas, Step, SwitchOn, Wait
+from waltz.admin.core.steps import CopyReplica, Done, DropReplicas, Step, SwitchOn, Wait
+from waltz.admin.offline_copy import MayContinue
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import PLAINTEXT, ConnectionLost, RpcConnection
@@ -50,7 +52,7 @@ class ModelExecutor(OrderExecutor):
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         return self.model.observed()
 
-    async def perform(self, step: Step) -> None:
+    async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
         self.performed.append(step)
         assert len(self.performed) < MOST_STEPS, f"the order repeats {step}"
         self.model.perform(step)
@@ -116,6 +118,9 @@ class Params:
     async def store_params(self) -> StoreParams:
         return StoreParams(uuid.UUID(int=1), 1)
 
+    async def connections(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace(admin_ports={A: 2, B: 2}))
+
 
 @pytest.mark.parametrize(("silence", "copied"), [(9, True), (11, False)])
 def test_copy_may_last_as_long_as_it_makes_progress(
@@ -169,7 +174,7 @@ async def test_final_step_without_visible_effect_ends_order(cluster: Model) -> N
 class ClosedOnce(ModelExecutor):
     """The storage closes the connection during the first step."""
 
-    async def perform(self, step: Step) -> None:
+    async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
         if not self.performed:
             self.performed.append(step)
             raise ConnectionLost("closed by the peer")
@@ -183,3 +188,19 @@ async def test_step_whose_storage_closes_the_connection_is_taken_again(cluster: 
     assert executor.performed == [SwitchOn(A, (0,)), SwitchOn(A, (0,))]
     assert any(isinstance(each, Wait) and "closed by the peer" in each.reason for each in reported)
     assert [type(each) for each in reported] == [SwitchOn, Wait], "a retry is not reported"
+
+
+def test_wait_after_long_progress_does_not_stall_the_order() -> None:
+    """The limit counts from the last step that succeeded, not from the start of the order."""
+    nexts = [SwitchOn(A, (0,)), Wait("the servers fill the replica"), Done()]
+    order = SimpleNamespace(
+        scope=ObservationScope(()), refusal=lambda _: None, next_step=lambda _: nexts.pop(0)
+    )
+
+    class Slow(ModelExecutor):
+        async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
+            await asyncio.sleep(100)
+            await super().perform(step)
+
+    executor = Slow(Model({A: 0}, {0: frozenset({A})}))
+    assert run(carry_out(cast(Any, order), executor, max_stall_seconds=60)) == 1

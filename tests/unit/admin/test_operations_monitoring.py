@@ -6,11 +6,15 @@ import uuid
 
 import pytest
 
+from tests.support.eventually import eventually
 from waltz.admin.core.sample import StorageSample
 from waltz.admin.monitoring import Monitor
+from waltz.admin.server_query import ServerQuery
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.membership import ServerMembership
 from waltz.net import PLAINTEXT, ConnectionLost
 from waltz.protocol.admin import PartitionState
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -59,3 +63,33 @@ async def test_storage_that_has_restarted_is_sampled_over_a_new_connection(
         assert (await monitor.sample()).storages[A].problem == "the storage has ended"
         assert (await monitor.sample()).storages[A].problem is None
     assert [each.lost for each in opened] == [True, True], "all are closed"
+
+
+class Server:
+    """A connection to a server with two partitions, of which one has no open session."""
+
+    async def partitions(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    async def high_water_mark(self, partition: int) -> int:
+        return UNRESOLVED if partition else 7
+
+    def close(self) -> None:
+        pass
+
+
+async def test_mark_that_the_server_does_not_know_is_sampled_as_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def open_server(*_: object, **__: object) -> Server:
+        return Server()
+
+    monkeypatch.setattr(ServerQuery, "open", open_server)
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "log", 2, key=uuid.UUID(int=1))
+    server = ServerMembership(cluster, ("s", 1), lambda _: None)
+    server_id = await server.join()
+    await eventually(lambda: server.has_joined)
+    async with Monitor(cluster, PLAINTEXT, timeout_seconds=10) as monitor:
+        assert (await monitor.sample()).servers[server_id].marks == {0: 7, 1: None}
+    await server.leave()

@@ -214,7 +214,7 @@ def test_rescue_is_undecided_if_an_unknown_replica_may_have_opened_the_session(
     assert found.reason.startswith("session 7 may have opened: a took part; unknown: c ")
 
 
-def test_present_metadata_are_kept() -> None:
+def test_valid_partition_metadata_is_kept() -> None:
     present = PartitionMetadata(1, 9, {"a": ReplicaState(9, UNRESOLVED)})
     found = _decided(_held(9, 30, 38), _held(7, 30, 36), None, present=present)
     assert (found.verdict, found.metadata) == (Verdict.KEPT, None)
@@ -260,3 +260,45 @@ def test_rescue_is_undecided_if_no_quorum_has_the_session_of_the_backup() -> Non
     found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0), opened_session=7)
     assert found.verdict is Verdict.UNDECIDED
     assert found.reason.startswith("session 7 of the backup is on no quorum of disks")
+
+
+def test_metadata_older_than_one_of_the_disks_are_reported_with_that_storage() -> None:
+    present = PartitionMetadata(1, 5, {"a": ReplicaState(5, UNRESOLVED)})
+    found = _decided(_held(3, 20, 28), _held(9, 30, 36), _held(4, 20, 28), present=present)
+    assert found.verdict is Verdict.STALE
+    assert "storage b has session 9" in found.reason
+
+
+def test_rebuilt_session_is_above_that_of_metadata_without_replicas() -> None:
+    """Servers have seen this session, so that its number must not be given again."""
+    present = PartitionMetadata(4, 20, {})
+    found = _decided(_held(7, 30, 38), _held(7, 30, 36), _held(7, 30, 36), present=present)
+    assert found.metadata is not None
+    assert (found.metadata.generation, found.metadata.session_id) == (4, 20 + SESSION_ROOM)
+
+
+@pytest.mark.parametrize(("session", "written"), [(4, False), (5, True)])
+def test_metadata_of_an_unused_partition_are_written_if_a_disk_has_a_newer_session(
+    session: int, written: bool
+) -> None:
+    unused, present = _held(-1, -1, -1), PartitionMetadata(1, 4, {})
+    found = _decided(_held(session, -1, -1), unused, unused, present=present)
+    assert found.verdict is Verdict.NEW
+    assert (found.metadata is not None) is written
+
+
+def test_partition_whose_last_session_is_that_of_the_backup_is_rebuilt() -> None:
+    reports = [ReplicaReport(name, _held(7, 26, 28)) for name in "abc"]
+    checksums = dict.fromkeys(records_to_compare(reports), 0)
+    assert rebuild(reports, None, checksums, opened_session=7).verdict is Verdict.REBUILT
+
+
+def test_unassigned_replica_of_an_older_session_does_not_stop_the_rescue() -> None:
+    reports = [
+        ReplicaReport("a", _held(7, 30, 38)),
+        ReplicaReport("b", _held(7, 30, 36)),
+        ReplicaReport("c", _held(6, 30, 38), assigned=False),
+    ]
+    found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0))
+    assert found.verdict is Verdict.REBUILT
+    assert set(_states(found)) == {"a", "b"}

@@ -94,7 +94,10 @@ def test_server_that_disagrees_with_assignment_fails_consistency_check() -> None
 
 def test_server_that_cannot_reach_storages_fails_connectivity_check() -> None:
     cut_off = failed(server_says(replace(SOUND.servers[1], storages={"a:1": True, "b:1": False})))
-    assert cut_off == {Check.STORAGES_REACHED: "server 1 does not reach storage b:1"}
+    assert cut_off == {
+        Check.STORAGES_REACHED: "server 1 does not reach storage b:1; "
+        "server 1 does not reach storage c:1"
+    }
 
 
 def test_storages_that_disagree_with_assignment_fail_consistency_check() -> None:
@@ -102,6 +105,17 @@ def test_storages_that_disagree_with_assignment_fail_consistency_check() -> None
     assert forgot == {Check.STORAGES_AGREE: "it is assigned to storage b:1, which does not hold it"}
     kept = failed(storages_say({"d:1": StorageReport({0: True, 1: True})}))
     assert kept == {Check.STORAGES_AGREE: "storage d:1 holds it without an assignment"}
+
+
+def test_checks_name_every_dead_process_and_nothing_that_follows_from_it() -> None:
+    gone = {name: StorageReport(problem=f"storage {name}: refused") for name in ("a:1", "b:1")}
+    by_check = {each.check: each.problems for each in verify(storages_say(gone), 0)}
+    assert by_check[Check.STORAGES_AGREE] == ("storage a:1: refused", "storage b:1: refused")
+    silent = {
+        each.check: each.problems for each in verify(server_says(ServerReport(problem="x")), 0)
+    }
+    for check in (Check.SERVER_AGREES, Check.STORAGES_REACHED, Check.SERVER_HEALTHY):
+        assert silent[check] == ("x",)
 
 
 def test_quorum_check_ignores_replicas_that_are_not_assigned() -> None:

@@ -22,7 +22,7 @@ time.sleep(60)
 """
 
 
-async def test_yardstick_that_takes_too_long_has_ended_when_it_is_reported(
+async def test_yardstick_is_terminated_after_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[Process] = []

@@ -50,17 +50,21 @@ def test_role_grants_exactly_the_needed_verbs(kind: str) -> None:
 def test_values_schema_has_every_value_and_no_other() -> None:
     values = yaml.safe_load((_CHART / "values.yaml").read_text())
     schema = json.loads((_CHART / "values.schema.json").read_text())
-    check(values, schema, "values")
+    check(values, schema, schema["definitions"], "values")
 
 
-def check(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
+def check(
+    values: dict[str, Any], schema: dict[str, Any], definitions: dict[str, Any], path: str
+) -> None:
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].removeprefix("#/definitions/")]
     known = schema.get("properties")
     if known is None:
         return
     assert values.keys() == known.keys() - {"global"}, path
     for name, value in values.items():
         if isinstance(value, dict):
-            check(value, known[name], f"{path}.{name}")
+            check(value, known[name], definitions, f"{path}.{name}")
 
 
 def test_templates_use_only_existing_values() -> None:

@@ -1,8 +1,11 @@
-"""Errors of ``waltz console`` are one line, before anything is served."""
+"""``waltz console``: errors are one line, before anything is served; SIGTERM ends it."""
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -26,10 +29,13 @@ def test_port_in_use_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "part"),
     [
-        (("--root", "no/slash"), 1, "no/slash"),
+        (("--root", "no/slash"), 2, "no/slash"),
         (("--port", "70000"), 2, "65535"),
         (("--interval", "0"), 2, "0.2"),
         (("--tls", "missing.yml"), 2, "missing.yml"),
+        (("--certificate", "only.crt"), 2, "--certificate and --key go together"),
+        (("--key", "only.key"), 2, "--certificate and --key go together"),
+        (("--certificate", "missing.crt", "--key", "missing.key"), 1, "missing.crt"),
     ],
 )
 def test_wrong_option_is_named_without_a_traceback(
@@ -38,3 +44,15 @@ def test_wrong_option_is_named_without_a_traceback(
     result = CliRunner().invoke(app, ["console", *WHERE, *arguments])
     assert (result.exit_code, part in result.stderr) == (status, True), result.output
     assert "Traceback" not in result.output
+
+
+def test_sigterm_ends_the_console_with_status_0() -> None:
+    command = [sys.executable, "-m", "waltz.cli", "console", "--port", "0", *WHERE]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        try:
+            assert "http://127.0.0.1:" in process.stderr.readline()
+        finally:
+            process.terminate()
+        assert process.wait(timeout=60) == 0

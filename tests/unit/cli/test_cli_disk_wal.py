@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
+from waltz.cli.disk import flatten as disk_flatten
 from waltz.protocol import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
@@ -19,6 +20,7 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.shell.flattening import FlattenResult, RefusedPartition
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
@@ -139,3 +141,40 @@ def test_wal_in_a_directory_of_its_own_is_shown(crashed: Path) -> None:
     result = CliRunner().invoke(app, ["disk", "wal", str(wal_directory), "-o", "json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["key"] == str(KEY)
+
+
+def test_flatten_makes_segments_that_other_verbs_read(crashed: Path) -> None:
+    result = CliRunner().invoke(app, ["disk", "flatten", str(crashed), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["transactions"] > 0
+    assert shown["refused"] == []
+    assert not (crashed / WAL_FILE).exists()
+    result = CliRunner().invoke(app, ["disk", "export", str(crashed)])
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_flatten_without_its_log_fails_in_one_line(crashed: Path) -> None:
+    (crashed / WAL_FILE).unlink()
+    result = CliRunner().invoke(app, ["disk", "flatten", str(crashed)])
+    assert result.exit_code == 1
+    assert "is not flattened: the file waltz-storage.wal is missing" in result.output
+
+
+def test_flatten_with_a_refused_partition_shows_it_and_fails(
+    crashed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = (RefusedPartition(0, "it is damaged"),)
+    result = FlattenResult(2, interrupted=False, refused=refused)
+    monkeypatch.setattr(disk_flatten, "flatten", lambda *_: result)
+    shown = CliRunner().invoke(app, ["disk", "flatten", str(crashed)])
+    assert shown.exit_code == 1
+    assert "it is damaged" in shown.output
+
+
+def test_flatten_of_a_single_partition_is_refused(crashed: Path) -> None:
+    result = CliRunner().invoke(app, ["disk", "flatten", str(crashed / "0")])
+    assert result.exit_code == 1
+    assert "name its whole directory" in result.output.replace("\n", " ")
+    assert (crashed / WAL_FILE).exists()

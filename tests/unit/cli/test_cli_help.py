@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from waltz.cli.app import app
 
-NOUNS_WITHOUT_VERBS = {"console", "top"}
+NOUNS_WITHOUT_VERBS = {"console", "doctor", "top"}
 HOSTS = {"storage", "storages", "server", "servers", "source", "destination"}
 HOSTS_IN_ORDER = ([], ["source", "destination"], *([host] for host in HOSTS))
 
@@ -80,7 +80,6 @@ def test_superseded_commands_are_hidden() -> None:
     assert hidden == {
         "storage availability",
         "storage recover-partition",
-        "client high-water-mark",
     }
 
 
@@ -110,4 +109,5 @@ def test_shell_completes_nouns_and_verbs() -> None:
         "COMP_CWORD": "2",
     }
     completed = CliRunner().invoke(app, [], env=completion, prog_name="waltz")
-    assert completed.stdout.split() == ["verify", "stat", "dump", "control", "export", "wal"]
+    verbs = ["verify", "stat", "dump", "control", "export", "wal", "flatten"]
+    assert completed.stdout.split() == verbs

@@ -135,5 +135,5 @@ async def test_only_rows_of_own_clients_count_as_imported() -> None:
     log = ScriptedLog()
     log.log = [(ME, b""), (ANOTHER, b""), (ME, b""), (ME, b"")]
     importer = Importer(cast(Client, log), 0, [ME], 3)
-    assert [await importer.count(-1, 3), await importer.count(0, 2)] == [3, 1]
-    assert await importer.count(3, 3) == 0
+    assert [await importer.count_imported(-1, 3), await importer.count_imported(0, 2)] == [3, 1]
+    assert await importer.count_imported(3, 3) == 0

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from waltz.cli.bench import load
 from waltz.cli.cluster_options import Target
-from waltz.cli.perf import load
 from waltz.client import ClusterUnreachable
 from waltz.client.opening import Opening
 

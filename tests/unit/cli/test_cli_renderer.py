@@ -29,7 +29,7 @@ class Tree:
     color: Annotated[Color, column("colour", show=lambda color: color.name)]
     partitions: tuple[int, ...]
     problem: Annotated[str | None, column(show=blank)]
-    count: Annotated[str, column(in_value=False)]
+    count: Annotated[str, column(in_json=False)]
     leaves: Annotated[tuple[Leaf, ...], nested(Leaf, "Leaves", show=len)]
 
 

@@ -1,4 +1,4 @@
-"""A rescue that is interrupted says what it has written to ZooKeeper."""
+"""What a rescue has written to ZooKeeper when it is interrupted, or when its plan changes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from waltz.admin import FencingFailed
+from waltz.admin import FencingFailed, PartitionRescue
+from waltz.admin.core.rescue import RebuildDecision, Verdict
+from waltz.cli.app import app
 from waltz.cli.cluster import rescue
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import TlsConfig
@@ -59,3 +63,55 @@ async def test_rescue_whose_storage_does_not_answer_says_what_was_written(
         Failed, match=f"^storage a:1: connection refused; .*{written}.*type the command again$"
     ):
         await rescue._write(Target("zk:1", ROOT, TlsConfig()), plan, create_from, 1.0)
+
+
+def rebuilt(session: int) -> PartitionRescue:
+    """Return the rescue of partition 0 by the session ``session`` of its replica."""
+    replicas = {"a:1": ReplicaState(session, UNRESOLVED)}
+    metadata = PartitionMetadata(1, session + 1000, replicas)
+    return PartitionRescue(0, (), RebuildDecision(Verdict.REBUILT, metadata, "rebuilt"))
+
+
+@pytest.mark.parametrize("shown", [7, 8])
+async def test_rescue_writes_only_the_decision_that_the_user_has_seen(
+    monkeypatch: pytest.MonkeyPatch, shown: int
+) -> None:
+    """A server with an earlier session may change the replicas until they are fenced."""
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
+
+    async def fence_replicas(*_: Any, **__: Any) -> None:
+        pass
+
+    async def plan_rescue(*_: Any, **__: Any) -> list[PartitionRescue]:
+        return [rebuilt(8)]
+
+    monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
+    monkeypatch.setattr(rescue, "plan_rescue", plan_rescue)
+    plan = rescue._RescuePlan([rebuilt(shown)], None, {})
+    writing = rescue._write_metadata(cluster, Target("zk:1", ROOT, TlsConfig()), plan, None, 1.0)
+    if shown == 8:
+        await writing
+    else:
+        with pytest.raises(Failed, match=r"^partitions 0 changed during the rescue"):
+            await writing
+    written = (await cluster.partition_metadata(0)).value
+    assert (written == rebuilt(8).decision.metadata) is (shown == 8)
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_rescue_asks_and_writes_nothing_without_a_yes(
+    monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    async def plan(*_: Any) -> rescue._RescuePlan:
+        return rescue._RescuePlan([rebuilt(7)], None, {})
+
+    async def write(*_: Any) -> None:
+        raise AssertionError("the rescue wrote without a yes")
+
+    monkeypatch.setattr(rescue, "_plan", plan)
+    monkeypatch.setattr(rescue, "_write", write)
+    command = ["cluster", "rescue", "-z", "127.0.0.1:1", "-r", ROOT]
+    result = CliRunner().invoke(app, command, input=answer)
+    assert (result.exit_code, "Continue?" in result.stderr) == (1, True)
+    assert "aborted" in result.stderr

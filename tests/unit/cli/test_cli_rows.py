@@ -141,20 +141,21 @@ def test_connectivity_lists_storages_of_each_server() -> None:
 
 
 def test_failed_check_is_in_matrix_and_list() -> None:
-    findings = [Finding(0, check, None) for check in Check]
-    findings[4] = Finding(0, Check.QUORUM, "too few")
+    findings = [Finding(0, check) for check in Check]
+    findings[4] = Finding(0, Check.QUORUM, ("too few", "far too few"))
     shown = cluster_rows.render_checks(findings)
     assert not shown.value["passed"]
     assert shown.value["findings"][4] == {
         "partition": 0,
         "check": "PARTITION_QUORUM_STATUS",
         "passed": False,
-        "problem": "too few",
+        "problem": "too few; far too few",
+        "problems": ["too few", "far too few"],
     }
     matrix, problems = shown.tables
     assert list(matrix.cells[0]).count("FAILED") == 1
-    assert [list(row) for row in problems.cells] == [[0, "quorum", "too few"]]
-    assert cluster_rows.render_checks([Finding(0, check, None) for check in Check]).value["passed"]
+    assert [list(row) for row in problems.cells] == [[0, "quorum", "too few; far too few"]]
+    assert cluster_rows.render_checks([Finding(0, check) for check in Check]).value["passed"]
 
 
 def test_transaction_is_shown_as_value_and_line() -> None:

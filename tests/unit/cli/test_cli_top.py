@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+
+from rich.console import Console
 
 from waltz.admin import HeldPartition
 from waltz.admin.core.sample import (
@@ -12,6 +15,7 @@ from waltz.admin.core.sample import (
     rate,
     sessions_since,
 )
+from waltz.cli.output import tables
 from waltz.cli.top.rows import render_sample
 from waltz.metadata.core.formats import (
     UNRESOLVED,
@@ -74,7 +78,8 @@ def test_every_new_session_counts_as_recovery() -> None:
 def test_top_shows_rates_lag_and_recoveries() -> None:
     first, now = sample(10.0, 80, session=3), sample(12.0, 110)
     shown = render_sample(first, first, now)
-    assert (shown.value["transactions_per_second"], shown.value["recoveries"]) == (15.0, 1)
+    assert shown.value["recoveries"] == 1
+    assert shown.value["transactions_per_second"] is None, "partition 1 has no server"
     served, lost = shown.value["partitions"]
     assert (served["server"], served["generation"], served["session"]) == (3, 7, 4)
     assert served["replicas"] == [
@@ -84,9 +89,12 @@ def test_top_shows_rates_lag_and_recoveries() -> None:
     assert (lost["server"], lost["high_water_mark"]) == (None, None)
     assert shown.value["servers"][0]["transactions_per_second"] == 15.0
     assert shown.value["storages"][1]["lag"] == 50
-    _, partitions, _, storages = shown.tables
-    assert partitions.cells[0][-1] == "b:1: not in session"
-    assert storages.cells[0][-2] == "1.5"
+    _, trouble, _, _, storages = shown.tables
+    assert trouble.cells == [
+        ("a:1", "off or missing: 1"),
+        ("b:1", "not in session: 0; off or missing: 1"),
+    ]
+    assert storages.cells[0][-1] == "1.5"
 
 
 def test_top_shows_replica_with_damaged_records() -> None:
@@ -94,7 +102,8 @@ def test_top_shows_replica_with_damaged_records() -> None:
     now = replace(sample(1.0, 100), storages=found)
     shown = render_sample(now, None, now)
     assert shown.value["partitions"][0]["replicas"][0]["damaged_records"] == 3
-    assert "a:1: 3 damaged records" in str(shown.tables[1].cells[0][-1])
+    trouble = {each["process"]: each["trouble"] for each in shown.value["trouble"]}
+    assert trouble["a:1"] == "damaged records: 0; off or missing: 1"
 
 
 def test_top_shows_processes_that_do_not_answer() -> None:
@@ -103,6 +112,37 @@ def test_top_shows_processes_that_do_not_answer() -> None:
     shown = render_sample(now, None, now)
     replicas = shown.value["partitions"][0]["replicas"]
     assert [(r["available"], r["lag"]) for r in replicas] == [(False, None), (None, None)]
+    assert replicas[1]["damaged_records"] is None
     assert shown.tables[0].cells[0][-1] == 2
-    assert shown.tables[1].cells[0][-1] == "a:1: off or missing b:1: does not answer"
+    assert shown.value["trouble"] == [
+        {"process": "server 3", "trouble": "y"},
+        {"process": "a:1", "trouble": "off or missing: 0-1"},
+        {"process": "b:1", "trouble": "x"},
+    ]
     assert shown.value["transactions_per_second"] is None
+
+
+def test_top_shows_what_silent_processes_know_as_unknown() -> None:
+    silent = {"a:1": StorageSample(problem="x"), "b:1": StorageSample(problem="x")}
+    now = replace(sample(1.0, 5), storages=silent, servers={3: ServerSample(problem="y")})
+    shown = render_sample(now, now, now)
+    (server,), (storage, _) = shown.value["servers"], shown.value["storages"]
+    assert (server["partitions"], server["transactions_per_second"]) == (None, None)
+    assert [storage[key] for key in ("partitions", "lag", "size_bytes")] == [None] * 3
+    _, _, partitions, servers, storages = shown.tables
+    assert list(partitions.cells[0])[3:7] == ["unknown", "unknown", "1 of 2", "unknown"]
+    assert list(servers.cells[0])[2:] == ["unknown", "unknown"]
+    assert list(storages.cells[0])[2:] == ["unknown", 1, "unknown", "unknown"]
+
+
+def test_tables_of_top_fit_80_columns() -> None:
+    first, now = sample(10.0, 1_234_000_000), sample(11.0, 1_234_567_890)
+    silent = {"a:1": StorageSample(problem="cannot reach a:1: Connection refused")}
+    now = replace(now, storages={**now.storages, **silent})
+    console = Console(width=80, highlight=False, record=True, file=io.StringIO())
+    console.print(tables(render_sample(first, first, now)))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    for text in ("high-water", "1234567890", "567890.0", "Connection refused"):
+        assert text in shown

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from waltz.cli.client.validation import LOCK, Validation, checked_draft
-from waltz.cli.perf import rows as load_rows
+from waltz.cli.bench import rows as load_rows
+from waltz.cli.bench.validation import LOCK, Validation, checked_draft
 from waltz.client import Attempt, Transaction
 from waltz.protocol import ReqId
 

@@ -487,6 +487,26 @@ async def test_close_ends_appends_that_wait_for_a_server() -> None:
 
 
 @on_virtual_time
+async def test_close_ends_appends_that_wait_for_room() -> None:
+    async with connected(max_in_flight=1, append_timeout=None) as (cluster, client):
+        await client.mount(0)
+        cluster.holding = (AppendRequest, FlushRequest)
+        sent = asyncio.ensure_future(client.append(0, b"a"))
+        await eventually(lambda: cluster.held)
+        waiting = [asyncio.ensure_future(client.append(0, b"b")) for _ in range(2)]
+        batch = asyncio.ensure_future(client.bulk.append(0, [Draft(b"c"), Draft(b"d")]))
+        await asyncio.sleep(1)
+        await client.close()
+        done, _ = await asyncio.wait([sent, *waiting, batch], timeout=60)
+        assert len(done) == 4
+        with pytest.raises(AppendUncertain):
+            await sent
+        for call in (*waiting, batch):
+            with pytest.raises(ClientClosed):
+                await call
+
+
+@on_virtual_time
 async def test_append_without_outcome_in_time_is_uncertain() -> None:
     async with connected(append_timeout=0.05) as (cluster, client):
         await client.mount(0)
@@ -643,3 +663,23 @@ async def test_invalid_arguments_raise_named_errors() -> None:
             await client.append(0, "text")
         with pytest.raises(DataTooLarge, match="append a reference"):
             await client.append(0, bytes(MAX_DATA_BYTES + 1))
+
+
+@on_virtual_time
+async def test_flush_waits_although_a_later_append_has_its_outcome() -> None:
+    async with connected(partitions=2) as (cluster, client):
+        await client.append(1, b"mounted")
+        await client.mount(0)
+        cluster.holding = (FlushRequest,)
+        cluster.on_request = drop_first(1, AppendRequest)
+        append = asyncio.ensure_future(client.append(0, b"first"))
+        await eventually(lambda: len(cluster.requests_of(AppendRequest)) == 2)
+        flush = asyncio.ensure_future(client.flush())
+        await asyncio.sleep(0)
+        await client.append(1, b"later")
+        await asyncio.sleep(1)
+        assert not flush.done()
+        cluster.holding = ()
+        cluster.release()
+        await flush
+        assert append.done()

@@ -108,7 +108,7 @@ def test_feed_is_requested_again_only_for_the_present_session(scene: Scene) -> N
     assert scene.sent(FeedRequest) == [FeedRequest(session, 4)]
 
 
-def test_log_counts_as_shorter_only_after_answers_in_a_row() -> None:
+def test_log_below_the_mark_is_reported_after_consecutive_answers() -> None:
     """A server that has not noticed yet that it lost the partition may answer with an old mark."""
     scene = Scene()
     scene.appends.attach(GENERATION, 1, VERSION)

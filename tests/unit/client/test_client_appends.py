@@ -384,7 +384,7 @@ def test_server_that_catches_up_ends_the_ahead_check(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_not_ready_of_an_old_server_is_not_taken_for_client_ahead(version: int) -> None:
+def test_not_ready_with_unresolved_mark_of_old_server_is_retried(version: int) -> None:
     """Servers of 0.13.2 also answered a request for the mark before the partition was open."""
     wire = Wire(mark=4, version=version)
     wire.server.fill(5)

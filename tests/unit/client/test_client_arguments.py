@@ -43,8 +43,11 @@ def test_header_of_32_bits_is_accepted(header: int) -> None:
     assert append_of(Draft(b"", header=header), None, None).header == header
 
 
-def test_mark_is_the_id_of_a_transaction() -> None:
+def test_mark_of_an_empty_log_is_accepted() -> None:
     assert append_of(Draft(b""), None, -1).mark == -1
+
+
+def test_mark_that_is_not_an_id_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^mark is -2: it is the id of a transaction, or -1"):
         append_of(Draft(b""), None, -2)
     with pytest.raises(ValueError, match=r"^mark is"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from typing import cast
 
 import pytest
 
@@ -72,3 +74,50 @@ async def test_links_to_former_servers_are_forgotten() -> None:
         await asyncio.sleep(1.0)
     assert len(links._ending) <= 1
     await links.close()
+
+
+class _SilentConnection:
+    """A connection whose peer does not answer the handshake."""
+
+    def __init__(self) -> None:
+        self.in_handshake = asyncio.Event()
+        self.reasons: list[str] = []
+
+    async def handshake(self) -> None:
+        self.in_handshake.set()
+        await asyncio.Event().wait()
+
+    def close(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+class _SilentDialer:
+    """Opens `_SilentConnection`."""
+
+    def __init__(self) -> None:
+        self.connection = _SilentConnection()
+
+    async def dial(self, endpoint: object, handler: object) -> _SilentConnection:
+        return self.connection
+
+
+class _NoOwner:
+    """An owner of a link that is never connected."""
+
+    def up(self, link: ServerLink) -> None:
+        raise AssertionError
+
+    down = up
+
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
+        raise AssertionError
+
+
+async def test_link_that_is_stopped_during_the_handshake_closes_its_connection() -> None:
+    dialer = _SilentDialer()
+    link = ServerLink(("server", 1), _NoOwner(), cast(Dialer, dialer), itertools.count())
+    await dialer.connection.in_handshake.wait()
+    task = link.stop()
+    await asyncio.wait([task], timeout=20)
+    assert task.cancelled()
+    assert dialer.connection.reasons == ["no longer needed"]

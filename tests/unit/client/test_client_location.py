@@ -13,9 +13,10 @@ from waltz.client.core.errors import ClusterNotFound
 from waltz.client.location import ClusterLocation, find_cluster
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.configuration import ConfigError
+from waltz.runtime.profiles import Profile, Profiles, profiles_file, write_profiles
 
 TLS = TlsConfig()
-VARIABLES = ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_CLUSTER", "WALTZ_TLS")
+VARIABLES = ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_CLUSTER", "WALTZ_PROFILE", "WALTZ_TLS")
 
 
 def described(path: Path, zookeeper: str = "127.0.0.1:7", *, tls: bool = False) -> Path:
@@ -30,6 +31,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     return tmp_path
 
 
@@ -85,7 +88,7 @@ def test_tls_file_of_the_environment_is_read(directory: Path) -> None:
 
 
 def test_cluster_that_is_not_named_is_an_error_with_the_remedies() -> None:
-    with pytest.raises(ClusterNotFound, match=r"WALTZ_ZOOKEEPER or WALTZ_CLUSTER, or start"):
+    with pytest.raises(ClusterNotFound, match=r"WALTZ_CLUSTER or WALTZ_PROFILE, or start"):
         find_cluster(None, None, None, {})
 
 
@@ -115,3 +118,41 @@ async def test_connect_with_a_file_opens_its_cluster(directory: Path) -> None:
         await waltz.connect(str(path), connect_timeout=0.1)
     with pytest.raises(waltz.ClusterUnreachable):
         waltz.sync.connect(path, connect_timeout=0.1)
+
+
+PROFILES = (
+    Profiles().add("staging", Profile("zk:9", "/s", "off")).add("other", Profile("o:1", "/o", "on"))
+)
+
+
+def with_profiles(directory: Path, used: str | None) -> dict[str, str]:
+    """Return an environment whose user has `PROFILES`."""
+    variables = {"XDG_CONFIG_HOME": str(directory / "config")}
+    write_profiles(profiles_file(variables), PROFILES.use(used))
+    return variables
+
+
+def test_profile_in_use_names_the_cluster_unless_there_is_a_local_one(directory: Path) -> None:
+    variables = with_profiles(directory, "staging")
+    assert find_cluster(None, None, None, variables) == ClusterLocation("zk:9", "/s", PLAINTEXT)
+    assert find_cluster("zk:1", None, None, variables).zookeeper == "zk:1"
+    described(directory / "waltz-local" / "cluster.json")
+    assert find_cluster(None, None, None, variables).zookeeper == "127.0.0.1:7"
+
+
+def test_profile_of_the_environment_overrides_the_local_cluster(directory: Path) -> None:
+    described(directory / "waltz-local" / "cluster.json")
+    variables = with_profiles(directory, "staging") | {"WALTZ_PROFILE": "other"}
+    assert find_cluster(None, None, None, variables) == ClusterLocation("o:1", "/o", TLS)
+    assert find_cluster(None, "/r", PLAINTEXT, variables) == ClusterLocation("o:1", "/r", PLAINTEXT)
+    assert find_cluster(None, None, None, variables | {"WALTZ_ZOOKEEPER": "z:3"}).root == "/o"
+
+
+def test_profile_that_does_not_exist_is_an_error_with_the_others(directory: Path) -> None:
+    variables = with_profiles(directory, None) | {"WALTZ_PROFILE": "prod"}
+    with pytest.raises(
+        ClusterNotFound, match="no profile 'prod'; the profiles are: other, staging"
+    ):
+        find_cluster(None, None, None, variables)
+    with pytest.raises(ClusterNotFound, match="no cluster is named"):
+        find_cluster(None, None, None, with_profiles(directory, None))

@@ -238,7 +238,7 @@ def test_invalid_configuration_file_is_refused(tmp_path: Path, change: str, expe
 def test_configuration_file_without_cluster_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "client.yml"
     path.write_text("zookeeper.sessionTimeout: 1\n")
-    with pytest.raises(ConfigError, match=r"zookeeper\.connectString, cluster\.root must be set"):
+    with pytest.raises(ConfigError, match=r"zookeeper\.connectString must be set"):
         waltz.connect_as_configured(str(path))
 
 
@@ -434,5 +434,22 @@ async def test_stream_of_a_failed_client_yields_the_data_from_older_servers() ->
         with pytest.raises(waltz.ClientFailed):
             await asyncio.wait_for(read_on(batches, ids), 60)
         assert ids == list(range(requested))
+        await client.close()
+        await metadata.store.close()
+
+
+@on_virtual_time
+async def test_stream_without_data_that_waits_ends_when_its_client_fails() -> None:
+    async with ClientCluster(2) as cluster:
+        await cluster.place(1, None)
+        await cluster.fill(0, 3)
+        metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
+        client = await client_over(cluster, metadata)
+        ids: list[int] = []
+        reading = asyncio.ensure_future(read_on(aiter(client.stream(0).batches()), ids))
+        await eventually(lambda: ids == [0, 1, 2])
+        await fail_client(cluster, client, metadata)
+        with pytest.raises(waltz.ClientFailed):
+            await asyncio.wait_for(reading, 60)
         await client.close()
         await metadata.store.close()

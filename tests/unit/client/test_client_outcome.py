@@ -1,4 +1,4 @@
-"""Test how a client finds out what became of an append that raised AppendUncertain."""
+"""Test how a client finds the outcome of an append that raised AppendUncertain."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_outcome_at_another_client_is_unknown_until_the_append_arrives() -
 async def test_outcome_that_is_not_found_in_time_is_an_error() -> None:
     async with connected() as (cluster, client):
         req_id = await uncertain_append(cluster, client)
-        with pytest.raises(AnswerLate, match=f"what became of the append {req_id} was not found"):
+        with pytest.raises(AnswerLate, match=f"the outcome of append {req_id} was not found"):
             await client.outcome(req_id, timeout=0.2)
 
 
@@ -120,3 +120,17 @@ def test_found_append_is_shown_with_its_outcome(
 ) -> None:
     shown = {"request_id": "17:3:0:42", "partition": 0, "outcome": outcome, "id": number}
     assert render_append(WANTED, found).value == shown
+
+
+@on_virtual_time
+async def test_outcome_asks_the_server_at_once() -> None:
+    """Without a request for the outcome, the client would ask after `long_wait_seconds`."""
+    async with connected() as (cluster, client):
+        req_id = await uncertain_append(cluster, client)
+        assert not cluster.requests_of(FlushRequest)
+        finding = asyncio.ensure_future(client.outcome(req_id, timeout=60))
+        await asyncio.sleep(0.1)
+        assert cluster.requests_of(FlushRequest)
+        cluster.holding = ()
+        cluster.release()
+        assert await finding == Appended(0)

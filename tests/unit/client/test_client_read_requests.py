@@ -56,7 +56,7 @@ def test_log_that_ends_right_before_the_range_is_an_empty_range(scene: Scene) ->
     assert (answer.kind, answer.mark) == (AnswerKind.RECORDS, 9)
 
 
-def test_log_that_ends_before_the_range_is_confirmed_first(scene: Scene) -> None:
+def test_log_shorter_than_the_range_is_reported_after_confirmations(scene: Scene) -> None:
     """A server that has not noticed yet that it lost the partition answers from an old log."""
     scene.reads.add("token", ReadRecords(10, 5, 100))
     for _ in range(AHEAD_CONFIRMATIONS - 1):

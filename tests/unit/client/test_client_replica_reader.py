@@ -150,6 +150,22 @@ async def _order(scene: Scene) -> list[str]:
     return [first, *(name for name in STORAGES if name != first)]
 
 
+async def test_storage_whose_connection_is_lost_is_connected_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the storage would not be read any more after its restart."""
+    restarted = {name: Storage(scene) for name in STORAGES}
+
+    async def open_storage(address: tuple[str, int], *_: object) -> Storage:
+        return restarted["{}:{}".format(*address)]
+
+    monkeypatch.setattr(RpcConnection, "open_storage", open_storage)
+    for storage in scene.storages.values():
+        storage.closed, storage.answer = True, ConnectionLost("connection closed")
+    assert await scene.replicas.read_records(WANTED) == FOUND
+    assert scene.requests() == [], "a closed connection is not used"
+
+
 async def test_reader_closes_its_connections(scene: Scene) -> None:
     async with asyncio.timeout(60):
         await scene.replicas.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import pytest
@@ -89,6 +89,33 @@ def test_dataclass_refuses_other_classes() -> None:
         DataclassSerializer(Deposit).serialize(Bonus(1, 2))
     with pytest.raises(TypeError, match="int is not a dataclass"):
         DataclassSerializer(int)
+
+
+def test_dataclass_that_its_fields_cannot_create_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Checked:
+        account: int
+        total: int = field(init=False, default=0)
+
+    @dataclass(frozen=True)
+    class Scaled:
+        account: int
+        factor: InitVar[int]
+
+    with pytest.raises(TypeError, match=r"Checked cannot be created from its fields: .*'total'"):
+        DataclassSerializer(Checked)
+    with pytest.raises(TypeError, match=r"Scaled cannot be created from its fields: .*'factor'"):
+        DataclassSerializer(Scaled)
+
+
+def test_dataclass_with_default_of_init_only_parameter_is_accepted() -> None:
+    @dataclass(frozen=True)
+    class Scaled:
+        account: int
+        factor: InitVar[int] = 1
+
+    scaled = DataclassSerializer(Scaled)
+    assert scaled.deserialize(scaled.serialize(Scaled(3))) == Scaled(3)
 
 
 def test_client_without_serializer_refuses_other_types(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from waltz.client import (
     AnswerLate,
     ClientAhead,
     ClientClosed,
+    ClientFailed,
     DataCorrupt,
     LogStream,
     PartitionUnknown,
@@ -247,6 +248,25 @@ async def test_close_ends_the_streams_of_a_client() -> None:
                 await following
         with pytest.raises(ClientClosed):
             client.stream(0)
+
+
+@pytest.mark.parametrize("data", [False, True])
+@on_virtual_time
+async def test_stream_that_waits_raises_the_error_of_its_client(data: bool) -> None:
+    async with connected(count=3) as (_, client):
+        got: list[int] = []
+
+        async def follow() -> None:
+            async for transaction in client.stream(0, data=data):
+                got.append(transaction.id)
+
+        following = asyncio.ensure_future(follow())
+        await eventually(lambda: got == [0, 1, 2])
+        client._fail(lambda: ClientFailed("the metadata are lost"))
+        done, _ = await asyncio.wait([following], timeout=60)
+        assert done, "nothing else would wake the stream"
+        with pytest.raises(ClientFailed, match="the metadata are lost"):
+            await following
 
 
 @on_virtual_time

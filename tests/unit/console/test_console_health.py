@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.console_world import SILENT, held, metadata, sample, storage, view
+from waltz.admin.core.health import Severity, format_ranges, no_sample
 from waltz.admin.core.sample import ServerSample
 from waltz.admin.core.sample_checks import check_sample
 from waltz.admin.core.storage_figures import StorageFigures
 from waltz.admin.core.verification import Check
-from waltz.console.core.health import Severity, format_ranges, no_sample
 from waltz.protocol.damaged_ranges import DamagedRange
 
 
@@ -26,6 +26,17 @@ def test_silent_storage_is_stated_once() -> None:
         "Storage b:1 does not answer: connection refused."
     ]
     assert health.headline == "All 2 partitions accept appends. 1 problem needs attention."
+
+
+def test_silent_storage_is_out_of_sessions_since_the_metadata_were_written() -> None:
+    sessions = {0: metadata(0, without=("b:1",)), 1: metadata(1, without=("b:1",))}
+    silent = sample(storages={"b:1": SILENT}, sessions=sessions)
+    (statement, *_) = view(replace(silent, changed_at={0: 70.0, 1: 50.0})).health.statements
+    assert (statement.process, statement.since) == ("b:1", 50.0)
+    (taking_part,) = view(
+        replace(sample(storages={"b:1": SILENT}), changed_at={0: 70.0})
+    ).health.statements
+    assert taking_part.since is None
 
 
 def test_storage_whose_name_contains_another_is_not_left_out() -> None:
@@ -66,7 +77,10 @@ def test_damage_names_ids_and_command() -> None:
     statement = view(sample(storages={"c:1": storage(damaged=ranges)})).health.statements[0]
     assert statement.severity is Severity.CRITICAL
     assert statement.text == "4 records of partition 1 on storage c:1 are damaged: ids 5-7, 9."
-    assert statement.remedy == "Repair them: waltz storage recover c:1 1"
+    assert (statement.remedy, statement.command) == (
+        "Repair them",
+        "waltz storage recover c:1 1",
+    )
 
 
 def test_refused_partition_is_critical() -> None:
@@ -88,7 +102,7 @@ def test_full_disk_is_a_warning() -> None:
 def test_unreached_storage_is_stated_for_its_partitions() -> None:
     now = sample()
     findings = check_sample(now, {3: {"a:1": True, "b:1": False, "c:1": True}})
-    failed = {(each.partition, each.check, each.problem) for each in findings if each.problem}
+    failed = {(each.partition, each.check, each.problem) for each in findings if each.problems}
     problem = "server 3 does not reach storage b:1"
     assert failed == {(p, Check.STORAGES_REACHED, problem) for p in (0, 1)}
     assert [each for each in check_sample(now, {}) if each.problem] == []

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import ClientError, ClientSession, TCPConnector
 
 import waltz.console
+from tests.support.certificates import Authority
 from tests.support.client_cluster import ClientCluster
 from tests.support.console_world import sample
 from tests.unit.console.test_console_poller import ScriptedSource
@@ -20,9 +23,9 @@ from waltz.client.opening import Opening
 from waltz.console.core.hosts import allowed_names
 from waltz.console.core.records import MAX_SHOWN_BYTES
 from waltz.console.shell.http import serve_console
-from waltz.console.shell.log_reader import LogReader, ReadBounds
+from waltz.console.shell.log_reader import LogPageReader, ReadBounds
 from waltz.console.shell.poller import Poller
-from waltz.net import ListenFailed
+from waltz.net import ListenFailed, TlsConfig, TlsConfigError
 from waltz.testing import InProcessClient
 
 STATIC = Path(waltz.console.__file__).parent / "static"
@@ -35,7 +38,7 @@ BOUNDS = ReadBounds(answer_seconds=5.0)
 class Served:
     """A console over an in-process cluster, and a client of it."""
 
-    def __init__(self, session: ClientSession, port: int, reader: LogReader) -> None:
+    def __init__(self, session: ClientSession, port: int, reader: LogPageReader) -> None:
         self._session = session
         self.port = port
         self.reader = reader
@@ -64,7 +67,7 @@ async def console(
         assert cluster is not None
         return cluster.connect()
 
-    reader = LogReader(open_client, bounds)
+    reader = LogPageReader(open_client, bounds)
     poller = Poller(source or ScriptedSource(sample()), wall_clock=lambda: 1000.0)
     allowed = allowed_names("127.0.0.1", ["console.example"])
     async with (
@@ -100,7 +103,7 @@ async def test_page_shows_the_end_of_the_log() -> None:
 async def test_page_from_an_id_names_the_next() -> None:
     async with filled(120) as (_, served):
         _, page = await served.get("/api/log/0?first=7&count=3&format=hex")
-        assert (ids(page), page["next_id"], page["bounded"]) == ([7, 8, 9], 10, False)
+        assert (ids(page), page["next_id"], page["is_truncated"]) == ([7, 8, 9], 10, False)
         assert page["records"][0]["data"]["format"] == "hex"
 
 
@@ -115,7 +118,7 @@ async def test_page_of_empty_log_and_beyond_the_end_is_empty() -> None:
 async def test_page_is_bounded_in_bytes_and_says_so() -> None:
     async with filled(8, size=400_000) as (_, served):
         _, page = await served.get("/api/log/0?first=0&count=8")
-        assert page["bounded"] is True
+        assert page["is_truncated"] is True
         assert 0 < len(page["records"]) < 8
         assert page["next_id"] == len(page["records"])
         data = page["records"][0]["data"]
@@ -255,6 +258,7 @@ async def test_too_many_waiting_pages_are_refused() -> None:
         assert [each.result()[0] for each in done] == [503]
         source.gate.set()
         assert sorted([status for status, _ in await asyncio.gather(*waiting)])[-2:] == [200, 503]
+        assert (await served.get("/api/cluster"))[0] == 200, "an answered request waits no more"
 
 
 async def test_port_in_use_names_the_option() -> None:
@@ -263,6 +267,63 @@ async def test_port_in_use_names_the_option() -> None:
         with pytest.raises(ListenFailed, match=r"choose another address or port"):
             async with serve_console("127.0.0.1", served.port, (), poller, reader):
                 pass
+
+
+@asynccontextmanager
+async def https_console(tls: TlsConfig) -> AsyncIterator[int]:
+    reader = LogPageReader(ClientCluster().connect, BOUNDS)
+    poller = Poller(ScriptedSource(sample()), wall_clock=lambda: 1000.0)
+    allowed = allowed_names("127.0.0.1", ())
+    async with (
+        aclosing(poller),
+        aclosing(reader),
+        serve_console("127.0.0.1", 0, allowed, poller, reader, tls) as port,
+    ):
+        yield port
+
+
+async def shown_certificate(port: int, authority: Authority) -> str:
+    """Return the name in the certificate of the console, verified as a browser does."""
+    trusting = ssl.create_default_context(cafile=str(authority.ca))
+    trusting.check_hostname = False
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+    name: str = writer.get_extra_info("peercert")["subject"][0][0][1]
+    writer.close()
+    return name
+
+
+def server_files(tls: TlsConfig) -> TlsConfig:
+    return TlsConfig(certificate=tls.certificate, key=tls.key)
+
+
+async def test_page_is_served_by_https_and_not_by_http_with_a_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    tls = server_files(authority.issue("console.example"))
+    trusting = ssl.create_default_context(cafile=str(authority.ca))
+    trusting.check_hostname = False
+    async with https_console(tls) as port, ClientSession() as session:
+        async with session.get(f"https://127.0.0.1:{port}/", ssl=trusting) as response:
+            assert response.status == 200
+            assert "<title>" in await response.text()
+        with pytest.raises(ClientError):
+            await session.get(f"http://127.0.0.1:{port}/")
+
+
+async def test_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    tls, renewed = (server_files(authority.issue(name)) for name in ("first", "second"))
+    async with https_console(tls) as port:
+        assert await shown_certificate(port, authority) == "first"
+        for newer, older in ((renewed.key, tls.key), (renewed.certificate, tls.certificate)):
+            shutil.move(str(newer), str(older))
+        assert await shown_certificate(port, authority) == "second"
+
+
+async def test_missing_certificate_is_an_error_before_anything_is_served(tmp_path: Path) -> None:
+    missing = TlsConfig(certificate=tmp_path / "missing.crt", key=tmp_path / "missing.key")
+    with pytest.raises(TlsConfigError, match=r"missing\.crt"):
+        async with https_console(missing):
+            pass
 
 
 def test_page_has_no_inline_script_or_style_and_loads_only_its_own_files() -> None:

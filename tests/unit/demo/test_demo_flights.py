@@ -39,7 +39,7 @@ def test_flights_totals_equal_the_sums_over_all_flights(year: flights.Flights) -
     assert year.totals.arr_delay == sum(flight.arr_delay or 0 for flight in year.flights)
 
 
-def test_flights_cancelled_flight_without_aircraft_has_number_0(year: flights.Flights) -> None:
+def test_flights_without_tail_number_are_cancelled_and_have_no_lock(year: flights.Flights) -> None:
     without = [flight for flight in year.flights if flight.aircraft == NO_AIRCRAFT]
     assert without
     for flight in without:

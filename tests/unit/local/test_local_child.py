@@ -1,4 +1,4 @@
-"""Test that the settings of a process of a local cluster come only from its file."""
+"""The start of a process of a local cluster: its settings, and when it is ready."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ async def test_child_does_not_inherit_settings_of_environment(
     with pytest.raises(ProcessFailed, match=f"{config}: zookeeper.connectString") as caught:
         await child.wait_until_ready(30)
     assert "WALTZ_STORAGE_PORT" not in str(caught.value)
+
+
+async def test_child_is_not_ready_by_the_ports_file_of_an_earlier_run(tmp_path: Path) -> None:
+    program, ports_file = tmp_path / "program.py", tmp_path / "ports.json"
+    program.write_text("raise SystemExit(3)\n")
+    ports_file.write_text("{}")
+    child = ChildProcess(
+        "storage/0", "waltz-storage", tmp_path / "storage.yml", ports_file, tmp_path / "log"
+    )
+    child.start(program)
+    with pytest.raises(ProcessFailed, match="it exited with status 3"):
+        await child.wait_until_ready(30)

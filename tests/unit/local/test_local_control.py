@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
-from waltz.local import ClusterLayout, Control, ControlFailed, Shape, send_control
+from waltz.cli.local.commands import _is_controllable
+from waltz.local import ClusterLayout, Control, ControlFailed, Shape, control, send_control
 from waltz.local.core.plan import LocalClusterPlan, cluster_description
 
 
@@ -169,18 +171,61 @@ def test_down_ends_the_processes_of_a_supervisor_that_dies_during_the_stop(
     assert not described.description.exists()
 
 
-@pytest.mark.parametrize("control", [Control.STOP, Control.KILL])
+@pytest.mark.parametrize("request_", Control)
 async def test_request_to_socket_that_closes_is_not_answered(
-    described: ClusterLayout, tmp_path: Path, control: Control
+    described: ClusterLayout, tmp_path: Path, request_: Control
 ) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         server.listen()
         write_description(described, {}, str(tmp_path / "s"))
-        sending = asyncio.create_task(send_control(described.directory, control))
+        sending = asyncio.create_task(send_control(described.directory, request_))
         await asyncio.sleep(0.1)
-    if control is Control.STOP:
+    if request_ is Control.STOP:
         await sending
     else:
         with pytest.raises(ControlFailed, match="the supervisor ended before it answered"):
             await sending
+
+
+def test_process_of_a_directory_whose_path_begins_alike_is_not_left_over(
+    described: ClusterLayout, tmp_path: Path
+) -> None:
+    """The system may have given the id of an ended process to a process of another cluster."""
+    other = f"{tmp_path}-2/config/storage-0.yml"
+    command = [sys.executable, "-c", "input()", other]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as storage:
+        write_description(described, {"storage/0": storage.pid}, None)
+        assert control.find_left_over(described.directory) == {}
+
+
+def test_process_that_ignores_sigterm_is_killed(
+    described: ClusterLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_END_TIMEOUT_S", 0.1)
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(described.config("storage/0"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as storage:
+        assert storage.stdout is not None
+        assert storage.stdout.readline() == b"ready\n"
+        write_description(described, {"storage/0": storage.pid}, None)
+        assert control.end_left_over(described.directory) == {"storage/0": storage.pid}
+        assert storage.stdin is not None
+        storage.stdin.close()  # Without the second signal, the process would now end by itself.
+        assert storage.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("pid", "socket_path"), [(1, "/s"), (17, None)])
+def test_cluster_is_up_when_its_own_supervisor_accepts_commands(
+    described: ClusterLayout, pid: int, socket_path: str | None
+) -> None:
+    """A supervisor that was killed has left the file, with its own id and its old socket."""
+    write_description(described, {"supervisor": pid}, socket_path)
+    assert not _is_controllable(described.directory, 17)
+    write_description(described, {"supervisor": 17}, "/s")
+    assert _is_controllable(described.directory, 17)

@@ -112,7 +112,7 @@ async def test_malformed_rules_are_logged_and_the_next_ones_are_followed(
     await cluster.store.set(cluster.paths.access, b"{", -1)
     await eventually(lambda: caplog.records)
     assert f"AccessRules at {ROOT}/access in ZooKeeper" in caplog.records[0].getMessage()
-    assert "keeping those before the change" in caplog.records[0].getMessage()
+    assert "the previous rules stay in force" in caplog.records[0].getMessage()
     assert followed == [AccessRules((READER,))]
     await cluster.store.set(cluster.paths.access, AccessRules((WRITER,)).encode(), -1)
     await eventually(lambda: followed[-1] == AccessRules((WRITER,)))
@@ -145,3 +145,21 @@ async def test_rescued_cluster_has_the_access_rules_of_the_backup(cluster: Clust
     read = await read_access_rules(cluster)
     assert read is not None
     assert read.value == AccessRules((READER,))
+
+
+async def test_follower_waits_for_the_next_change(cluster: Cluster) -> None:
+    followed: list[AccessRules | None] = []
+
+    async def follow() -> None:
+        async for rules in follow_access_rules(cluster):
+            followed.append(rules)
+            await asyncio.sleep(0)
+
+    following = asyncio.create_task(follow())
+    await change_access_rules(cluster, lambda rules: rules.with_grant(READER))
+    await eventually(lambda: followed and followed[-1] == AccessRules((READER,)))
+    seen = len(followed)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(followed) == seen
+    following.cancel()

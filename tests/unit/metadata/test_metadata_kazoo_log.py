@@ -27,9 +27,9 @@ def test_state_is_logged_once_per_change(caplog: pytest.LogCaptureFixture) -> No
     for state in (CONNECTED, SUSPENDED, SUSPENDED, LOST, CONNECTED, CONNECTED):
         session.changed(state)
     assert lines(caplog) == [
-        ("WARNING", "ZooKeeper at zk:2181: connection lost; connecting again"),
+        ("WARNING", "ZooKeeper at zk:2181: connection lost; reconnecting"),
         ("WARNING", "ZooKeeper at zk:2181: session expired; opening another session"),
-        ("INFO", "ZooKeeper at zk:2181: connected again"),
+        ("INFO", "ZooKeeper at zk:2181: reconnected"),
     ]
 
 

@@ -16,7 +16,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.store import SessionState
+from waltz.metadata.store import OperationTimedOut, SessionState
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 ROOT = "/waltz/test"
@@ -201,6 +201,25 @@ async def test_join_whose_answer_was_lost_creates_one_node(world: World) -> None
     await server.membership.join()
     await world.await_settled(4)
     assert len((await world.admin.membership()).members) == 1
+
+
+async def test_join_without_an_answer_is_repeated_while_nothing_else_changes(
+    world: World,
+) -> None:
+    """The connection stays open, so neither a reconnection nor a watch wakes the server."""
+    server = Server(world.zookeeper, 6001)
+    world.servers.append(server)
+    create = server.store.create
+    failures = [OperationTimedOut("no answer")]
+
+    async def create_later(path: str, data: bytes | None, **options: bool) -> str:
+        if failures:
+            raise failures.pop()
+        return await create(path, data, **options)
+
+    server.store.create = create_later  # type: ignore[method-assign]
+    await server.membership.join()
+    await world.await_settled(4)
 
 
 async def test_prefer_moves_a_partition(world: World) -> None:

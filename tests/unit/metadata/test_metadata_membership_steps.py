@@ -80,12 +80,12 @@ def test_client_keeps_its_endpoints_while_the_membership_is_inconsistent(
     assert next_for_client(unsettled, 4) == AwaitChange()
 
 
-def test_client_drops_all_endpoints_once_after_the_last_server() -> None:
+def test_client_removes_its_endpoints_once_if_all_servers_left() -> None:
     assert next_for_client(membership(lag=1), 5) == UseEndpoints({}, NOT_APPLIED)
     assert next_for_client(membership(lag=1), NOT_APPLIED) == AwaitChange()
 
 
-def test_newer_node_of_a_server_replaces_its_older_node() -> None:
+def test_newer_znode_of_server_replaces_older_znode() -> None:
     twice = membership(member(1, session=69, number=0), member(1, number=4))
     assert twice.servers()[1].port == 6004
     assert twice.own_nodes(1, SESSION) == ("s_0000000004",)

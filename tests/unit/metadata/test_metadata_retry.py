@@ -46,7 +46,9 @@ async def turns() -> None:
     [[OTHER], [OTHER, OWN], [OTHER, OTHER]],
     ids=["one other write", "another write of equal data", "two other writes"],
 )
-async def test_compare_and_set_overtaken_before_its_retry_conflicts(writes: list[bytes]) -> None:
+async def test_compare_and_set_retried_after_another_write_fails(
+    writes: list[bytes],
+) -> None:
     scene = Scene()
     writing = await scene.interrupted_write()
     for version, data in enumerate(writes):
@@ -102,6 +104,36 @@ async def test_operation_is_retried_at_once_after_a_reconnection() -> None:
     await turns()
     assert answering.done()
     assert answering.result() == 3
+
+
+async def test_disconnect_does_not_trigger_retry_before_reconnect() -> None:
+    scene = Scene()
+    attempts = 0
+
+    async def fail() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise StoreUnavailable("no answer")
+
+    answering = asyncio.create_task(until_answered(scene.store, fail))
+    await turns()
+    scene.zookeeper.suspend(scene.store)
+    await turns()
+    assert attempts == 1
+    answering.cancel()
+
+
+async def test_answered_operation_follows_the_connection_no_more() -> None:
+    """Each operation would add a callback to those of the session."""
+    scene = Scene()
+    before = len(scene.store.health._callbacks)
+
+    async def succeed() -> int:
+        assert len(scene.store.health._callbacks) == before + 1
+        return 1
+
+    assert await until_answered(scene.store, succeed) == 1
+    assert len(scene.store.health._callbacks) == before
 
 
 async def test_wait_at_most_ends_with_its_event_and_keeps_a_cancellation() -> None:

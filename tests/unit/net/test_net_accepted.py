@@ -23,6 +23,7 @@ from waltz.protocol import CLIENT_SERVER, ProtocolViolation, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import ANSWERED_APPEND_TYPE, APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.frames import MAX_SMALL_FRAME_BYTES, FrameDecoder, encode_frame
+from waltz.testing import run
 
 NEWEST = max(CLIENT_SERVER.versions)
 FEED_TYPE = cs.encode(cs.FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)[7]
@@ -92,7 +93,7 @@ async def test_connection_beyond_the_limit_is_closed_logged_once_and_counted(
         assert (port.accepted.open, port.accepted.refused) == (2, 3)
         refused = [r.getMessage() for r in caplog.records if "refused a" in r.getMessage()]
         assert len(refused) == 1
-        assert "refused a client/server connection of 127.0.0.1:" in refused[0]
+        assert "refused a client/server connection from 127.0.0.1:" in refused[0]
         assert not first.reasons
         assert not second.reasons
         connection.close()
@@ -188,3 +189,25 @@ def test_type_of_a_large_frame_is_checked_when_its_first_byte_arrives(
     assert in_bytes(decoder, begun(FEED_TYPE, length, 20)) == fed
     if fed < 0:
         assert decoder.incomplete_bytes == 27
+
+
+def test_refused_connections_are_logged_once_in_ten_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refuse() -> list[int]:
+        accepted, lines = AcceptedConnections(limit=0), []
+        for pause in (0.0, 9.9, 0.1, 9.9, 0.2):
+            await asyncio.sleep(pause)
+            assert not accepted.enter("storage", "10.0.0.7:1")
+            lines.append(len(caplog.records))
+        return lines
+
+    assert run(refuse()) == [1, 1, 2, 2, 3]
+    assert "5 were refused so far" in caplog.messages[-1]
+
+
+def test_incomplete_bytes_may_reach_their_bound_and_not_exceed_it() -> None:
+    accepted = AcceptedConnections(max_incomplete_bytes=100)
+    assert accepted.change_incomplete_bytes(100)
+    assert not accepted.change_incomplete_bytes(1)
+    assert accepted.change_incomplete_bytes(-1)

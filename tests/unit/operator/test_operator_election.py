@@ -298,3 +298,23 @@ async def test_of_two_candidates_that_read_the_same_free_lease_one_leads() -> No
     assert [each.is_leader for each in candidates].count(True) == 1
     for task in acquiring:
         task.cancel()
+
+
+async def test_lease_counts_its_leaders_and_keeps_the_time_of_the_present_one() -> None:
+    world, clock = World(cluster_resource(), []), Clock()
+    kube = UnreliableKube(world, Faults())
+    first, second = candidate(kube, "first", clock), candidate(kube, "second", clock)
+
+    def spec() -> Any:
+        return world.objects[LEASE]["spec"]
+
+    await first.acquire()
+    assert (spec()["holderIdentity"], spec().get("leaseTransitions", 0)) == ("first", 0)
+    spec()["acquireTime"] = "the time of the first"
+    await first._try_lease(1.0)
+    assert spec()["acquireTime"] == "the time of the first", "a renewal is no acquisition"
+    await first.release()
+    before = spec()["leaseTransitions"]
+    await second.acquire()
+    assert spec()["leaseTransitions"] == before + 1
+    assert spec()["acquireTime"] != "the time of the first"

@@ -9,8 +9,17 @@ from uuid import UUID
 import pytest
 
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
-from tests.support.operator_world import NAMESPACE, World, cluster_resource, pool_resource
-from waltz.metadata import MetadataStore
+from tests.support.operator_world import (
+    NAMESPACE,
+    World,
+    cluster_resource,
+    fresh_replica,
+    pool_resource,
+)
+from waltz.admin.core.steps import DropReplicas
+from waltz.metadata import MetadataStore, create_cluster
+from waltz.metadata.cluster import Cluster
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.resources import ObjectMeta
@@ -20,11 +29,13 @@ from waltz_operator.core.steps import (
     CreateMetadata,
     DeleteMetadata,
     DeleteObject,
+    IssueCertificates,
     ReleasePool,
     RemoveFinalizer,
     Step,
 )
 from waltz_operator.shell import executor as executor_module
+from waltz_operator.shell.certificates import KeyPair, make_authority
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor, StepFailed, perform_on_pool
 from waltz_operator.shell.kube_api import Conflict, Kube
@@ -41,7 +52,8 @@ class Scene:
         for found in (self.world.cluster, self.world.pools["a"]):
             found["metadata"] |= {"resourceVersion": "7", "finalizers": list(finalizers)}
         self.kube = FaultyKube(self.world, Faults())
-        environment = cast(Environment, FakeEnvironment(StoredZnodes(self.world), Faults()))
+        self.znodes = StoredZnodes(self.world)
+        environment = cast(Environment, FakeEnvironment(self.znodes, Faults()))
         self.executor = Executor(self.world.desired(), self.kube, environment)
 
     def metadata(self, kind: str) -> dict[str, Any]:
@@ -99,6 +111,21 @@ async def test_removed_finalizer_leaves_those_of_other_controllers() -> None:
     await scene.executor.perform(ReleasePool("a"))
     for kind in ("WaltzCluster", "StoragePool"):
         assert scene.metadata(kind)["finalizers"] == [OTHER]
+
+
+async def test_removal_of_the_finalizer_closes_the_connections_to_the_cluster() -> None:
+    """Without it the operator would keep a ZooKeeper session for each deleted cluster."""
+    disconnected: list[str] = []
+
+    class Recording(FakeEnvironment):
+        async def disconnect(self, desired: DesiredCluster) -> None:
+            disconnected.append(desired.name)
+
+    scene = Scene(FINALIZER)
+    environment = Recording(StoredZnodes(scene.world), Faults())
+    executor = Executor(scene.world.desired(), scene.kube, cast(Environment, environment))
+    await executor.perform(RemoveFinalizer())
+    assert disconnected == ["log"]
 
 
 async def test_delete_names_the_uid_that_was_observed() -> None:
@@ -172,3 +199,39 @@ async def test_step_without_an_answer_fails_at_its_deadline(
     executor = Executor(scene.world.desired(), scene.kube, cast(Environment, Hanging()))
     with pytest.raises(StepFailed, match=r"no answer within 0.01 s"):
         await executor.perform(CreateMetadata("logs/log", 1, scene.world.desired().key))
+
+
+async def test_replica_that_zookeeper_assigns_is_not_dropped() -> None:
+    scene = Scene(FINALIZER)
+    assert scene.world.cluster is not None
+    scene.world.cluster["spec"]["zookeeper"] = {"external": {"connectString": "zk:2181"}}
+    desired = scene.world.desired()
+    cluster = Cluster(scene.znodes.session, desired.root)
+    await create_cluster(cluster.store, desired.root, "log", 2, key=desired.key)
+    await cluster.add_storage_node("a:6000", 0, 6001)
+    await cluster.assign_partitions("a:6000", (1,))
+    scene.world.disks["a:6000"] = {p: fresh_replica(p) for p in range(2)}
+    with pytest.raises(StepFailed, match="ZooKeeper assigns partition 1 to storage a:6000"):
+        await scene.executor.perform(DropReplicas("a:6000", (0, 1), delete_files=True))
+    assert sorted(scene.world.disks["a:6000"]) == [0, 1]
+    await scene.znodes.load(desired)
+    await scene.executor.perform(DropReplicas("a:6000", (0,), delete_files=True))
+    assert sorted(scene.world.disks["a:6000"]) == [1]
+
+
+async def test_authority_that_another_operator_has_created_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the certificates that it has signed would be refused."""
+    scene = Scene()
+    key = ObjectKey("Secret", "log-authority")
+    theirs = {"metadata": {"name": key.name, "namespace": NAMESPACE, "uid": "theirs"}}
+
+    def create_second(name: str) -> KeyPair:
+        scene.world.objects[key] = theirs
+        return make_authority(name)
+
+    monkeypatch.setattr(executor_module, "make_authority", create_second)
+    with pytest.raises(StepFailed, match="exists"):
+        await scene.executor.perform(IssueCertificates(renew=False))
+    assert scene.world.objects == {key: theirs}

@@ -11,6 +11,7 @@ from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, S
 from tests.support.operator_world import NAMESPACE, World, cluster_resource, pool_resource
 from waltz.admin.core.steps import RegisterStorage
 from waltz.metadata.cluster import Cluster
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.steps import AddFinalizer, CreateMetadata
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor, StepFailed
@@ -90,3 +91,43 @@ async def test_steps_of_an_operator_that_lost_the_lease_fail_without_effect() ->
         await executor.perform(RegisterStorage("a-storage-0:6000", 0, 6001))
     maps = await Cluster(scene.znodes.session, desired.root).storage_maps()
     assert not maps.groups.groups
+
+
+async def test_writes_of_the_leader_reach_zookeeper() -> None:
+    scene = Scene()
+    scene.world.cluster = cluster_resource(
+        pools=["a"], zookeeper={"external": {"connectString": "zk:2181"}}
+    )
+    store = await scene.environment.metadata_store(scene.world.desired())
+    await store.create("/x", b"1")
+    assert await store.set("/x", b"2", 0) == 1
+    node = await scene.znodes.session.get("/x")
+    assert node is not None
+    assert node.data == b"2"
+    await store.delete("/x", 1)
+    assert await scene.znodes.session.get("/x") is None
+    assert store.health is scene.znodes.session.health
+
+
+async def test_calls_that_write_nothing_need_no_lease() -> None:
+    scene = Scene()
+    scene.leads = False
+    called: list[str] = []
+
+    class Recorded:
+        async def disconnect(self, desired: DesiredCluster) -> None:
+            called.append("disconnect")
+
+        def forget_certificates(self, desired: DesiredCluster) -> None:
+            called.append("forget")
+
+        async def zookeeper_leader(self, desired: DesiredCluster) -> str:
+            return "log-zookeeper-1"
+
+    environment = LeaderEnvironment(cast(Environment, Recorded()), lambda: scene.leads)
+    desired = scene.world.desired()
+    environment.forget_certificates(desired)
+    await environment.disconnect(desired)
+    assert called == ["forget", "disconnect"]
+    assert await environment.zookeeper_leader(desired) == "log-zookeeper-1"
+    assert await scene.kube.find("Service", NAMESPACE, {}) == []

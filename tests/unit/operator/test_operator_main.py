@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ import yaml
 from tests.support.eventually import eventually
 from tests.support.operator_world import cluster_resource
 from tests.support.small_api_server import SmallApiServer
+from waltz_operator import main
 from waltz_operator.core.names import FINALIZER
 
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/waltz-operator"
@@ -96,3 +98,59 @@ async def test_killed_operator_performs_one_step_and_ends_by_sigkill(
     assert process.returncode == -signal.SIGKILL, stderr.decode()
     assert server.objects[_CLUSTER]["metadata"]["finalizers"] == [FINALIZER]
     assert "status" not in server.objects[_CLUSTER]
+
+
+class Closing:
+    """The parts of the process that are closed at its end; ``closed`` has their order."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def part(self, name: str) -> Any:
+        """Return a stand-in for the class of a part."""
+        closed = self.closed
+
+        class Part:
+            is_leader = True
+            may_write = reconcile = check = progress = problem = None
+
+            def __init__(self, *_: object, **__: object) -> None:
+                pass
+
+            async def acquire(self) -> None:
+                pass
+
+            async def renew_until_lost(self) -> None:
+                await asyncio.Event().wait()
+
+            async def close(self) -> None:
+                closed.append(name)
+
+            release = close
+
+        return Part
+
+
+async def test_lease_is_released_after_the_last_reconcile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise another operator begins while this one still changes a cluster."""
+    closing = Closing()
+    for name in ("LeaderElection", "NetworkEnvironment", "Controller", "Liveness"):
+        monkeypatch.setattr(main, name, closing.part(name))
+
+    async def run_kopf(*_: object) -> None:
+        pass
+
+    @asynccontextmanager
+    async def serve_http(*_: object) -> AsyncIterator[None]:
+        yield
+
+    async def watch_owned(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(main, "_run_kopf", run_kopf)
+    monkeypatch.setattr(main, "serve_http", serve_http)
+    monkeypatch.setattr(main, "watch_owned", watch_owned)
+    await main._operate(main.OperatorConfig("ops", "logs", "me", 0), cast(Any, None), tmp_path)
+    assert closing.closed == ["Controller", "NetworkEnvironment", "LeaderElection"]

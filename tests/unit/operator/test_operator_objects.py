@@ -69,7 +69,10 @@ _LARGE = (
             volumes={
                 "data": {"size": "1Gi"},
                 "meta": {"size": "10Mi", "storageClassName": "mirrored"},
+                "wal": {"size": "1Gi", "storageClassName": "fast"},
             },
+            engine="WAL",
+            walBytes=1 << 29,
         )
         for name in "abc"
     ],
@@ -172,7 +175,7 @@ def test_manifests_set_only_settings_that_the_process_accepts(
 
 
 def test_volumes_of_a_storage_are_mounted_at_its_directories() -> None:
-    for case, expected in (("small", {"data"}), ("large", {"data", "meta"})):
+    for case, expected in (("small", {"data"}), ("large", {"data", "meta", "wal"})):
         wanted = desired(case)
         workload = storage_set(wanted.cluster, wanted.own_pools[0], 1)
         claims = {
@@ -184,6 +187,34 @@ def test_volumes_of_a_storage_are_mounted_at_its_directories() -> None:
         settings = {each["name"]: each["value"] for each in container["env"] if "value" in each}
         assert settings["WALTZ_STORAGE_DIRECTORY"] == mounted["data"]
         assert settings.get("WALTZ_STORAGE_META_DIRECTORY") == mounted.get("meta")
+        assert settings.get("WALTZ_STORAGE_WAL_DIRECTORY") == mounted.get("wal")
+
+
+@pytest.mark.parametrize("volume", [{}, {"wal": {"size": "1Gi"}}])
+def test_engine_of_a_pool_is_a_setting_of_its_storages(volume: dict[str, Any]) -> None:
+    volumes = {"data": {"size": "2Gi"}, **volume}
+    assert storage_settings(volumes=volumes) == ("files", 256 << 20, None)
+    found = storage_settings(volumes=volumes, engine="WAL", walBytes=1 << 21)
+    assert found == ("wal", 1 << 21, Path("/wal") if volume else None)
+
+
+def test_default_engine_adds_no_variable_to_the_pods() -> None:
+    """So an update of the operator does not restart the storages of older pools."""
+    wanted = desired("small")
+    (container,) = pod_of(storage_set(wanted.cluster, wanted.own_pools[0], 1))["containers"]
+    names = {each["name"] for each in container["env"]}
+    assert not {name for name in names if "ENGINE" in name or "WAL_" in name}
+
+
+def storage_settings(**spec: Any) -> tuple[str, int, Path | None]:
+    """Return engine, size and directory of the log, as a storage of the pool reads them."""
+    pool = StoragePool.model_validate(pool_resource("a", **spec))
+    workload = storage_set(desired("small").cluster, pool, 1)
+    (container,) = pod_of(workload)["containers"]
+    environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
+    config = settings_report(StorageConfig, None, environment).config
+    assert config is not None
+    return config.engine, config.wal_bytes, config.wal_directory
 
 
 def test_disruption_budgets_leave_quorums() -> None:

@@ -334,6 +334,20 @@ def test_deletion_without_zookeeper_and_with_stuck_pods_ends() -> None:
     assert world.cluster is None
 
 
+def test_deletion_does_not_delete_an_object_that_is_being_deleted() -> None:
+    """Otherwise a finalizer of another controller would stop the deletion at this object."""
+    world = started()
+    delete(world)
+    servers = ObjectKey("Deployment", "log-server")
+    assert next_plan(world).steps == (
+        DeleteObject(servers, world.objects[servers]["metadata"]["uid"]),
+    )
+    world.objects[servers]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert servers not in {
+        step.key for step in next_plan(world).steps if isinstance(step, DeleteObject)
+    }
+
+
 def test_deletion_before_the_first_step_ends() -> None:
     world = World(cluster_resource(), [])
     delete(world)

@@ -33,8 +33,8 @@ from waltz_operator.core.observed import ClusterIncomplete
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import EVENT_REASONS, ClusterPlan
 
-MAX_ROUNDS = 60
-"""Enough for the largest world below, whose partitions are repaired one at a time."""
+MAX_ROUNDS = 150
+"""Enough for the largest world below, whose partitions are repaired and moved one at a time."""
 
 Damage = Callable[[World, random.Random], None]
 
@@ -158,7 +158,9 @@ def take_down(world: World, dice: random.Random) -> None:
 
 
 def lower_spec(world: World, dice: random.Random) -> None:
-    """Specify fewer storages, as if the API server did not refuse it."""
+    """Specify fewer storages; not for a single copy, whose partitions cannot move."""
+    if len(world.pools) == 1:
+        return
     pool = world.pools[dice.choice(sorted(world.pools))]
     pool["spec"]["storages"] = dice.randrange(1, pool["spec"]["storages"] + 1)
 
@@ -289,7 +291,7 @@ def check_any_state(seed: int) -> None:
     check_reached(world)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32))
 @example(523)
 @example(1050)
@@ -304,7 +306,7 @@ def test_plan_from_more_states_reaches_the_desired_state(seed: int) -> None:
     check_any_state(seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32))
 def test_cluster_in_any_state_can_be_deleted(seed: int) -> None:
     world = broken_world(random.Random(seed))

@@ -117,7 +117,7 @@ def check_changes(world: World, decided: ClusterPlan) -> int:
     return added
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32))
 def test_plan_adds_an_empty_replica_only_if_all_others_are_healthy(seed: int) -> None:
     dice = random.Random(seed)

@@ -24,6 +24,7 @@ from waltz_operator.core.observed import ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import EMPTY_PLAN
 from waltz_operator.shell.controller import Controller, ReconcileResult
+from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.reconciler import Reconciler
 from waltz_operator.shell.resting import pack
 
@@ -221,3 +222,26 @@ def test_managed_fields_are_not_kept() -> None:
     kept = resting.observed().objects[ObjectKey("Service", "x")]
     assert kept == {"metadata": {"name": "x", "uid": "1"}, "spec": {"a": [1]}}
     assert "managedFields" in metadata, "the observed object is unchanged"
+
+
+def test_failed_reconcile_of_a_cluster_at_rest_is_followed_by_a_reconcile() -> None:
+    """A check would find the cluster as it was at rest, and the event would be lost."""
+
+    async def fail(scene: Scene) -> None:
+        get, failures = scene.kube.get, 1
+
+        async def fail_once(kind: str, namespace: str, name: str) -> Any:
+            nonlocal failures
+            failures -= 1
+            if failures >= 0:
+                raise KubeError("the API server does not answer")
+            return await get(kind, namespace, name)
+
+        scene.kube.get = fail_once  # type: ignore[method-assign]
+        del scene.world.objects[_SERVERS]
+        scene.controller.enqueue(NAMESPACE, "log")
+        await asyncio.sleep(5)
+        assert failures < 0
+        assert _SERVERS in scene.world.objects
+
+    run_scene(fail)

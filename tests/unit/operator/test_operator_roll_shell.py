@@ -18,6 +18,7 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.pods_of_sets import pod_failure
 from waltz_operator.core.steps import ReplacePod
+from waltz_operator.shell import zookeeper_leader
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor
 from waltz_operator.shell.observer import observe
@@ -145,3 +146,22 @@ async def test_leader_is_the_only_member_whose_answer_says_so() -> None:
         assert await find_leader([other]) is None
         assert await find_leader([leader, leader]) is None, "two claim to lead"
         assert await find_leader([("127.0.0.1", 1), leader]) == "127.0.0.1"
+
+
+async def test_member_that_does_not_answer_in_time_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_leader, "_ANSWER_SECONDS", 0.05)
+    release = asyncio.Event()
+
+    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        writer.close()
+
+    silent = await asyncio.start_server(be_silent, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    async with member(b"Mode: leader\n") as leader:
+        async with asyncio.timeout(10):
+            assert await find_leader([("127.0.0.1", port), leader]) == "127.0.0.1"
+    release.set()
+    silent.close()

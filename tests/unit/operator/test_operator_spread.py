@@ -40,6 +40,11 @@ def placed(world: World, nodes: dict[str, str]) -> tuple[ObservedCluster, Cluste
     return observed, observed.metadata
 
 
+def shared(world: World, nodes: dict[str, str]) -> tuple[str, ...]:
+    observed, present = placed(world, nodes)
+    return shared_nodes(world.desired(), observed, present)
+
+
 def storages(*nodes: str) -> dict[str, str]:
     return {f"{pool}-storage-0": node for pool, node in zip("abc", nodes, strict=False)}
 
@@ -55,19 +60,19 @@ def members(*nodes: str) -> dict[str, str]:
         storages("n1", "n2"),
         storages("n1", "", ""),
         members("n1", "n2", "n3"),
+        members("n1", "n2", ""),
         members("n1"),
         storages("n1", "n2", "n3") | members("n1", "n2", "n3"),
     ],
 )
 def test_copies_on_different_nodes_share_no_node(nodes: dict[str, str]) -> None:
-    assert shared_nodes(*placed(started(), nodes)) == ()
+    assert shared(started(), nodes) == ()
 
 
 def test_two_copies_on_one_node_are_named_with_their_node() -> None:
-    observed, present = placed(started(), storages("n1", "n2", "n1"))
-    assert shared_nodes(observed, present) == (
+    assert shared(started(), storages("n1", "n2", "n1")) == (
         "node n1 has several copies of 4 partitions, in the pods a-storage-0, c-storage-0: add "
-        "nodes, then delete one of these pods",
+        "nodes, then delete one of these pods while the cluster is Healthy",
     )
 
 
@@ -76,13 +81,25 @@ def test_storages_of_one_pool_may_share_a_node() -> None:
     world = World(cluster_resource(), [pool_resource(name, storages=2) for name in "abc"])
     reach(world)
     nodes = {f"{pool}-storage-{number}": f"n-{pool}" for pool in "abc" for number in range(2)}
-    assert shared_nodes(*placed(world, nodes)) == ()
+    assert shared(world, nodes) == ()
 
 
-def test_node_with_two_of_three_zookeeper_members_is_named() -> None:
-    observed, present = placed(started(), members("n1", "n1", "n2"))
-    (sentence,) = shared_nodes(observed, present)
-    assert sentence.startswith("node n1 has 2 of 3 ZooKeeper members, the pods log-zookeeper-0, ")
+@pytest.mark.parametrize("third", ["n2", ""])
+def test_node_with_two_of_three_zookeeper_members_is_named(third: str) -> None:
+    (sentence,) = shared(started(), members("n1", "n1", third))
+    assert sentence == (
+        "node n1 has 2 of 3 ZooKeeper members, the pods log-zookeeper-0, log-zookeeper-1: add "
+        "nodes, then delete one of these pods while all members are ready"
+    )
+
+
+def test_only_member_of_an_ensemble_shares_no_node() -> None:
+    world = World(
+        cluster_resource(zookeeper={"managed": {"members": 1}}),
+        [pool_resource(name) for name in "abc"],
+    )
+    reach(world)
+    assert shared(world, members("n1")) == ()
 
 
 def spread_condition(world: World, observed: ObservedCluster) -> tuple[str, str, str]:

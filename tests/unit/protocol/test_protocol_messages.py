@@ -57,7 +57,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (STORAGE, storage),
     (ADMIN, admin),
 )
-VERSIONS = {CLIENT_SERVER: range(7), STORAGE: range(4), ADMIN: range(3)}
+VERSIONS = {CLIENT_SERVER: range(7), STORAGE: range(4), ADMIN: range(4)}
 """All versions, offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
@@ -74,6 +74,7 @@ _INT_FIELDS = {
     "checksum",
     "max_records",
     "max_bytes",
+    "admin_port",
     "max_headers",
     "wait_ms",
     "line_number",
@@ -434,6 +435,8 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         admin.DamagedRecordsRequest(9),
         admin.DamagedRecordsResponse(9, (DamagedRange(1, 12, 14), DamagedRange(2, 5, 5))),
         admin.RepairRecordsRequest(9, 2, -1, RecordBatch.of([_RECORD])),
+        admin.PullRecordsRequest(9, 2, 7, "a.example", 55281, 0, 12),
+        admin.PullRecordsResponse(9, 2, 11),
     ),
 }
 

@@ -161,7 +161,7 @@ def test_variable_similar_to_a_setting_logs_a_warning(
 
 
 def test_variables_of_other_programs_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    others = {"WALTZ": "1", "WALTZ_TLS": "off", "WALTZ_STORAGE_TLS_CA": "x", "PATH": "/bin"}
+    others = {"WALTZ": "1", "WALTZ_STORAGE_TLS_CA": "x", "PATH": "/bin"}
     links = {
         "WALTZ_SERVER_SERVICE_HOST": "10.0.0.1",
         "WALTZ_SERVER_SERVICE_PORT_CLIENTS": "55180",
@@ -281,3 +281,18 @@ def test_key_store_with_tls_off_is_only_a_warning(
     file = write(tmp_path, {"server.ssl.keyStore.location": "/x", "server.tls.enabled": False})
     assert not read_settings(ServerConfig, file, REQUIRED_VARIABLES).tls.enabled
     assert "server.ssl.keyStore.location has no effect" in caplog.text
+
+
+@pytest.mark.parametrize("model", [ServerConfig, StorageConfig, ClientSettings])
+def test_shared_variables_name_the_cluster_unless_its_own_variables_do(
+    model: type[Settings],
+) -> None:
+    shared = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_ROOT": "/shared"}
+    other = {
+        "WALTZ_ZOOKEEPER_SESSION_TIMEOUT": "6000",
+        "WALTZ_STORAGE_DIRECTORY": "/d",
+        "WALTZ_CLUSTER_ROOT": "/own",
+    }
+    values = settings_report(model, None, shared | other)
+    found = {each.key.name: each.value for each in values.settings}
+    assert (found["zookeeper.connectString"], found["cluster.root"]) == ("zk:1", "/own")

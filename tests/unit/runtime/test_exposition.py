@@ -138,7 +138,7 @@ def test_removed_partition_is_in_neither_form() -> None:
     assert b"partition=" not in exposition(metrics.collect(), "text/plain")[0]
 
 
-def test_partitions_follow_the_function_that_returns_them() -> None:
+def test_metrics_have_only_the_partitions_of_this_moment() -> None:
     current: dict[int, Partition] = {1: Partition()}
     metrics = ProcessMetrics(_DECLARED, Process(), lambda: 1.0, lambda: current)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+
+from waltz.runtime.process import run_until_done
 
 _PROGRAM = """
 import asyncio
@@ -56,3 +59,20 @@ def test_process_refuses_to_run_without_assertions() -> None:
     ended = run("pass", "pass", "-O")
     assert ended.returncode == 1
     assert "without python -O" in ended.stderr
+
+
+async def test_stop_waits_until_the_cancelled_work_has_cleaned_up() -> None:
+    """Otherwise the event loop would be closed while files and connections are still open."""
+    stop = asyncio.Event()
+    cleaned_up = []
+
+    async def work() -> None:
+        stop.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned_up.append(True)
+
+    await run_until_done(work(), stop)
+    assert cleaned_up == [True]

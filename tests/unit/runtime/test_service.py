@@ -54,6 +54,25 @@ def test_service_with_unusable_settings_exits_with_one_line(process: str, tmp_pa
         assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("process", ["server", "storage"])
+def test_service_with_unusable_tls_variable_exits_with_one_line(process: str) -> None:
+    ended = run(
+        process,
+        WALTZ_ZOOKEEPER="127.0.0.1:1",
+        WALTZ_ZOOKEEPER_SESSION_TIMEOUT="100",
+        WALTZ_SERVER_PORT="0",
+        WALTZ_STORAGE_PORT="0",
+        WALTZ_STORAGE_ADMIN_PORT="0",
+        WALTZ_STORAGE_DIRECTORY="/d",
+        WALTZ_TLS="missing.yml",
+    )
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"waltz-{process}: $WALTZ_TLS must be on, off or a file: cannot read missing.yml: No such "
+        "file or directory\n",
+    )
+
+
 def test_service_without_file_reads_the_environment(tmp_path: Path) -> None:
     ended = run(
         "storage",

@@ -288,3 +288,34 @@ def test_stale_waiters_do_not_block_a_new_generation() -> None:
     assert queue.take(0) == (free, [])
     queue.resolved([holder], None)
     assert queue.take(0) == ([waiter], [])
+
+
+def test_closed_connection_gets_no_answer_to_its_barriers_and_keeps_its_appends() -> None:
+    """Its barriers are forgotten: those that are placed, behind a waiter, or not yet taken."""
+    queue = AppendQueue(SIZE)
+    queue.open(0)
+    gone, stays = Peer(4), Peer(4)
+    numbers = iter(range(9))
+
+    def barriers() -> Barrier:
+        for peer in (gone, stays):
+            queue.add_barrier(Barrier(peer, cs.FlushRequest(ReqId(1, 1, 0, next(numbers)))))
+        return Barrier(stays, cs.FlushRequest(ReqId(1, 1, 0, next(numbers) - 1)))
+
+    first = append("1", write=(1,), mark=0)
+    second = append("2", client=2, write=(1,), mark=9)
+    third = append("3", client=3, mark=0)
+    queue.add(gone, [first])
+    placed = barriers()
+    queue.add(gone, [second])
+    behind = barriers()
+    assert queue.take(0) == ([first], [])
+    queue.add(gone, [third])
+    arrived = barriers()
+    queue.forget(gone)
+    assert queue.take(0) == ([third], [])
+    queue.resolved([first, third], 1)
+    assert queue.passed_barriers() == [placed]
+    assert queue.take(2) == ([second], []), "the append of the closed connection stays"
+    queue.resolved([second], 3)
+    assert queue.passed_barriers() == [behind, arrived]

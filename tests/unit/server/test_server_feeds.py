@@ -285,3 +285,30 @@ def test_feeds_larger_than_the_cache_make_progress_in_turns() -> None:
     for client in clients:
         client.take(world)
         assert client.got == list(range(300 * client.number - 300, 2001))
+
+
+def test_headers_for_two_feeds_are_read_one_read_after_the_other() -> None:
+    """The answer to a read fits only the last request."""
+    world, clients = world_with(3000), [Client(1), Client(2)]
+    world.hold(*NAMES)
+    mount(world, clients[0], 5)
+    mount(world, clients[1], 2000)
+    for _ in range(4):
+        world.turn()
+        world.settle()
+    assert sum(len(world.waiting(name)) for name in NAMES) == 1
+    world.release(*NAMES)
+    run(world, *clients)
+    assert [client.got for client in clients] == [list(range(6, 3001)), list(range(2001, 3001))]
+    assert world.core.feed_cache_misses >= 2
+
+
+def test_committed_transactions_are_fed_from_the_cache() -> None:
+    world, writer, reader = world_with(100), Client(1), Client(2)
+    mount(world, writer, 100)
+    put(world, writer, 300)
+    misses = world.core.feed_cache_misses
+    mount(world, reader, 384)
+    run(world, reader)
+    assert reader.got == list(range(385, 401))
+    assert world.core.feed_cache_misses == misses

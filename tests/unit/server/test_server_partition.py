@@ -77,6 +77,16 @@ def test_appends_of_another_generation_are_dropped() -> None:
     assert log_of(world) == ["1"]
 
 
+def test_flush_of_a_future_generation_is_answered_by_the_new_owner_only() -> None:
+    """Another server may have committed what the client asks for: this log may end before it."""
+    world = opened()
+    peer = mounted(world, 1)
+    flush(world, peer, 1, generation=2)
+    assert take_messages(world, peer) == []
+    flush(world, peer, 1, seq=1, generation=1)
+    assert [each.req_id.seq for each in take_messages(world, peer)] == [1]
+
+
 def test_mount_of_a_future_generation_is_not_ready() -> None:
     world = opened()
     peer = mount(world, 1, generation=2)

@@ -52,10 +52,6 @@ class UnreadTransport(asyncio.Transport):
             assert self.protocol is not None
             self.protocol.pause_writing()
 
-    def writelines(self, list_of_data: Any) -> None:
-        for data in list_of_data:
-            self.write(data)
-
     def drain(self) -> None:
         """Let the peer read all that waits."""
         self.read_bytes += self.waiting_bytes

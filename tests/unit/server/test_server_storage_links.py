@@ -401,3 +401,39 @@ async def test_link_to_a_storage_that_vanished_is_closed_at_the_answers_deadline
         assert user.events == ["up", (sent, None), "down"]
         scene.cluster.network.heal()
         await eventually(lambda: user.events[-1] == "up")
+
+
+@on_virtual_time
+async def test_close_cancels_the_check_of_the_answers_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The timer would keep the closed link, and what its users hold, for the rest of its time."""
+    async with new_scene() as scene:
+        checks: list[StorageLink] = []
+        monkeypatch.setattr(StorageLink, "_check_deadline", lambda link: checks.append(link))
+        user = await scene.up()
+        scene.fault = silent
+        user.send(scene.name, request())
+        await eventually(lambda: len(scene.requests) == 2)
+        await scene.links.close()
+        await asyncio.sleep(30.0)
+        assert checks == []
+
+
+class _Failing(User):
+    """A partition with a bug."""
+
+    def storage_up(self, storage: str) -> None:
+        raise RuntimeError("a bug")
+
+
+@on_virtual_time
+async def test_bug_of_a_partition_in_the_task_of_a_link_reaches_the_event_loop_at_once() -> None:
+    """There it ends the server. Otherwise the link would stay down without a word."""
+    async with new_scene() as scene:
+        unexpected = errors_of_event_loop()
+        links, user = scene.links, _Failing()
+        user.connect(links, frozenset({scene.name}))
+        await eventually(lambda: links._links[scene.name]._link.task.done())
+        await asyncio.sleep(0)
+        assert [str(each["exception"]) for each in unexpected] == ["a bug"]

@@ -50,6 +50,19 @@ def test_new_partition_opens_with_a_quorum_and_admits_the_last_replica_later() -
     assert world.core.session_id == 0, "joining needs no new session"
 
 
+def test_storage_lost_before_its_first_answer_is_asked_again_when_it_is_back() -> None:
+    """The session would otherwise wait for that answer for ever."""
+    world = start(new_world())
+    world.hold("a", "b")
+    world.connect("a", "b")
+    world.cut("a")
+    world.cut("b")
+    world.release("a", "b")
+    assert not world.core.is_open
+    world.connect("a", "b")
+    assert world.core.is_open
+
+
 def test_no_request_is_sent_before_the_session_is_in_the_metadata() -> None:
     world = new_world()
     world.metadata_held = True

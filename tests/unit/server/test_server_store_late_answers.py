@@ -73,6 +73,21 @@ def test_success_after_a_refusal_of_the_same_replica_is_not_counted() -> None:
     assert world.core.session.failed == ["a"]
 
 
+def test_replica_that_answers_out_of_order_is_dropped() -> None:
+    """The later answer does not say that the earlier records are on the replica's disk."""
+    world = opened()
+    world.hold("a", "b", "c")
+    put(world, "1", "2", "3", "4")
+    first, second = world.waiting("a")
+    answer(world, "a", second, success(second))
+    answer(world, "a", first, success(first))
+    assert world.core.session.failed == ["a"]
+    for request in world.waiting("b"):
+        answer(world, "b", request, success(request))
+    assert world.committed() == []
+    assert world.core.is_open
+
+
 def test_second_refusal_of_the_same_replica_is_not_a_second_failure() -> None:
     world = opened()
     world.hold("a")

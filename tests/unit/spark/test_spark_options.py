@@ -67,7 +67,6 @@ def test_options_ending_positions_default_to_latest() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "set either the option zookeeper"),
         (CLUSTER | {"cluster": "c.json"}, "set either the option zookeeper"),
         ({"zookeeper": " "}, "the option zookeeper is ' ': must not be empty"),
         (CLUSTER | {"startingPosition": "latest"}, "did you mean startingPositions?"),

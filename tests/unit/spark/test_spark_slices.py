@@ -84,7 +84,7 @@ def test_slices_missing_position_raises_error_that_names_it() -> None:
     assert (found.partition, found.position, found.mark) == (0, 11, 9)
 
 
-def test_slices_filter_on_transaction_ids_narrows_ranges() -> None:
+def test_slices_are_bounded_by_a_filter_of_transaction_ids() -> None:
     wanted = RowFilter({"transaction_id": ColumnBounds(3, 4)})
     assert wanted_spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
 

@@ -217,6 +217,21 @@ def test_transient_error_is_retried(store: Lines) -> None:
     assert store.lines() == ["0/0"]
 
 
+def test_pauses_between_retries_grow(store: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that restarts is not asked thousands of times."""
+    pauses: list[float] = []
+    monkeypatch.setattr("waltz.state.store.time.sleep", pauses.append)
+    failures = iter(range(4))
+
+    def fail(session: Session) -> None:
+        if next(failures, None) is not None:
+            raise OperationalError("UPDATE", {}, Exception("the server went away"))
+
+    store.then = fail
+    store.apply_transaction(transaction(0))
+    assert pauses == [0.01, 0.02, 0.04, 0.08]
+
+
 def test_locked_database_is_retried(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("locked") / "state.db"
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 0})

@@ -22,6 +22,7 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.partitions import range_checksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell import admin_handler
 
 KEY = uuid.UUID(int=5)
 PARTITIONS = 4
@@ -166,7 +167,7 @@ def test_append_during_range_checksum_is_done_between_slices(
         order.append("slice")
         if len(slices) == 1:
             # The append arrives while the first slice is read.
-            engine._arrivals.append(arrival(append(0, 30, 1), lambda _: order.append("append")))
+            engine._inputs.append(arrival(append(0, 30, 1), lambda _: order.append("append")))
         return read(*args)
 
     monkeypatch.setattr(engine.directory.partition(0).log, "scan", scan)
@@ -273,3 +274,12 @@ def test_damaged_ranges_of_all_partitions_are_reported_since_version_2() -> None
             DamagedRange(2, 8, 8),
         ),
     )
+
+
+def test_answer_has_a_bounded_number_of_damaged_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranges of a lost disk would exceed the largest message."""
+    monkeypatch.setattr(admin_handler, "_MAX_RANGES", 2)
+    engine = InlineEngine(StorageDirectory(MemoryDisk(), KEY, PARTITIONS, LogOptions(lambda: 1)))
+    engine.scrubber.findings.note(2, CheckedRecords(0, 9, 9, 0, (1, 3, 5)))
+    answer = engine.administer(admin.DamagedRecordsRequest(7), 2)
+    assert answer.ranges == (DamagedRange(2, 1, 1), DamagedRange(2, 3, 3))

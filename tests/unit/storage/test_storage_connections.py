@@ -17,6 +17,7 @@ from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.shell.request_intake import MOST_WAITING_READS
 
+NO_PULLS = cast(Any, None)
 VERSION = 1
 AT_ONCE = 4
 """How many lists of 16 MiB, or appends of that size, are done at a time."""
@@ -192,7 +193,7 @@ def test_unexpected_error_in_decoding_makes_an_admin_request_malformed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     identity = ClusterIdentity(uuid.UUID(int=1), 3)
-    connection = AdminConnection(identity, cast(AdminHandler, None), lambda: "")
+    connection = AdminConnection(identity, cast(AdminHandler, None), lambda: "", NO_PULLS)
     connection.ready(cast(FrameConnection, Peer()))
     monkeypatch.setattr(admin, "decode", broken)
     with pytest.raises(MalformedMessage, match="a bug in decoding"):
@@ -201,7 +202,9 @@ def test_unexpected_error_in_decoding_makes_an_admin_request_malformed(
 
 def test_administrator_may_send_large_messages_after_the_open_request() -> None:
     key = uuid.UUID(int=1)
-    connection = AdminConnection(ClusterIdentity(key, 3), cast(AdminHandler, None), lambda: "")
+    connection = AdminConnection(
+        ClusterIdentity(key, 3), cast(AdminHandler, None), lambda: "", cast(Any, None)
+    )
     peer = Peer()
     connection.ready(cast(FrameConnection, peer))
     assert not peer.large_allowed
@@ -273,7 +276,7 @@ async def test_peer_with_another_name_gets_no_request_done(
     connection.received([storage.encode(request, VERSION)[HEAD_BYTES:] for request in reads(2)])
     assert submitted == []
     assert peer.sent == [f"closed: {REFUSAL}".encode()]
-    assert caplog.messages == [f"refused a storage connection of {Peer.peer}: {REFUSAL}"]
+    assert caplog.messages == [f"refused a storage connection from {Peer.peer}: {REFUSAL}"]
 
 
 async def test_peer_with_another_name_gets_the_reason_for_its_open_request() -> None:
@@ -297,7 +300,11 @@ async def test_peer_with_an_allowed_name_is_served(caplog: pytest.LogCaptureFixt
 async def test_administrator_with_another_name_gets_no_request_done() -> None:
     allowed = AllowedNames("storage.admin.allowedNames", ("operator",))
     connection = AdminConnection(
-        ClusterIdentity(uuid.UUID(int=1), 3), cast(AdminHandler, None), lambda: "", allowed
+        ClusterIdentity(uuid.UUID(int=1), 3),
+        cast(AdminHandler, None),
+        lambda: "",
+        NO_PULLS,
+        allowed,
     )
     peer = NamedPeer()
     connection.ready(cast(FrameConnection, peer))

@@ -187,7 +187,7 @@ def test_directories_that_are_not_a_pair_are_refused_unchanged(
     assert not disks.meta.locks
 
 
-def test_volume_of_an_earlier_start_is_refused() -> None:
+def test_volume_restored_from_an_earlier_start_is_refused() -> None:
     disks = used()
     older = Disks(disks.data.restarted(), disks.meta.restarted())
     for _ in range(2):

@@ -184,6 +184,24 @@ def test_damaged_partition_is_refused_alone_and_can_be_recreated(disk: MemoryDis
     assert not engine.directory.refused
 
 
+def test_refused_partition_is_served_when_its_files_are_restored_and_it_is_assigned(
+    disk: MemoryDisk,
+) -> None:
+    engine = InlineEngine(directory_on(disk))
+    engine.ask_together([append(p, 0, 5) for p in range(3)])
+    engine.directory.close()
+    path = "1/0000000000000000000.seg"
+    intact = disk.content(path)[12:23]
+    disk.damage(path, 12, b"another key")
+    engine = InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, LogOptions(lambda: 1, 100_000)))
+    assert set(engine.directory.refused) == {1}
+    disk.damage(path, 12, intact)
+    assert isinstance(engine.administer(_assignment(1, assigned=True)), admin.AdminSuccessResponse)
+    assert engine.ask(max_id(1)).transaction_id == 4
+    assert not engine.directory.refused
+    assert engine.directory.status() == {0: True, 1: True, 2: True}
+
+
 def _assignment(*partitions: int, assigned: bool) -> admin.PartitionAssignmentRequest:
     return admin.PartitionAssignmentRequest(1, partitions, assigned, delete_files=not assigned)
 

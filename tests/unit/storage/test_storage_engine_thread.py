@@ -51,7 +51,7 @@ async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -
     assert answers == []
 
 
-async def test_engine_thread_that_stops_first_does_the_jobs_that_were_submitted() -> None:
+async def test_stopping_engine_thread_completes_submitted_jobs() -> None:
     """A directory that is closed below a task would lose the answer, and could lose the change."""
     answers: list[Any] = []
     failures: list[BaseException] = []

@@ -302,7 +302,7 @@ def test_partition_assigned_again_has_no_mark_of_the_former_one() -> None:
     assert _stored_mark(directory) == -1
 
 
-def test_mark_lags_but_is_never_lost_or_ahead_after_loss_of_power() -> None:
+def test_flushed_mark_after_power_loss_is_never_lost_or_ahead() -> None:
     """The mark in a crashed file is between the last durable one and the last written one."""
     random = Random(4)
     for _ in range(60):
@@ -370,6 +370,20 @@ def test_mark_written_during_two_flushes_destroys_no_durable_mark(durable: int) 
     disk.before_flush = begin_second_flush
     marks.flush()
     _check_crashes(disk, durable + 2, durable + 3)
+
+
+def test_mark_of_the_present_control_struct_survives_two_refused_changes_of_it() -> None:
+    """A change that a full disk refuses ends after `before_update`; the older slot is reused."""
+    disk = MemoryDisk()
+    marks = open_marks(disk, 2)
+    marks.load(PARTITION, ENTRY_CHECKSUM)
+    marks.raise_to(PARTITION, _mark(4))
+    marks.flush()
+    for refused in (ENTRY_CHECKSUM + 1, ENTRY_CHECKSUM + 2):
+        marks.before_update(PARTITION, refused)
+        _check_crashes(disk, 4, 4)
+        raw = disk.content(FLUSHED_FILE)
+        assert current_end(raw, PARTITION, refused) == _mark(4)
 
 
 def _mark(last_id: int) -> FlushedEnd:

@@ -11,12 +11,11 @@ from typing import Any
 import aiohttp
 from typing_extensions import override
 
+from tests.support.storage_settings import storage_settings
 from waltz.net import PLAINTEXT, RpcConnection
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz.runtime.configuration import ListeningTlsSettings
 from waltz.testing.disk import MemoryDisk
-from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.node import StorageEnvironment, StorageNode
 
@@ -42,27 +41,12 @@ class HangingDisk(MemoryDisk):
         super().flush(inode)
 
 
-def settings() -> StorageConfig:
-    return StorageConfig(
-        zookeeper="unused",
-        session_timeout_ms=1,
-        cluster_root="/unused",
-        port=0,
-        admin_port=0,
-        http_port=0,
-        bind_host="127.0.0.1",
-        directory=Path("/in-memory"),
-        scrub_bytes_per_second=0,
-        tls_settings=ListeningTlsSettings(enabled=False),
-    )
-
-
 async def test_storage_with_hanging_disk_answers_administrators_and_health_checks() -> None:
     disk = HangingDisk()
     environment = StorageEnvironment(
         open_disk=lambda directory: disk, disk_space=lambda directory: (1 << 30, 1 << 30)
     )
-    node = StorageNode(settings(), environment=environment)
+    node = StorageNode(storage_settings(Path("/in-memory"), http_port=0), environment=environment)
     await node.start(CLUSTER)
     assert node.listener is not None
     assert node.admin_listener is not None

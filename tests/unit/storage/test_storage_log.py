@@ -83,7 +83,7 @@ def test_record_out_of_order_refuses_only_its_batch() -> None:
     assert log.read_batch(0, 100, EVERYTHING).wire == batch(0, 4).wire
 
 
-def test_records_are_readable_only_after_complete() -> None:
+def test_written_records_are_readable_after_complete_is_called() -> None:
     log = open_on(MemoryDisk())
     staged = log.stage([batch(0, 2)])
     log.write(staged)
@@ -199,6 +199,18 @@ def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
     disk.space = UNLIMITED
     log.append(batch(4, 20))
     assert log.read_batch(0, 99, EVERYTHING).wire == batch(0, 24).wire
+
+
+def test_records_refused_by_a_full_disk_are_not_back_after_a_loss_of_power() -> None:
+    """The storage may have answered meanwhile, to a truncation, that the log ends before them."""
+    disk = MemoryDisk()
+    log = open_on(disk, threshold=5000, allocate=1000)
+    log.append(batch(0, 3))
+    disk.space = disk.space - disk.free_bytes()
+    with pytest.raises(NoSpace):
+        log.append(batch(3, 20))
+    ends = {open_on(disk.crashed(Random(seed)), threshold=5000).max_id for seed in range(50)}
+    assert ends == {2}
 
 
 def test_disk_full_at_roll_over_keeps_records_that_fit() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
+from tests.support.storage_settings import storage_settings
 from waltz.admin import StorageAdmin
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.store import MetadataStore, SessionState
@@ -26,7 +27,7 @@ from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz.runtime.configuration import ConfigError, ListeningTlsSettings, read_settings
+from waltz.runtime.configuration import ConfigError, TlsSettings, read_settings
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.segment_format import HEADER_BYTES
@@ -41,21 +42,14 @@ OLD_STORAGE, OLD_ADMIN = STORAGE.limited_to(0), ADMIN.limited_to(0)
 
 
 def settings(path: Path, engine: str = "files") -> StorageConfig:
-    return StorageConfig(
-        zookeeper="unused",
-        session_timeout_ms=1,
-        cluster_root="/unused",
-        port=0,
-        admin_port=0,
+    return storage_settings(
+        path,
         http_port=0,
-        bind_host="127.0.0.1",
-        directory=path,
         engine=engine,
         wal_bytes=1 << 20,
         segment_threshold=1_000_000,
         open_segments=5,
         scrub_bytes_per_second=4 << 20,
-        tls_settings=ListeningTlsSettings(enabled=False),
     )
 
 
@@ -138,7 +132,7 @@ async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
 ) -> None:
     authority = Authority(tmp_path, "authority")
     own = authority.issue("storage")
-    secured = ListeningTlsSettings(certificate=own.certificate, key=own.key, ca=own.ca)
+    secured = TlsSettings(certificate=own.certificate, key=own.key, ca=own.ca)
     (tmp_path / "data").mkdir()
     node = StorageNode(
         settings(tmp_path / "data").model_copy(
@@ -167,7 +161,7 @@ async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
         for tls in (server, client):
             with pytest.raises(RemoteFailure, match=r"; storage\.admin\.allowedNames must contain"):
                 await RpcConnection.open_admin(admin_address(node), tls, IDENTITY)
-        assert caplog.text.count("refused a storage admin connection of 127.0.0.1:") == 2
+        assert caplog.text.count("refused a storage admin connection from 127.0.0.1:") == 2
     finally:
         await node.stop()
 

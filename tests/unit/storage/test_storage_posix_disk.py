@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -155,3 +156,22 @@ def test_allocate_writes_zeros_up_to_the_end_only(disk: PosixDisk) -> None:
 def test_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="does not exist"):
         PosixDisk(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EAGAIN, errno.ENOLCK])
+def test_only_the_lock_of_another_process_is_a_missing_lock(
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A file system without locks must not look like a storage that runs already."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = disk.create("control")
+    monkeypatch.setattr(fcntl, "lockf", fail)
+    if number == errno.ENOLCK:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            file.lock(8)
+    else:
+        assert not file.lock(8)
+    file.close()

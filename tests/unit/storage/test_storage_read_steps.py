@@ -13,7 +13,7 @@ from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz.testing.engine import ImmediateExecutor
-from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneRead
+from waltz_storage.core.engine.engine import Arrival, Done, Engine, EngineInput, LaneRead
 from waltz_storage.core.log.log_reads import STEP_BYTES, Steps, result_of
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import PartitionLog
@@ -62,15 +62,15 @@ class Scene:
     def __init__(self) -> None:
         self.engine = Engine(directory_with(*[DATA] * RECORDS))
         self.answers: list[Any] = []
-        self._arrivals: list[Arrival] = []
+        self._inputs: list[EngineInput] = []
 
     def arrive(self, *requests: Any) -> None:
-        self._arrivals += [arrival(request, self.answers.append) for request in requests]
+        self._inputs += [arrival(request, self.answers.append) for request in requests]
 
     def turn(self) -> list[str]:
         """Step the engine; return what the step has begun."""
-        arrivals, self._arrivals = self._arrivals, []
-        ready = self.engine.step(arrivals)
+        inputs, self._inputs = self._inputs, []
+        ready = self.engine.step(inputs)
         begun: list[str] = []
         for reply, answer in ready.answers:
             reply(answer)
@@ -96,7 +96,7 @@ class Scene:
     def _finish(self, done: Done) -> None:
         for reply, answer in done.answers:
             reply(answer)
-        self._arrivals.append(done.freed)
+        self._inputs.append(done.freed)
 
 
 # ---- the order in a lane

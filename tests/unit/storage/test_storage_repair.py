@@ -561,6 +561,15 @@ def test_repair_request_repairs_records_and_removes_them_from_the_findings() -> 
     assert not engine.failures
 
 
+def test_repair_request_succeeds_although_a_later_record_of_the_segment_stays_damaged() -> None:
+    """The check after the repair covers more records than those that the request names."""
+    engine = engine_on(disk := MemoryDisk())
+    begin_session(engine, 5)
+    damage(disk, 1, 2)
+    assert engine.administer(request(1, 1), 2) == admin.AdminSuccessResponse(8)
+    assert known_damage(engine) == (DamagedRange(3, 2, 2),)
+
+
 def test_repair_request_above_the_local_low_water_mark_is_refused() -> None:
     engine = engine_on(disk := MemoryDisk(), records=batch(SIZES[:4]))
     begin_session(engine, 3)

@@ -321,7 +321,7 @@ def test_committed_read_raises_no_fence_and_needs_persisted_session(engine: Inli
     assert listed(engine, committed(SESSION + 1)) == [0, 1, 2]
 
 
-def test_bounded_list_request_raises_fence(engine: InlineEngine) -> None:
+def test_bounded_list_request_of_newer_session_fences_older_one(engine: InlineEngine) -> None:
     assert not refused(engine, storage.BoundedRecordListRequest(SESSION + 1, 1, PARTITION, 0, 1, 1))
     assert refused(engine, A_WRITE)
     assert refused(engine, A_BOUNDED_READ)

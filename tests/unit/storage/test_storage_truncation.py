@@ -106,11 +106,13 @@ def test_truncation_below_named_mark_is_performed() -> None:
     assert _ask(engine, storage.TruncateBelowMarkRequest(8, 1, 0, 2, 4), 3).transaction_id == 2
 
 
-def test_truncation_below_another_mark_is_refused() -> None:
+@pytest.mark.parametrize("mark", [3, 5])
+def test_truncation_that_names_a_wrong_mark_is_refused(mark: int) -> None:
     engine = _engine()
-    answer = _ask(engine, storage.TruncateBelowMarkRequest(8, 1, 0, 2, 3), 3)
+    answer = _ask(engine, storage.TruncateBelowMarkRequest(8, 1, 0, 2, mark), 3)
     assert isinstance(answer, storage.FailureResponse)
-    assert "the low-water mark is 4, but the server names 3" in (answer.failure.message or "")
+    text = f"the low-water mark is 4, but the server names {mark}"
+    assert text in (answer.failure.message or "")
     assert _end(engine) == 4
 
 

@@ -12,20 +12,33 @@ import pytest
 from waltz.testing.disk import MemoryDisk, MemoryFile
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk
-from waltz_storage.core.errors import DirectoryRefused, PartitionUnopened
+from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 
+class UnreadableFile(MemoryFile):
+    """A file whose size cannot be read."""
+
+    def size(self) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 class ClosedDisk(MemoryDisk):
-    """A disk on which opening one path fails with an error number."""
+    """A disk on which opening one path fails with an error number.
+
+    ``unreadable`` is a path that can be opened, but whose size cannot be read.
+    """
 
     refused: tuple[str, int] | None = None
+    unreadable: str | None = None
 
     def open(self, path: str) -> MemoryFile:
         if self.refused is not None and path.startswith(self.refused[0]):
             raise OSError(self.refused[1], os.strerror(self.refused[1]))
+        if path == self.unreadable:
+            return UnreadableFile(self, self._names[path])
         return super().open(path)
 
 
@@ -76,6 +89,35 @@ def test_refused_partition_names_the_file_that_cannot_be_opened(
     path = f"0/0000000000000000000.{suffix}"
     disk.refused = (path, number)
     assert path in str(directory_on(disk).refused[0])
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EIO, PartitionDamaged), (errno.EACCES, PartitionUnopened)]
+)
+def test_index_without_data_file_that_cannot_be_opened_refuses_its_partition_only(
+    disk: ClosedDisk, number: int, kind: type[Exception]
+) -> None:
+    directory = directory_on(disk)
+    directory.assign(1)
+    directory.close()
+    # The remains of an interrupted creation of a segment: an index without its data file.
+    path = "0/0000000000000000005.idx"
+    disk.create(path).close()
+    disk.refused = (path, number)
+    directory = directory_on(disk)
+    assert isinstance(directory.refused[0], kind)
+    assert path in str(directory.refused[0])
+    assert 1 in directory.partitions
+    assert disk.exists(path)
+
+
+def test_index_without_data_file_whose_size_is_unreadable_is_damage(disk: ClosedDisk) -> None:
+    path = "0/0000000000000000005.idx"
+    disk.create(path).close()
+    disk.unreadable = path
+    refused = directory_on(disk).refused[0]
+    assert isinstance(refused, PartitionDamaged)
+    assert "it cannot be read: Input/output error" in str(refused)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])

@@ -27,6 +27,7 @@ from waltz_storage.core.partitions.storage_directory import WalFigures
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.shell.wal_commits import pause_after
 
 
 def test_round_of_all_partitions_is_one_transaction_and_one_flush() -> None:
@@ -240,3 +241,12 @@ def test_figures_show_the_fill_of_the_log_and_the_age_of_its_oldest_transaction(
 
 def test_figures_of_a_directory_without_a_log_are_zero() -> None:
     assert plain(MemoryDisk()).wal_figures == WalFigures()
+
+
+@pytest.mark.parametrize(
+    ("took", "pause"), [(0.0, 1.0), (0.2, 1.0), (0.5, 1.5), (2.0, 6.0), (9, 10)]
+)
+def test_pause_between_checkpoints_follows_their_duration_within_bounds(
+    took: float, pause: float
+) -> None:
+    assert pause_after(took) == pause

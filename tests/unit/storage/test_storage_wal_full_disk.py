@@ -25,6 +25,11 @@ def node_with_full_segment() -> LoggedNode:
     return node
 
 
+def _temporary_files(disk: MemoryDisk) -> list[str]:
+    """Return the files of partition 0 that are left of the creation of a segment."""
+    return [name for name in disk.names("0") if name.endswith(".new")]
+
+
 @pytest.mark.parametrize("left", [0, 1, HEADER_BYTES - 1, HEADER_BYTES, 2 * HEADER_BYTES - 1])
 def test_full_disk_at_the_creation_of_a_segment_refuses_the_append(left: int) -> None:
     """The two files of a segment begin with a header each, which has no space here."""
@@ -34,6 +39,7 @@ def test_full_disk_at_the_creation_of_a_segment_refuses_the_append(left: int) ->
     assert isinstance(refused, storage.FailureResponse)
     assert "no space left" in str(refused.failure.message)
     assert node.engine.failures == []
+    assert not _temporary_files(node.disk), "the file that takes the space must not stay"
     # All changes can leave the log: a checkpoint finds space for each of them.
     node.commits.checkpoint()
     assert node.lengths()[0] == 1
@@ -77,10 +83,24 @@ def test_full_disk_at_a_row_of_the_catalogue_refuses_the_append() -> None:
     assert LoggedNode(node.disk.crashed(Random(1)), 64).lengths()[0] == 2
 
 
+def test_full_disk_at_the_row_of_a_data_file_leaves_no_file() -> None:
+    """The index file gets the last row of the catalogue, and the data file needs a new one."""
+    node = LoggedNode(MemoryDisk(), 64)
+    catalogue = node.commits.logged.files.catalogue
+    rows = len(node.disk.content(CATALOGUE_FILE)) // ROW_BYTES
+    while (region := catalogue.new_region()) < rows - 1:
+        pass
+    catalogue.return_region(region)
+    assert isinstance(node.append(0, FULL_SEGMENT), storage.SuccessResponse)
+    node.disk.space = used(node.disk) + 500
+    assert isinstance(node.append(0), storage.FailureResponse)
+    assert not _temporary_files(node.disk), "the file that takes the space must not stay"
+
+
 def test_file_that_takes_the_space_of_a_new_segment_is_removed_with_its_creation() -> None:
     node = node_with_full_segment()
     assert isinstance(node.append(0), storage.SuccessResponse)
-    assert [name for name in node.disk.names("0") if name.endswith(".new")] == []
+    assert not _temporary_files(node.disk)
 
 
 def test_crash_at_the_creation_of_a_segment_leaves_an_open_partition() -> None:
@@ -94,9 +114,9 @@ def test_crash_at_the_creation_of_a_segment_leaves_an_open_partition() -> None:
     node.disk.observer = None
     left = 0
     for disk in crashes:
-        left += any(name.endswith(".new") for name in disk.names("0"))
+        left += bool(_temporary_files(disk))
         again = LoggedNode(disk, 64)
         assert again.directory.refused == {}
         assert again.lengths()[0] in (1, 2)
-        assert [name for name in disk.names("0") if name.endswith(".new")] == []
+        assert not _temporary_files(disk)
     assert left > 0

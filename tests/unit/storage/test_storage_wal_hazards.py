@@ -42,7 +42,7 @@ def flush_files(world: LoggedWorld) -> None:
         flush()
 
 
-def test_move_that_overlaps_its_source_is_replayed_without_moving_again() -> None:
+def test_replay_of_overlapping_move_does_not_move_twice() -> None:
     world, a, _ = with_files()
     world.logged.commit([Move(Address(a, 1), Address(a, 0), 5)])
     flush_files(world)

@@ -106,7 +106,7 @@ def test_crash_during_a_large_append_leaves_a_prefix_of_the_log() -> None:
         assert isinstance(again.append(0, LARGE), storage.SuccessResponse)
 
 
-def test_large_record_after_a_truncation_is_copied_until_a_checkpoint() -> None:
+def test_large_record_after_a_truncation_goes_through_the_log_until_a_checkpoint() -> None:
     """A replay applies the truncation again, which would remove direct data (invariant 3)."""
     node = node_with_files()
     node.append(0, LARGE)

@@ -93,7 +93,7 @@ def test_read_of_a_record_that_is_queued_returns_it() -> None:
     assert log.read_batch(0, 10, 1 << 20).count == 2
 
 
-def test_read_after_a_checkpoint_has_closed_the_files_of_the_log() -> None:
+def test_read_succeeds_after_checkpoint_closed_log_files() -> None:
     node = LoggedNode(MemoryDisk())
     assert isinstance(node.append(0), storage.SuccessResponse)
     assert node.lengths()[0] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any, Self, cast
 
@@ -20,9 +21,9 @@ from waltz.sync.callbacks.workers import Workers
 
 
 class Feed:
-    """A stream that fails, or that has one transaction and then waits."""
+    """A stream that fails, or that has one batch of transactions and then waits."""
 
-    def __init__(self, outcome: Exception | Transaction[bytes]) -> None:
+    def __init__(self, outcome: Exception | Transaction[bytes] | list[Transaction[bytes]]) -> None:
         self._outcome = outcome
 
     async def __aenter__(self) -> Self:
@@ -34,7 +35,7 @@ class Feed:
     async def batches(self) -> AsyncIterator[list[Transaction[bytes]]]:
         if isinstance(self._outcome, Exception):
             raise self._outcome
-        yield [self._outcome]
+        yield self._outcome if isinstance(self._outcome, list) else [self._outcome]
         await asyncio.Event().wait()
 
     async def aclose(self) -> None:
@@ -46,11 +47,17 @@ class Client:
 
     client_id = 1
 
-    def __init__(self, *outcomes: Exception | Transaction[bytes]) -> None:
+    def __init__(
+        self, *outcomes: Exception | Transaction[bytes] | list[Transaction[bytes]]
+    ) -> None:
         self._outcomes = list(outcomes)
 
     def stream(self, positions: dict[int, int], *, data: bool) -> Feed:
         return Feed(self._outcomes.pop(0))
+
+
+def transaction(number: int) -> Transaction[bytes]:
+    return Transaction(0, number, ReqId(9, 1, 0, number), 0, b"x")
 
 
 class Silent(Application[bytes]):
@@ -67,8 +74,7 @@ class Silent(Application[bytes]):
 
 
 async def test_partition_whose_feed_works_again_accepts_contexts() -> None:
-    transaction = Transaction(0, 0, ReqId(9, 1, 0, 0), 0, b"x")
-    client = Client(ClientAhead(0, 5, 3), transaction)
+    client = Client(ClientAhead(0, 5, 3), transaction(0))
     workers = Workers(1, 1)
     partition = ActivePartition(
         0,
@@ -85,6 +91,65 @@ async def test_partition_whose_feed_works_again_accepts_contexts() -> None:
         partition.check_accepts()
     await eventually(lambda: partition.mark == 0)
     partition.check_accepts()
+    running.cancel()
+    await partition.stop(ClientClosed)
+    workers.shut_down()
+
+
+async def test_stop_lets_a_submission_return_that_waits_at_the_limit() -> None:
+    """Its thread would otherwise wait until its timeout for a partition that has stopped."""
+    workers = Workers(1, 1)
+    open_contexts = OpenContexts(0, 1)
+    open_contexts.add(0)
+    partition = ActivePartition(
+        0,
+        -1,
+        cast(Any, Client()),
+        Silent(),
+        workers,
+        CallbackMetrics(JsonMetrics(lambda: 0.0), 0),
+        open_contexts,
+    )
+    waiting = asyncio.create_task(asyncio.to_thread(open_contexts.add, 5.0))
+    await partition.stop(ClientClosed)
+    assert await waiting == 1
+    workers.shut_down()
+
+
+class Stepwise(Silent):
+    """Applies each transaction when the test allows it."""
+
+    def __init__(self, count: int) -> None:
+        self.begun = [threading.Event() for _ in range(count)]
+        self.may_end = [threading.Event() for _ in range(count)]
+
+    def apply_transaction(self, transaction: Transaction[bytes]) -> None:
+        self.begun[transaction.id].set()
+        assert self.may_end[transaction.id].wait(20)
+
+
+async def test_wait_for_a_transaction_does_not_wait_for_the_rest_of_its_batch() -> None:
+    """After a lock failure, `append` waits so; the rest of a batch may take long."""
+    workers, application = Workers(1, 1), Stepwise(2)
+    partition = ActivePartition(
+        0,
+        -1,
+        cast(Any, Client([transaction(0), transaction(1)])),
+        application,
+        workers,
+        CallbackMetrics(JsonMetrics(lambda: 0.0), 0),
+        OpenContexts(0, 10),
+    )
+    running = asyncio.create_task(partition.run())
+    await asyncio.to_thread(application.begun[0].wait, 20)
+    waiting = asyncio.create_task(partition.applied_up_to(0))
+    await asyncio.sleep(0)
+    application.may_end[0].set()
+    try:
+        await asyncio.wait_for(waiting, 20)
+        assert partition.mark == 0
+    finally:
+        application.may_end[1].set()
     running.cancel()
     await partition.stop(ClientClosed)
     workers.shut_down()

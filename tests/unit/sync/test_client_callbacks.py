@@ -355,7 +355,7 @@ def test_deactivated_partition_applies_no_further_transaction(
     assert [transaction.id for transaction in app.applied] == [0, 1, 2, 3]
 
 
-def test_open_context_of_a_deactivated_partition_is_reported(
+def test_context_is_completed_after_its_partition_is_deactivated(
     cluster: SyncCluster, open_client: Open
 ) -> None:
     app = Recording()
@@ -533,3 +533,26 @@ def test_random_faults_lose_and_repeat_no_callback() -> None:
             for name in (name for name in names if name.endswith(f"/{index}")):
                 events = [event[0] for event in app.record.of(name) if event[0] != "lock failure"]
                 assert events == ["completion", "applied", "application"]
+
+
+def test_callback_may_not_change_the_active_partitions(open_client: Open) -> None:
+    """It would wait for the end of the partition whose callback it is."""
+    app = Recording()
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    refused: list[str] = []
+
+    class Changing(Say):
+        def on_application(self) -> None:
+            try:
+                client.set_partitions([])
+            except InCallback as error:
+                refused.append(str(error))
+            called.set()
+
+    called = threading.Event()
+    client.submit(Changing(app.record, "x"))
+    assert called.wait(60)
+    assert len(refused) == 1
+    assert "set_partitions" in refused[0]
+    assert client.active_partitions == {0}

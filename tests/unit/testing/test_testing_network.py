@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from waltz.net.network import ListeningPort
 from waltz.protocol import CLIENT_SERVER, ReqId, client_server
 from waltz.protocol.client_server import FeedRequest
 from waltz.testing import FrameFault, FrameReplacement, FrameRule, MemoryNetwork, run
+from waltz.testing.transport import MemoryTransport
 
 NEWEST = max(CLIENT_SERVER.versions)
 FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
@@ -392,3 +394,55 @@ async def test_connection_beyond_the_limit_of_a_port_is_refused(world: World) ->
     await eventually(lambda: accepted.open == 0)
     await world.dial(PORT + 1)
     await listener.close()
+
+
+class _Wire:
+    """One direction of a connection whose chunks take the given times, and are torn as given."""
+
+    def __init__(self, delays: list[float], tears: list[int]) -> None:
+        self._delays = delays
+        self._tears = tears
+        self.written = self.arrived = bytes
+
+    def blocked(self) -> bool:
+        return False
+
+    def delay(self) -> float:
+        return self._delays.pop(0)
+
+    def tear(self, size: int) -> tuple[int, float]:
+        return self._tears.pop(0), 2.0
+
+
+class _Arrivals(asyncio.Protocol):
+    """Records what arrives, and when."""
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[float, bytes]] = []
+
+    def data_received(self, data: bytes) -> None:
+        self.chunks.append((asyncio.get_running_loop().time(), data))
+
+
+@pytest.mark.parametrize("second", [1.0, 0.0], ids=["shorter delay", "no delay"])
+def test_chunk_with_a_shorter_delay_arrives_after_the_one_before(second: float) -> None:
+    """The delay between the two parts of the second chunk begins when its first part is due."""
+
+    async def work() -> None:
+        loop, lock, arrivals = asyncio.get_running_loop(), threading.RLock(), _Arrivals()
+        sender = MemoryTransport(loop, ("receiver", 1), _Wire([], []), lock)
+        wire = _Wire([5.0, second, 1.0], [0, 3, 0])
+        receiver = MemoryTransport(loop, ("sender", 1), wire, lock)
+        sender.peer, receiver.peer = receiver, sender
+        sender.connect(asyncio.Protocol())
+        receiver.connect(arrivals)
+        begun = loop.time()
+        for chunk in (b"first ", b"second ", b"third"):
+            sender.write(chunk)
+        await asyncio.sleep(20)
+        assert [(at - begun, data) for at, data in arrivals.chunks] == [
+            (5.0, b"first sec"),
+            (7.0, b"ond third"),
+        ]
+
+    run(work())

@@ -236,32 +236,32 @@ STORAGE: list[tuple[str, range, Fields]] = [
 ]
 
 STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
-    ("AdminSuccessResponse", range(3), {}),
-    ("AdminFailureResponse", range(3), _FAILURE),
-    ("AdminOpenRequest", range(3), {"seqNum": -1, "key": KEY, "numPartitions": 4}),
-    ("PartitionAvailableRequest", range(3), {"partitionIds": [0, 2], "toggled": True}),
+    ("AdminSuccessResponse", range(4), {}),
+    ("AdminFailureResponse", range(4), _FAILURE),
+    ("AdminOpenRequest", range(4), {"seqNum": -1, "key": KEY, "numPartitions": 4}),
+    ("PartitionAvailableRequest", range(4), {"partitionIds": [0, 2], "toggled": True}),
     (
         "PartitionAssignmentRequest",
-        range(3),
+        range(4),
         {"partitionIds": [2], "toggled": False, "deleteStorageFiles": True},
     ),
-    ("RecordListRequest", range(3), {"partitionId": 2, "transactionId": 42, "maxNumRecords": 20}),
-    ("RecordListResponse", range(3), {"partitionId": 2, "records": _TWO}),
-    ("LastSessionInfoRequest", range(3), {"partitionId": 2}),
+    ("RecordListRequest", range(4), {"partitionId": 2, "transactionId": 42, "maxNumRecords": 20}),
+    ("RecordListResponse", range(4), {"partitionId": 2, "records": _TWO}),
+    ("LastSessionInfoRequest", range(4), {"partitionId": 2}),
     (
         "LastSessionInfoResponse",
-        range(3),
+        range(4),
         {"partitionId": 2, "lastSessionId": 8, "lowWaterMark": 41, "localLowWaterMark": 40},
     ),
-    ("MetricsRequest", range(3), {}),
-    ("MetricsResponse", range(3), {"metricsJson": '{"gauges":{}}'}),
-    ("AssignedPartitionStatusRequest", range(3), {}),
-    ("AssignedPartitionStatusResponse", range(3), {"partitionStatus": [[0, True], [2, False]]}),
-    ("PartitionSwitchRequest", range(1, 3), {"partitionIds": [2], "switch": 1, "on": False}),
-    ("PartitionStatesRequest", range(1, 3), {}),
+    ("MetricsRequest", range(4), {}),
+    ("MetricsResponse", range(4), {"metricsJson": '{"gauges":{}}'}),
+    ("AssignedPartitionStatusRequest", range(4), {}),
+    ("AssignedPartitionStatusResponse", range(4), {"partitionStatus": [[0, True], [2, False]]}),
+    ("PartitionSwitchRequest", range(1, 4), {"partitionIds": [2], "switch": 1, "on": False}),
+    ("PartitionStatesRequest", range(1, 4), {}),
     (
         "PartitionStatesResponse",
-        range(1, 3),
+        range(1, 4),
         {
             "states": [
                 {
@@ -279,12 +279,12 @@ STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
     ),
     (
         "RangeChecksumRequest",
-        range(1, 3),
+        range(1, 4),
         {"partitionId": 2, "firstTransactionId": 42, "lastTransactionId": 99},
     ),
     (
         "RangeChecksumResponse",
-        range(1, 3),
+        range(1, 4),
         {
             "partitionId": 2,
             "firstTransactionId": 42,
@@ -293,15 +293,28 @@ STORAGE_ADMIN: list[tuple[str, range, Fields]] = [
             "checksum": -1123581321,
         },
     ),
-    ("DamagedRecordsRequest", range(2, 3), {}),
+    ("DamagedRecordsRequest", range(2, 4), {}),
     (
         "DamagedRecordsResponse",
-        range(2, 3),
+        range(2, 4),
         {"ranges": [{"partitionId": 2, "firstTransactionId": 42, "lastTransactionId": 43}]},
     ),
     (
         "RepairRecordsRequest",
-        range(2, 3),
+        range(2, 4),
         {"partitionId": 2, "checksum": -1123581321, "records": _TWO},
     ),
+    (
+        "PullRecordsRequest",
+        range(3, 4),
+        {
+            "partitionId": 2,
+            "sessionId": 7,
+            "host": "a.example",
+            "adminPort": 55281,
+            "firstTransactionId": 42,
+            "lastTransactionId": 99,
+        },
+    ),
+    ("PullRecordsResponse", range(3, 4), {"partitionId": 2, "lastTransactionId": 77}),
 ]

@@ -208,19 +208,22 @@ def comparison_of(
     observation: ReplicaObservation,
     view: PartitionView,
     *,
+    storages: frozenset[str] | None = None,
     first_id: int = 0,
     last_id: int | None = None,
     slice_ids: int = SLICE_IDS,
 ) -> Comparison:
     """Return the comparison of the replicas of a partition, as ``observation`` shows them.
 
-    ``last_id`` must be committed; None: the start of the present store session. A replica that is
-    not healthy (`unhealthy_reason`) is compared only up to its own low-water mark, because a
-    recovery may still cut its later transactions.
+    ``storages`` are the storages of the replicas; None: those that ZooKeeper assigns. ``last_id``
+    must be committed; None: the start of the present store session. A replica that is not healthy
+    (`unhealthy_reason`) is compared only up to its own low-water mark, because a recovery may still
+    cut its later transactions.
     """
     if last_id is None:
         last_id = _session_start(observation, view)
-    replicas = {s: _comparable_end(observation, view, s, last_id) for s in view.replicas}
+    compared = view.replicas if storages is None else storages
+    replicas = {s: _comparable_end(observation, view, s, last_id) for s in compared}
     return Comparison(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
 
 

@@ -67,7 +67,7 @@ def forecast(order: Order, observation: ReplicaObservation) -> Forecast:
 def after_step(observation: ReplicaObservation, step: Step) -> ReplicaObservation:
     """Return the observation after ``step``, if nothing else changes the cluster."""
     match step:
-        case ChangeAssignment(changes):
+        case ChangeAssignment(changes, _):
             return _with_maps(observation, change_replicas(observation.maps, changes))
         case RegisterStorage(storage, group, admin_port):
             maps = add_storage_node(observation.maps, storage, group, admin_port)

@@ -6,8 +6,8 @@ source's assignment is removed. When a session has begun without the source, the
 replica.
 
 A partition with *n* replicas has *n* + 1 after the first assignment change, and *n* after the
-second. In each change, the *n* replicas that stay must be a quorum of *n* + 1. One replica is no
-quorum of two, so the only replica of a partition cannot be moved.
+second. In each change, the *n* replicas that stay must be a quorum of *n* + 1: three are one of
+four. One replica is no quorum of two, so the only replica of a partition cannot be moved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ from waltz.admin.core.replicas import (
     change_obstacle,
     quorum_shortage,
 )
-from waltz.admin.core.steps import ChangeAssignment, Done, DropReplicas, Next, Order, Refuse, Wait
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    Done,
+    DropReplicas,
+    EqualReplicas,
+    Next,
+    Order,
+    Refuse,
+    Wait,
+)
 from waltz.metadata.core.storage_maps import ReplicaChange
 
 
@@ -31,13 +40,15 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 class Move(Order):
     """Move the replica of ``partition`` on ``source`` to ``destination``.
 
-    With ``delete_files``, the source also deletes the files of its replica.
+    With ``delete_files``, the source also deletes the files of its replica. With ``prove``, the
+    assignment changes only if range checksums show that the replicas after the change are equal.
     """
 
     partition: int
     source: str
     destination: str
     delete_files: bool = False
+    prove: bool = False
 
     @property
     def scope(self) -> ObservationScope:
@@ -50,6 +61,7 @@ class Move(Order):
 
 
 def _next_step(observation: ReplicaObservation, order: Move) -> Next:
+    """Return the next step; which of the storages are assigned shows how far the move is."""
     view = observation.partitions.get(order.partition)
     if view is None:
         return Refuse(f"partition {order.partition} does not exist")
@@ -86,7 +98,7 @@ def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
 def _add_destination(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     """Return the next step until ZooKeeper assigns the partition to the destination, too."""
     wanted = view.replicas | {order.destination}
-    # The later removal of the source needs the same quorum, so it is refused here, too.
+    # Refuse the move now if the source could not be removed later: that needs the same quorum.
     if problem := quorum_shortage(view, wanted):
         return Refuse(problem)
     if problem := change_obstacle(observation, view, wanted):
@@ -94,7 +106,7 @@ def _add_destination(observation: ReplicaObservation, view: PartitionView, order
     return (
         next_fill_step(observation, view, order.destination)
         or next_switch_on_step(observation, view, order.destination)
-        or ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))
+        or _change(view, wanted, order)
     )
 
 
@@ -105,7 +117,13 @@ def _remove_source(observation: ReplicaObservation, view: PartitionView, order: 
     wanted = view.replicas - {order.source}
     if problem := change_obstacle(observation, view, wanted):
         return Wait(problem)
-    return ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))
+    return _change(view, wanted, order)
+
+
+def _change(view: PartitionView, wanted: frozenset[str], order: Move) -> ChangeAssignment:
+    """Return the change to the ``wanted`` replicas, with the proof that the order demands."""
+    proofs = (EqualReplicas(view.partition, wanted),) if order.prove else ()
+    return ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),), proofs)
 
 
 def _drop_at_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:

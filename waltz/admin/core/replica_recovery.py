@@ -1,9 +1,14 @@
 """Order: rebuild a replica whose disk was lost or restored, by an offline copy. Pure.
 
 A copy first cuts the replica to its low-water mark. So only a replica that servers ignore in the
-vote on the committed transactions is filled: its disk reports an older session than the metadata,
-it never took part in a session, or it is not assigned yet. A replica with an intact disk counts in
-the vote, and cutting it could lose transactions. Servers bring such a replica up to date.
+vote on the committed transactions is filled. These are
+
+* a replica whose disk reports an older session than the metadata,
+* a replica that never took part in a session,
+* a replica that is not assigned yet.
+
+A replica with an intact disk counts in the vote, and cutting it could lose transactions. Servers
+bring such a replica up to date.
 """
 
 from __future__ import annotations
@@ -17,7 +22,6 @@ from waltz.admin.core.replicas import (
     PartitionView,
     ReplicaObservation,
     absence_reason,
-    first_unhealthy_reason,
     session_opens,
     unhealthy_reason,
 )
@@ -27,10 +31,11 @@ from waltz.metadata.core.formats import NO_SESSION
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRecovery(Order):
-    """Rebuild the replica of ``partition`` on ``destination``, until it takes part in sessions.
+    """Rebuild the replica of ``partition`` on ``destination``.
 
-    ``source`` is the storage to copy from; with None, the healthy replica with the highest local
-    low-water mark is copied.
+    If ZooKeeper assigns the replica, the order is complete when the replica is healthy; otherwise,
+    when it is filled and switched on. ``source`` is the storage to copy from. If it is None, the
+    healthy replica with the highest local low-water mark is copied.
     """
 
     partition: int
@@ -95,17 +100,20 @@ def _recover_assigned(
 ) -> Next:
     """Return the next step for the replica ``held``, which ZooKeeper assigns to the destination."""
     storage = order.destination
-    problem = first_unhealthy_reason(observation, view, (storage,))
+    problem = unhealthy_reason(observation, view, storage)
     if problem is None:
-        return Done()
-    if unhealthy_reason(observation, view, storage) is None:
-        return Wait(problem)  # The replica is healthy, but no server serves the partition.
+        # The replica is healthy. Wait only if no server serves the partition.
+        return Done() if view.server_problem is None else Wait(view.server_problem)
     step = None
     if not counts_in_vote(view, storage, held):
         step = next_fill_step(observation, view, storage, source=order.source)
     if isinstance(step, SwitchOff) and not _opens_without(observation, view, storage):
         return Wait(f"partition {view.partition} has no quorum without storage {storage}")
-    return step or next_switch_on_step(observation, view, storage) or Wait(problem)
+    return (
+        step
+        or next_switch_on_step(observation, view, storage)
+        or Wait(view.server_problem or problem)
+    )
 
 
 def _opens_without(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:

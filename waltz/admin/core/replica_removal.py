@@ -3,7 +3,8 @@
 Until a session without the removed replicas has recovered, they still count in the quorum that
 recovery needs, but servers no longer contact them. If another replica fails during that time, the
 partition stays closed until the failed replica returns. Assigning the removed replica again opens
-the partition immediately.
+the partition immediately. Example: one of three replicas is removed. Recovery still needs two of
+the three, and servers contact only two, so both must answer.
 """
 
 from __future__ import annotations

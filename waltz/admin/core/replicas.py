@@ -87,7 +87,7 @@ class ObservationScope:
     """What an order needs to observe: ``partitions`` (None: all), and ``storages``.
 
     With ``query_peers``, the servers and all storages of the partitions are queried, too. Without
-    it, every `PartitionView` of the observation has a ``server_problem``, which means nothing.
+    it, ``server_problem`` of each `PartitionView` must be ignored.
     """
 
     partitions: tuple[int, ...] | None
@@ -103,11 +103,15 @@ class ObservationScope:
 class ReplicaObservation:
     """The storage maps, the partitions of a scope, and the reports of its storages.
 
-    ``commit_bounds`` has, by partition, an id that was at or above every committed transaction when
-    the observation began (function `commit_bounds`). A replica is *level* if its report, which is
-    newer, reaches this id. A partition may lack such an id; then a level replica reaches the
-    highest id that a replica of the session reports. Under load this demands more, because those
-    reports are newer. An offline copy may lack ``lag_allowed`` transactions.
+    With `ObservationScope.query_peers`, the storages are queried twice. ``commit_bounds`` has, by
+    partition, an id from the first reports that was at or above every committed transaction then
+    (function `commit_bounds`). ``storages`` has the second reports. A replica is *level* if its
+    second report reaches this id. For example, if the replicas first report the ids 90, 100 and
+    100, a replica is level if it reports 100 or more in the second query. A partition may lack such
+    an id. Then a level replica reaches the highest id that a replica of the session reports in
+    ``storages``. Under load this demands more, because the log grows between the two queries.
+
+    An offline copy may lack ``lag_allowed`` transactions.
     """
 
     maps: StorageMaps
@@ -236,12 +240,24 @@ def change_obstacle(
     quorum (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
     """
     staying = view.replicas & wanted
+    if problem := unsettled_reason(observation, view, staying):
+        return problem
+    if not session_opens(staying, wanted, view.session_replicas):
+        return quorum_shortage(view, wanted)
+    return None
+
+
+def unsettled_reason(
+    observation: ReplicaObservation, view: PartitionView, staying: frozenset[str]
+) -> str | None:
+    """Return why the replicas of a partition must not change now, None if they may.
+
+    The last change must be complete, and the ``staying`` replicas must be healthy.
+    """
     if problem := first_unhealthy_reason(observation, view, staying):
         return problem
     if view.session_replicas != view.replicas:
         return f"the last change of the replicas of partition {view.partition} is not complete yet"
-    if not session_opens(staying, wanted, view.session_replicas):
-        return quorum_shortage(view, wanted)
     return None
 
 

@@ -19,39 +19,54 @@ does it append. It may end at any point before that. Session O is the last one t
    part in O.
 2. A session resolves R only while q replicas hold the log up to R, and it marks no disk with more
    than R. After that, the marks and the logs of these q replicas never go below R. So a disk that
-   took part in O and was marked by a later session has the mark R of that session, which is not
-   below any committed id.
+   took part in O and was marked by a later session has the mark R of that session. Every committed
+   id is at most this R: nothing above R was committed before that session, and no session has
+   opened since.
 3. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
    Above the mark it may have other records: those of an older session, or copies of such records
    that a session made before it resolved its mark.
 4. Two logs that differ at one id differ at all higher ids.
 
-**The rule.** For a session X on a disk, let V(X) be the replicas whose session is at least X, m(X)
-their highest low-water mark, and W(X) the largest set of replicas of V(X) whose logs reach m(X) and
-have the same record at m(X). If X or a later session opened, W(X) has q replicas: those that held
-the log up to m(X) when m(X) was resolved (fact 2). So a session X with a smaller W(X) never opened.
-`rebuild` takes the newest X whose W(X) has q replicas: O is not newer. Some logs of W(X) continue
-after m(X). `rebuild` groups their replicas by the record that follows m(X), and keeps a group that
-may have been a quorum. The replicas of this group, and those whose logs end at m(X), are written as
-participants of X without a closing mark, so that they vote. The other replicas of W(X) get the
-closing mark m(X). Replicas outside W(X) get their own low-water marks as closing marks.
+**The rule.** For a session X on a disk,
 
-**Example.** Of three replicas (q is 2), a has session 7, mark 40 and a log up to 45, b has session
-7, mark 40 and a log up to 43, and c has session 5, mark 30 and a log up to 35. For X = 7, V(X) is a
-and b, m(X) is 40, and if both have the same record 40, W(X) is a and b, too: X is 7. If both also
-have the same record 41, they vote, and the next recovery resolves a mark from 43 to 45. If their
-records 41 differ, neither is committed: both get the closing mark 40. c gets the closing mark 30.
+* V(X) is the set of the replicas whose session is at least X,
+* m(X) is the highest low-water mark of V(X),
+* W(X) is the largest set of replicas of V(X) whose logs reach m(X) and have the same record there.
+
+If X or a later session opened, W(X) has q replicas: those that held the log up to m(X) when m(X)
+was resolved (fact 2). So a session X with a smaller W(X) never opened. `rebuild` takes the newest X
+whose W(X) has q replicas: O is not newer. Some logs of W(X) continue after m(X). `rebuild` groups
+their replicas by the record that follows m(X), and keeps a group that may have been a quorum. In
+the rebuilt metadata,
+
+* the replicas of this group, and those of W(X) whose logs end at m(X), are participants of X
+  without a closing mark, so that they vote,
+* the other replicas of W(X) get the closing mark m(X),
+* the replicas outside W(X) get their own low-water marks as closing marks.
+
+**Example.** Of three replicas (q is 2),
+
+* a has session 7, mark 40 and a log up to 45,
+* b has session 7, mark 40 and a log up to 43,
+* c has session 5, mark 30 and a log up to 35.
+
+For X = 7, V(X) is a and b, and m(X) is 40. If both have the same record 40, W(X) is a and b, too:
+X is 7. If both also have the same record 41, they vote, and the next recovery resolves a mark from
+43 to 45. If their records 41 differ, neither is committed: both get the closing mark 40. c gets the
+closing mark 30.
 
 **No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares one
 with those that took part in O. Its mark is not below T (fact 2), so m(X) is not below T, and each
-replica of W(X) holds T. The next vote can decide no position below m(X), because fewer than q
-replicas are outside W(X). If O is X, the same is true for T up to m(X). If T is above m(X), no
-session after O has marked a participant, so m(X) is the mark of O. Then all q replicas that hold T
-are in W(X), have the same record after m(X), and vote as they would with the metadata that O wrote.
+replica of W(X) holds T. The next recovery cannot resolve a mark below m(X): only the replicas
+outside W(X) may end below m(X), and these are fewer than q. If O is X, the same is true for T up to
+m(X). If T is above m(X), no session after O has marked a participant, so m(X) is the mark of O.
+Then all q replicas that hold T are in W(X), have the same record after m(X), and vote as they would
+with the metadata that O wrote.
 
-**No record differs.** A set of q replicas has one that took part in O, which has the right record
-at m(X); so W(X) is right up to m(X) (fact 4). Above m(X) only one group votes, and a committed
-record there is in the group. All other replicas are cut to where they are right.
+**No record differs.** W(X) has q replicas, so one of them took part in O, and has the right record
+at m(X). The others have the same record there, so all logs of W(X) are right up to m(X) (fact 4).
+Above m(X) only one group votes, and a committed record there is in the group. All other replicas
+are cut to where they are right.
 
 **Unknown replicas.** The replica of a storage that does not answer, an empty disk, and a log that
 ends below its local mark are *unknown*: they may have had any session and any record. If W(X) has q
@@ -189,57 +204,71 @@ def rebuild(
     the metadata, which certainly opened; -1 without a backup.
     """
     present = present or NEW_PARTITION
-    sessions = {r.storage: r.held.session_id for r in reports if r.held is not None}
-    newest = max(sessions, key=sessions.__getitem__, default=None)
-    newest_session = -1 if newest is None else sessions[newest]
     if present.replicas:
-        if newest_session <= present.session_id:
-            return RebuildDecision(Verdict.KEPT, None, "the metadata name the partition's replicas")
-        return RebuildDecision(
-            Verdict.STALE,
-            None,
-            f"the metadata end with session {present.session_id}, but storage {newest} has "
-            f"session {newest_session}: they are of an older backup. To rebuild them, save the "
-            "cluster with waltz cluster backup-metadata, delete it with waltz cluster delete, and "
-            "use --backup",
-        )
+        return _judge(present, reports)
     assigned = [r for r in reports if r.assigned]
     if not assigned:
         return RebuildDecision(
             Verdict.UNDECIDED, None, "ZooKeeper assigns the partition to no storage"
         )
-    session_id = max(newest_session, present.session_id) + SESSION_ROOM
+    newest = max(_sessions(reports).values(), default=-1)
+    session_id = max(newest, present.session_id) + SESSION_ROOM
     if all(_shows_nothing(report) for report in reports):
-        if newest_session <= present.session_id:
+        if newest <= present.session_id:
             return RebuildDecision(Verdict.NEW, None, "no replica holds anything")
         empty = PartitionMetadata(present.generation, session_id, {})
         return RebuildDecision(
-            Verdict.NEW, empty, f"no replica holds anything; session {newest_session} has begun"
+            Verdict.NEW, empty, f"no replica holds anything; session {newest} has begun"
         )
     last = _last_session(assigned, checksums)
     if isinstance(last, str):
         return RebuildDecision(Verdict.UNDECIDED, None, last)
-    session = last.session
-    if session < opened_session:
-        return RebuildDecision(
-            Verdict.UNDECIDED,
-            None,
-            f"session {opened_session} of the backup is on no quorum of disks; storages were "
-            "emptied or restored from older copies",
-        )
-    for report in reports:
-        if not report.assigned and sessions.get(report.storage, -1) >= session:
-            return RebuildDecision(
-                Verdict.UNDECIDED,
-                None,
-                f"storage {report.storage} may have taken part in session {session}, but the "
-                "partition is not assigned to it; assign it with: waltz storage assign "
-                f"{report.storage} PARTITION --only zookeeper",
-            )
+    if problem := _contradiction(reports, last.session, opened_session):
+        return RebuildDecision(Verdict.UNDECIDED, None, problem)
     states = {r.storage: _rebuilt_state(r, last, session_id) for r in assigned}
     metadata = PartitionMetadata(present.generation, session_id, states)
     count = f"{len(last.voters)} of {len(assigned)} replicas vote"
-    return RebuildDecision(Verdict.REBUILT, metadata, f"session {session}: {count}")
+    return RebuildDecision(Verdict.REBUILT, metadata, f"session {last.session}: {count}")
+
+
+def _judge(present: PartitionMetadata, reports: Sequence[ReplicaReport]) -> RebuildDecision:
+    """Decide whether ``present``, which name replicas, are kept: no disk has a newer session."""
+    sessions = _sessions(reports)
+    newest = max(sessions, key=sessions.__getitem__, default=None)
+    if newest is None or sessions[newest] <= present.session_id:
+        return RebuildDecision(Verdict.KEPT, None, "the metadata name the partition's replicas")
+    return RebuildDecision(
+        Verdict.STALE,
+        None,
+        f"the metadata end with session {present.session_id}, but storage {newest} has session "
+        f"{sessions[newest]}: they are of an older backup. To rebuild them, save the cluster with "
+        "waltz cluster backup-metadata, delete it with waltz cluster delete, and use --backup",
+    )
+
+
+def _contradiction(
+    reports: Sequence[ReplicaReport], session: int, opened_session: int
+) -> str | None:
+    """Return why ``session``, found on the assigned replicas, may not be the last that opened."""
+    if session < opened_session:
+        return (
+            f"session {opened_session} of the backup is on no quorum of disks; storages were "
+            "emptied or restored from older copies"
+        )
+    sessions = _sessions(reports)
+    for report in reports:
+        if not report.assigned and sessions.get(report.storage, -1) >= session:
+            return (
+                f"storage {report.storage} may have taken part in session {session}, but the "
+                "partition is not assigned to it; assign it with: waltz storage assign "
+                f"{report.storage} PARTITION --only zookeeper"
+            )
+    return None
+
+
+def _sessions(reports: Sequence[ReplicaReport]) -> dict[str, int]:
+    """Return the session on the disk of each replica that was reported, by storage."""
+    return {r.storage: r.held.session_id for r in reports if r.held is not None}
 
 
 def _shows_nothing(report: ReplicaReport) -> bool:

@@ -1,9 +1,10 @@
 """Order: retire a group of storages, which has one replica of every partition. Pure.
 
-One compare-and-set removes the whole group from the assignment. This is allowed only while the
-remaining replicas of every partition are healthy, and are a quorum both of the replicas before the
-change and of those after it. Otherwise a session could miss committed transactions. The storages of
-the group drop their replicas only after every partition has recovered in a session without them.
+By default one compare-and-set removes the whole group from the assignment; a smaller number of
+partitions at once is for clusters under load. A change is allowed only while the remaining replicas
+of every partition are healthy, and are a quorum both of the replicas before the change and of those
+after it. Otherwise a session could miss committed transactions. The storages of the group drop
+their replicas only after every partition has recovered in a session without them.
 """
 
 from __future__ import annotations
@@ -17,16 +18,32 @@ from waltz.admin.core.replicas import (
     change_obstacle,
     quorum_shortage,
 )
-from waltz.admin.core.steps import ChangeAssignment, Done, DropReplicas, Next, Order, Refuse, Wait
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    Done,
+    DropReplicas,
+    EqualReplicas,
+    Next,
+    Order,
+    Refuse,
+    Wait,
+)
 from waltz.metadata.core.storage_maps import ReplicaChange
 
 
 @dataclass(frozen=True, slots=True)
 class Retirement(Order):
-    """Remove all replicas from the storages of ``group``, and with ``delete_files`` their files."""
+    """Remove all replicas from the storages of ``group``, and with ``delete_files`` their files.
+
+    ``at_once`` is the largest number of partitions of one change in ZooKeeper, None for all; the
+    next change waits until every partition has recovered from the one before. With ``prove``, a
+    change is made only if range checksums show that the remaining replicas are equal.
+    """
 
     group: int
     delete_files: bool = False
+    at_once: int | None = None
+    prove: bool = False
 
     @property
     def scope(self) -> ObservationScope:
@@ -39,7 +56,9 @@ class Retirement(Order):
 
 
 def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
-    leaving = frozenset(s for s, group in observation.groups.items() if group == order.group)
+    """Return the next step; ``leaving`` are the storages of the group."""
+    groups = observation.groups
+    leaving = frozenset(storage for storage in groups if groups[storage] == order.group)
     if not leaving:
         return Refuse(f"group {order.group} has no storages")
     views = observation.partitions.values()
@@ -50,11 +69,17 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
     if not affected:
         # The assignment has been changed, by this attempt or an earlier one.
         return next_removal_step(observation, views, leaving) or _drop(observation, leaving, order)
+    if order.at_once is not None:
+        settled = [view for view in views if not view.replicas & leaving]
+        if step := next_removal_step(observation, settled, leaving):
+            return step
     for view in affected:
         if problem := change_obstacle(observation, view, view.replicas - leaving):
             return Wait(problem)
+    chosen = affected[: order.at_once]
     return ChangeAssignment(
-        tuple(ReplicaChange(v.partition, v.replicas, v.replicas - leaving) for v in affected)
+        tuple(ReplicaChange(v.partition, v.replicas, v.replicas - leaving) for v in chosen),
+        tuple(EqualReplicas(v.partition, v.replicas - leaving) for v in chosen if order.prove),
     )
 
 

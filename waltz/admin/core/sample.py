@@ -51,6 +51,8 @@ class Sample:
     metadata: Mapping[int, PartitionMetadata]
     servers: Mapping[int, ServerSample]
     storages: Mapping[str, StorageSample]
+    changed_at: Mapping[int, float] = field(default_factory=dict)
+    """When the metadata of each partition were last written, in seconds since 1970, if known."""
     _owners: Mapping[int, tuple[int, int]] = field(init=False, repr=False, compare=False)
     """For each assigned partition its server and generation: `owner` is called for every replica.
     """
@@ -68,6 +70,11 @@ class Sample:
         Both are None if there is no such server.
         """
         return self._owners.get(partition, (None, None))
+
+    def endpoint(self, server: int) -> str | None:
+        """Return the address of a server, None if ZooKeeper does not have it."""
+        member = self.membership.servers().get(server)
+        return None if member is None else f"{member.host}:{member.port}"
 
     def mark(self, partition: int) -> int | None:
         """Return the high-water mark that the partition's server reported, None without a report.

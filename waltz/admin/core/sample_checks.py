@@ -25,10 +25,12 @@ Reached = Mapping[int, Mapping[str, bool]]
 def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
     """Return the outcome of every check. The sample must have details (`monitoring.Monitor`).
 
-    A server without an entry in ``reached`` counts as reaching all its storages. A storage that
-    does not answer counts as one whose replicas are all switched off. In the other checks it has no
-    problem: it counts as reached, and its sessions are those in the metadata. A check reports only
-    its first problem, and that of this storage would hide those of storages that answer.
+    A server without an entry in ``reached`` counts as reaching all its storages.
+
+    Of a storage that does not answer, the quorum check counts all replicas as switched off. All
+    other checks pass for it: it counts as reached, it holds what ZooKeeper assigns to it, and its
+    sessions are those in the metadata. The caller reports the storage itself once, not in each
+    check of each partition.
     """
     return verify(
         ClusterFacts(
@@ -52,6 +54,7 @@ def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
 def _server_report(
     sample: Sample, report: ServerSample, reached: Mapping[str, bool] | None
 ) -> ServerReport:
+    """Return the input of the checks about a server; see `check_sample`."""
     if report.problem is not None:
         return ServerReport(problem=report.problem)
     known = dict.fromkeys(sample.maps.assignments.partitions, True)
@@ -61,6 +64,7 @@ def _server_report(
 
 
 def _storage_report(sample: Sample, storage: str, report: StorageSample) -> StorageReport:
+    """Return the input of the checks about a storage; see `check_sample`."""
     if report.problem is not None:
         assigned = sample.maps.assignments.partitions.get(storage, ())
         sessions = {p: sample.session(p) for p in assigned}

@@ -118,10 +118,26 @@ class RepairRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class EqualReplicas:
+    """The condition that the replicas of ``partition`` on ``storages`` are equal.
+
+    It is proven by range checksums up to the start of the present store session. A replica that is
+    not healthy is compared up to its own low-water mark.
+    """
+
+    partition: int
+    storages: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeAssignment:
-    """Change the assignment of partitions to storages in ZooKeeper, by one compare-and-set."""
+    """Change the assignment of partitions to storages in ZooKeeper, by one compare-and-set.
+
+    The conditions ``proofs`` are proven directly before the change. If one fails, nothing changes.
+    """
 
     changes: tuple[ReplicaChange, ...]
+    proofs: tuple[EqualReplicas, ...] = ()
 
     def __str__(self) -> str:
         return "ZooKeeper assigns " + "; ".join(

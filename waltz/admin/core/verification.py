@@ -88,30 +88,37 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check of one partition; ``problem`` is None if it passed."""
+    """The outcome of one check of one partition; ``problems`` is empty if it passed."""
 
     partition: int
     check: Check
-    problem: str | None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """All problems as one text, None if there are none."""
+        return "; ".join(self.problems) or None
 
 
 def verify(facts: ClusterFacts, partition: int | None = None) -> list[Finding]:
     """Return the outcome of every check, of one partition or of all."""
     partitions = range(facts.num_partitions) if partition is None else (partition,)
     return [
-        Finding(each, check, next(rule(facts, each), None))
+        Finding(each, check, tuple(rule(facts, each)))
         for each in partitions
         for check, rule in _RULES.items()
     ]
 
 
 # Each rule yields the problems of one partition. Their texts say "it" for the partition, because
-# the user sees each text in the row of its partition. Only the first problem is reported.
+# the user sees each text in the row of its partition. A problem that follows from an earlier one of
+# the same process is left out.
 
 
 def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
     if not 0 <= partition < facts.num_partitions:
         yield f"the cluster has partitions 0 to {facts.num_partitions - 1} only"
+        return
     owners = facts.owners(partition)
     if not owners:
         yield "it is assigned to no server"
@@ -124,7 +131,7 @@ def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
 def _server_agrees(facts: ClusterFacts, partition: int) -> Iterator[str]:
     yield from _owner_problems(facts, partition)
     owners = facts.owners(partition)
-    for server in owners:
+    for server in _answering_owners(facts, partition):
         if partition not in _server_report(facts, server).partitions:
             yield f"it is assigned to server {server}, which does not have it"
     for server, report in facts.servers.items():
@@ -134,7 +141,7 @@ def _server_agrees(facts: ClusterFacts, partition: int) -> Iterator[str]:
 
 def _storages_reached(facts: ClusterFacts, partition: int) -> Iterator[str]:
     yield from _owner_problems(facts, partition)
-    for server in facts.owners(partition):
+    for server in _answering_owners(facts, partition):
         reached = _server_report(facts, server).storages
         for storage in facts.replicas.storages_of(partition):
             if not reached.get(storage, False):
@@ -160,6 +167,7 @@ def _quorum(facts: ClusterFacts, partition: int) -> Iterator[str]:
     assigned = facts.replicas.storages_of(partition)
     if not assigned:
         yield "it has no replicas"
+        return
     available = sum(
         facts.storages.get(storage, StorageReport()).partitions.get(partition, False)
         for storage in assigned
@@ -210,7 +218,7 @@ def _other_session(
 
 def _server_healthy(facts: ClusterFacts, partition: int) -> Iterator[str]:
     yield from _owner_problems(facts, partition)
-    for server in facts.owners(partition):
+    for server in _answering_owners(facts, partition):
         if not _server_report(facts, server).health.get(partition, False):
             yield f"server {server} could not open a store session"
 
@@ -225,6 +233,12 @@ def _owner_problems(facts: ClusterFacts, partition: int) -> Iterator[str]:
             yield problem
 
 
+def _answering_owners(facts: ClusterFacts, partition: int) -> list[int]:
+    """Return the partition's servers that answered: only their reports can be checked."""
+    owners = facts.owners(partition)
+    return [server for server in owners if _server_report(facts, server).problem is None]
+
+
 _RULES: Mapping[Check, Callable[[ClusterFacts, int], Iterator[str]]] = {
     Check.ONE_SERVER: _one_server,
     Check.SERVER_AGREES: _server_agrees,
@@ -237,4 +251,5 @@ _RULES: Mapping[Check, Callable[[ClusterFacts, int], Iterator[str]]] = {
 
 
 def _server_report(facts: ClusterFacts, server: int) -> ServerReport:
+    """Return the report of a server; a server without one is not running."""
     return facts.servers.get(server, ServerReport(problem=f"server {server} is not running"))

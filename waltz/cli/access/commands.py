@@ -115,7 +115,7 @@ def revoke_command(
             present = await read_access_rules(cluster)
             if present is None:
                 raise Failed(
-                    "the cluster has no access rules, so every client may do everything; the "
+                    "the cluster has no access rules, so every request is allowed; the "
                     "first waltz access grant switches them on"
                 )
             if dry_run:
@@ -151,7 +151,7 @@ def list_command(
 
     rules = run(read())
     if rules is None:
-        say("the cluster has no access rules: every client may do everything")
+        say("the cluster has no access rules: every request is allowed")
     show(output, access_rows.render_grants(rules, client))
 
 
@@ -161,7 +161,7 @@ def list_command(
     epilog=examples("waltz access disable --dry-run", "waltz access disable --yes"),
 )
 def disable_command(context: typer.Context, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Delete all grants and switch the access rules off: every client may do everything.
+    """Delete all grants and switch the access rules off: every request is allowed.
 
     A server with the setting server.access.required refuses every request of clients instead.
     """
@@ -224,12 +224,14 @@ def _ranges(partitions: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _with_grants(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
+    """Return the rules with all of ``grants``."""
     for grant in grants:
         rules = rules.with_grant(grant)
     return rules
 
 
 def _without_grants(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
+    """Return the rules without any of ``grants``."""
     for grant in grants:
         rules = rules.without_grant(grant)
     return rules

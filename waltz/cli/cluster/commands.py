@@ -149,6 +149,7 @@ def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
         "waltz cluster show",
         "waltz cluster show -z zk-1:2181 -r /waltz/orders",
         "waltz cluster show -o json | jq '.partitions[0].server'",
+        "waltz cluster show -o template='{partitions.partition} {partitions.server}'",
     ),
 )
 def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:

@@ -40,7 +40,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 app = typer.Typer()
 
 _RESCUE_SECONDS = 600.0
-"""The time limit of the plan, and of the writing after it."""
+"""The time limit of the plan. The writing after it has the same limit again."""
 _WITHOUT_CLUSTER = (
     "there is no cluster at {root} in ZooKeeper; use --backup FILE, or make it with: waltz cluster "
     "create NAME --partitions N --key UUID (the key is in the output of waltz disk control), and "
@@ -226,21 +226,23 @@ async def _write_metadata(
             "command again"
         ) from problem
     plans = await plan_rescue(cluster, maps, params, where.tls, backup, timeout_seconds=seconds)
-    changed = [
-        str(now.partition)
+    not_written = [
+        now
         for now, before in zip(plans, shown.partitions, strict=True)
         if now.decision != before.decision
     ]
-    if not changed:
-        changed = [str(plan.partition) for plan in await write_rescue(cluster, plans)]
-    if changed:
+    if not not_written:
+        not_written = await write_rescue(cluster, plans)
+    if not_written:
+        partitions = ", ".join(str(plan.partition) for plan in not_written)
         raise Failed(
-            f"partitions {', '.join(changed)} changed during the rescue, and their metadata are "
+            f"partitions {partitions} changed during the rescue, and their metadata are "
             "not written; type the command again"
         )
 
 
 def _read_backup(file: Path) -> ClusterBackup:
+    """Return the backup in ``file``; a file that cannot be used is a usage error."""
     try:
         return decode_backup(file.read_text())
     except (OSError, UnicodeDecodeError, BadBackup) as problem:

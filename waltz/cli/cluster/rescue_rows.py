@@ -13,7 +13,11 @@ from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
 
 @dataclass(frozen=True, slots=True)
 class RescuedReplica:
-    """The report of one storage, and the state that the metadata get for its replica."""
+    """What a storage reports of its replica.
+
+    ``becomes`` is what the rescue makes of the replica (see `_becomes`), None if the metadata of
+    the partition are not written. ``problem`` is why the storage did not report.
+    """
 
     storage: str
     session: int | None
@@ -40,6 +44,7 @@ def render_rescue(plans: Sequence[PartitionRescue]) -> Rendering:
 
 
 def _partition(plan: PartitionRescue) -> RescuedPartition:
+    """Return the row of a partition; ``session`` is None if its metadata are not written."""
     decision = plan.decision
     written = decision.metadata
     states = {} if written is None else written.replicas
@@ -56,6 +61,7 @@ def _partition(plan: PartitionRescue) -> RescuedPartition:
 def _replica(
     report: ReplicaReport, state: ReplicaState | None, session: int | None
 ) -> RescuedReplica:
+    """Return the row of a replica; ``state`` and ``session`` are in the metadata to write."""
     held = report.held
     return RescuedReplica(
         report.storage,
@@ -71,8 +77,10 @@ def _becomes(state: ReplicaState | None, session: int | None) -> str | None:
     """Return what a replica becomes in the recovery of the next session.
 
     `waltz.admin.core.rescue` has the reasons. A replica with a closing mark is cut there, and does
-    not vote. The state of a replica that is unknown has ``session``, which no disk has: so the
-    replica is absent in the vote.
+    not vote. A replica whose report is missing or unusable is written as a participant of
+    ``session``, the new session in the metadata, which no disk has. So the recovery takes its disk
+    for an emptied one, and the replica is absent in the vote. Any other replica is written with the
+    session of its disk, and votes.
     """
     if state is None:
         return None

@@ -91,7 +91,7 @@ class SessionReplica:
     storage: str
     session: int | None
     closing_mark: int | None
-    current: Annotated[bool, column(in_value=False)]
+    current: Annotated[bool, column(in_json=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,13 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome of one check of one partition."""
+    """The outcome of one check of one partition; ``problem`` joins all ``problems``."""
 
     partition: int
     check: Annotated[Check, column(show=lambda check: _CHECK_TITLES[check])]
     passed: Annotated[bool, column(in_table=False)]
     problem: str | None
+    problems: Annotated[tuple[str, ...], column(in_table=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,9 @@ def render_cluster(
 
 def render_checks(findings: Sequence[Finding]) -> Rendering:
     """Return the rendering of checks: a matrix of partitions and checks, then the failures."""
-    results = [CheckResult(f.partition, f.check, f.problem is None, f.problem) for f in findings]
+    results = [
+        CheckResult(f.partition, f.check, not f.problems, f.problem, f.problems) for f in findings
+    ]
     failed = [result for result in results if not result.passed]
     by_partition: dict[int, dict[Check, CheckResult]] = {}
     for result in results:
@@ -238,6 +241,7 @@ def render_local_processes(description: Mapping[str, Any]) -> Rendering:
 def _partition(
     partition: int, membership: Membership, maps: StorageMaps, metadata: PartitionMetadata | None
 ) -> KnownPartition:
+    """Return the state of a partition; ``metadata`` is None if ZooKeeper has none of it."""
     server, generation = _owner(partition, membership)
     states = metadata.replicas if metadata else {}
     replicas = []

@@ -71,6 +71,7 @@ def explain_command(
 
 
 def _model(process: Process) -> type[Settings]:
+    """Return the class that declares the settings of a process."""
     # Imported only here: other verbs do not need the services.
     match process:
         case Process.SERVER:

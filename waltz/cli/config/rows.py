@@ -29,11 +29,11 @@ class ExplainedSetting:
     name: Annotated[str, column("setting")]
     value: Annotated[Any, column(show=_shown_value)]
     origin: Annotated[str, column(in_table=False)]
-    source: Annotated[str, column("from", in_value=False)]
+    source: Annotated[str, column("from", in_json=False)]
     type: str
     required: Annotated[bool, column(in_table=False)]
     default: Annotated[Any, column(in_table=False)]
-    shown_default: Annotated[str, column("default", in_value=False)]
+    shown_default: Annotated[str, column("default", in_json=False)]
     variable: Annotated[str, column(in_table=False)]
     meaning: str
 

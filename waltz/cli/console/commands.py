@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,15 +16,35 @@ from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.client import Client, connect
 from waltz.client.opening import Opening
 from waltz.console.core.hosts import allowed_names, is_loopback
-from waltz.console.shell.log_reader import LogReader
+from waltz.console.shell.log_reader import LogPageReader
 from waltz.console.shell.poller import ConsoleTarget, Poller, Source
 from waltz.metadata.core.paths import Paths
-from waltz.net import ListenFailed
+from waltz.net import PLAINTEXT, ListenFailed, TlsConfig
 from waltz.runtime.extras import check_installed
+from waltz.runtime.process import stop_signal
 
 app = typer.Typer()
 
 DEFAULT_PORT = 8321
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """Where the page is served, under which ``names`` besides the address, and with which TLS."""
+
+    host: str
+    port: int
+    names: tuple[str, ...]
+    tls: TlsConfig
+
+    def url(self, bound: int) -> str:
+        """Return the address of the page, where ``bound`` is the port in use."""
+        scheme = "https" if self.tls.enabled else "http"
+        return f"{scheme}://{self.shown_host()}:{bound}/"
+
+    def shown_host(self) -> str:
+        """Return the host as addresses of pages have it: IPv6 in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 @app.command(
@@ -33,6 +54,7 @@ DEFAULT_PORT = 8321
         "waltz console",
         "waltz console --port 0 --interval 5",
         "waltz console --host 0.0.0.0 --allow-host console.example",
+        "waltz console --certificate console.crt --key console.key",
     ),
 )
 def console_command(
@@ -57,6 +79,18 @@ def console_command(
             "May be repeated.",
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Serve HTTPS with this certificate, a PEM file. A renewed file is used without a "
+            "restart. Needs --key.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The key of --certificate, a PEM file."),
+    ] = None,
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.2, help="Seconds between two samples.")
     ] = 2.0,
@@ -64,7 +98,7 @@ def console_command(
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
     ] = 2.0,
 ) -> None:
-    """Serve a web page that shows the cluster and its log, read-only, until Ctrl-C.
+    """Serve a web page that shows the cluster and its log, read-only, until Ctrl-C or SIGTERM.
 
     The page works while processes or ZooKeeper do not answer; it shows what they would report as
     unknown. The cluster is sampled only while a browser shows the page.
@@ -72,13 +106,18 @@ def console_command(
     with exit_on_expected_error():
         check_installed("waltz console", "console", "aiohttp")
     where = target(context)
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("--certificate and --key go together: give both or neither")
+    tls = PLAINTEXT if certificate is None else TlsConfig(certificate=certificate, key=key)
+    endpoint = _Endpoint(host, port, tuple(allow_host or ()), tls)
     with contextlib.suppress(KeyboardInterrupt):
-        run(_serve(where, host, port, allow_host or [], interval, timeout), seconds=None)
+        run(_serve(where, endpoint, interval, timeout), seconds=None)
 
 
 async def _serve(
-    where: Target, host: str, port: int, names: list[str], interval: float, timeout_seconds: float
+    where: Target, endpoint: _Endpoint, interval: float, timeout_seconds: float
 ) -> None:
+    """Serve the page until SIGTERM or SIGINT."""
     # Not at the top: aiohttp, which it imports, is installed only with the extra `console`.
     from waltz.console.shell.http import serve_console
 
@@ -101,19 +140,22 @@ async def _serve(
     chosen = ConsoleTarget(
         where.zookeeper, where.root, where.tls, where.zookeeper_access, interval, timeout_seconds
     )
-    reader = LogReader(open_client)
+    reader = LogPageReader(open_client)
     poller = Poller(Source(chosen))
     async with contextlib.aclosing(poller), contextlib.aclosing(reader):
-        allowed = allowed_names(host, names)
+        allowed = allowed_names(endpoint.host, endpoint.names)
         try:
-            async with serve_console(host, port, allowed, poller, reader) as bound:
-                shown = f"[{host}]" if ":" in host else host
-                say(f"the console of {where.root} is at http://{shown}:{bound}/ (Ctrl-C ends it)")
-                if not is_loopback(host):
+            async with serve_console(
+                endpoint.host, endpoint.port, allowed, poller, reader, endpoint.tls
+            ) as bound:
+                # As the first process of a container it gets SIGTERM only if it handles it.
+                stop = stop_signal()
+                say(f"the console of {where.root} is at {endpoint.url(bound)} (Ctrl-C ends it)")
+                if not is_loopback(endpoint.host):
                     say(
-                        f"warning: every host that reaches {shown}:{bound} can read the log, "
-                        "because the console has no login"
+                        f"warning: every host that reaches {endpoint.shown_host()}:{bound} can "
+                        "read the log, because the console has no login"
                     )
-                await asyncio.Event().wait()
+                await stop.wait()
         except ListenFailed as problem:
             raise Failed(str(problem)) from problem

@@ -1,1 +1,1 @@
-"""``waltz disk``: read the files of a stopped storage. Never writes to them."""
+"""``waltz disk``: read and check the files of a stopped storage. Only ``flatten`` writes them."""

@@ -1,4 +1,7 @@
-"""``waltz disk``: show and check the files of a stopped storage. Reads files, writes none."""
+"""``waltz disk``: show and check the files of a stopped storage.
+
+Only ``waltz disk flatten`` writes files.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import typer
 
 from waltz.cli.deserializer import find_deserializer
 from waltz.cli.disk import export as disk_export
+from waltz.cli.disk import flatten as disk_flatten
 from waltz.cli.disk import rows as disk_rows
 from waltz.cli.disk import wal as disk_wal
 from waltz.cli.disk.access import Where, inspecting
@@ -30,10 +34,12 @@ from waltz_storage.inspect.segment_reading import (
 from waltz_storage.inspect.start_rehearsal import try_starts
 
 app = typer.Typer(
-    no_args_is_help=True, help="Inspect the files of a stopped storage, without changing them."
+    no_args_is_help=True,
+    help="Inspect the files of a stopped storage. Only flatten changes them.",
 )
 app.add_typer(disk_export.app)
 app.add_typer(disk_wal.app)
+app.add_typer(disk_flatten.app)
 
 Segment = Annotated[Path, typer.Argument(metavar="FILE.seg", help="A segment's data file.")]
 Ids = Annotated[

@@ -30,7 +30,7 @@ from waltz_storage.inspect.segment_check import FileRecord, SegmentReport
 from waltz_storage.inspect.start_rehearsal import StartOutcome
 
 Ids = tuple[int, int | None]
-"""The first and the last of some transaction ids; None: all from the first on."""
+"""The first and the last transaction id of a range; a last id of None: the range has no end."""
 
 Deserialize = Callable[[bytes], object]
 """Returns the object for the data of a record."""
@@ -48,6 +48,7 @@ class DataForm(StrEnum):
 
 
 def _cell_or_blank(value: object) -> object:
+    """Return ``value`` as a cell shows it, but an empty cell for None."""
     return "" if value is None else as_cell(value)
 
 
@@ -66,7 +67,7 @@ class CheckedSegment:
     tail_bytes: Annotated[int, column(in_table=False)]
     tail: Annotated[str, column(in_table=False)]
     flaws: Annotated[int, column(in_table=False)]
-    after: Annotated[str, column("after the last record", in_value=False)]
+    after: Annotated[str, column("after the last record", in_json=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,7 @@ def hex_dump(data: bytes) -> str:
 
 
 def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
+    """Return the row of a checked segment."""
     tail_bytes, tail = max(0, report.size - report.end), report.tail.value
     return CheckedSegment(
         partition,
@@ -275,6 +277,7 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
 
 
 def _change_text(change: Change) -> str:
+    """Return what a start would do to a file; the text continues "would"."""
     match change.kind:
         case ChangeKind.CREATE:
             return "create this file"
@@ -290,6 +293,7 @@ def _change_text(change: Change) -> str:
 
 
 def _data_sizes(partition: int | None, segment: int | None, sizes: Sequence[int]) -> DataSizes:
+    """Return the statistics of ``sizes``; most of them are None if there is no record."""
     return DataSizes(
         partition,
         segment,
@@ -376,6 +380,7 @@ def _entry(partition: int, entry: ControlEntry | str) -> PartitionEntry:
 
 
 def _time(milliseconds: int) -> str:
+    """Return a time, given in milliseconds since 1970, as text."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import subprocess
 import sys
 import time
@@ -23,8 +25,12 @@ from waltz.local import (
     Control,
     LocalCluster,
     NotRunning,
+    PlanError,
     Shape,
     end_left_over,
+    last_lines,
+    local_logs,
+    new_lines,
     read_description,
     read_running,
     request_stop,
@@ -47,8 +53,25 @@ _POLL_S = 0.05
 Dir = Annotated[
     Path, typer.Option("--dir", "-d", help="The directory of all files of the cluster.")
 ]
+
+
+def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of processes that a shell may complete."""
+    directory = context.params.get("directory") or LOCAL_DIRECTORY
+    try:
+        names = local_logs(Path(directory), None)
+    except (NotRunning, PlanError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The process: storage/1, server/0 or zookeeper.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        autocompletion=_complete_name,
+        help="The process: storage/1, server/0 or zookeeper.",
+    ),
 ]
 
 
@@ -118,7 +141,7 @@ def down(directory: Dir = LOCAL_DIRECTORY) -> None:
 def kill(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
     """Kill one process, as a crash would."""
     run(send_control(directory, Control.KILL, name))
-    say(f"{name} was killed; start it with: waltz local start {name}")
+    say(f"{name} was killed; start it with: waltz local start {name}{_dir_option(directory)}")
 
 
 @app.command(epilog=examples("waltz local start storage/1"))
@@ -136,8 +159,45 @@ def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> N
     show(output, render_local_processes(description))
 
 
+@app.command(
+    epilog=examples(
+        "waltz local logs server/0", "waltz local logs --lines 20", "waltz local logs --follow"
+    )
+)
+def logs(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", autocompletion=_complete_name, help="Default: all processes."
+        ),
+    ] = None,
+    directory: Dir = LOCAL_DIRECTORY,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")
+    ] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more lines, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Print the last lines of the logs of a cluster's processes, also after the cluster stopped."""
+    with exit_on_expected_error(), contextlib.suppress(KeyboardInterrupt):
+        found = local_logs(directory, name)
+        prefixed = name is None
+        for each in found:
+            for line in last_lines(found[each], lines):
+                print(f"{each}: {line}" if prefixed else line)  # noqa: T201
+        if follow:
+            for each, line in new_lines(found):
+                print(f"{each}: {line}" if prefixed else line, flush=True)  # noqa: T201
+
+
+def _dir_option(directory: Path) -> str:
+    """Return the text to append to a suggested command, so that it uses this directory."""
+    return "" if directory == LOCAL_DIRECTORY else f" --dir {shlex.quote(str(directory))}"
+
+
 def _progress_printer() -> Callable[[str], None]:
-    """Return a function that prints a message with the seconds since the start."""
+    """Return a function that prints a message with the seconds since this call."""
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 

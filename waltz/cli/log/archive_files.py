@@ -22,6 +22,7 @@ from waltz.client import Transaction
 
 _PARTIAL = ".partial"
 _ROWS_AT_ONCE = 1000
+"""How many rows of a Parquet file are in memory at once."""
 
 
 def find_pieces(directory: Path) -> dict[int, list[Piece]]:
@@ -59,7 +60,8 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
     """Yield the rows of a file. Raises BadArchive.
 
-    If the number of rows differs from that in the file's name, the error follows the last row.
+    If the number of rows differs from that in the file's name, the error is raised after the last
+    row was yielded.
     """
     count = 0
     for row in read_rows(directory / piece.path):
@@ -102,6 +104,7 @@ _WRITE: dict[Form, Callable[[Path, Sequence[Transaction]], None]] = {
 
 
 def _read_lines(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file of JSON lines. Raises BadArchive, which names the line."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -115,6 +118,7 @@ def _read_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
+    """Yield the rows of a Parquet file. Raises BadArchive."""
     arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:

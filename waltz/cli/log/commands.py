@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.log import export as log_export
 from waltz.cli.log import import_files as log_import
 from waltz.cli.log import rows
+from waltz.cli.log.input import Framing, opened, records
 from waltz.cli.options import (
     AnswerTimeout,
     AnyPartitions,
@@ -28,13 +30,14 @@ from waltz.cli.options import (
     parse_argument,
     partitions_of,
 )
-from waltz.cli.output import Format, Output, show, show_line
+from waltz.cli.output import Format, Output, OutputFormat, check_template, show, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
 from waltz.cli.transactions import as_line, as_value
 from waltz.client import Absent, Appended, LogStream
 from waltz.client.core.ranges import parse_ids, parse_lock
 from waltz.protocol import ReqId
+from waltz.protocol.locks import Lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 app.add_typer(log_export.app)
@@ -59,6 +62,23 @@ AppendLocks = Annotated[
 ]
 
 
+Source = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="FILE", help="Append the bytes of this file; - is standard input."
+    ),
+]
+FramingOption = Annotated[
+    Framing | None,
+    typer.Option(
+        help="How the input is divided: each line is a transaction, or all of it is one, or "
+        "each transaction follows its length (four bytes, the most significant first). "
+        "Default: one with --from, otherwise lines.",
+    ),
+]
+Header = Annotated[int, typer.Option(help="A number that is stored with the transaction.")]
+
+
 @app.command(
     "append",
     cls=ClusterCommand,
@@ -66,6 +86,8 @@ AppendLocks = Annotated[
         "waltz log append 0 hello",
         "waltz log append 0 'withdraw 5' --lock account:17 --mark 0",
         "seq 1000 | waltz log append 0 --in-flight 100",
+        "waltz log append 0 --from picture.png",
+        "waltz log append 0 --from records.bin --framing length",
     ),
 )
 def append_command(
@@ -74,10 +96,12 @@ def append_command(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]", help="Default: every line of standard input is one transaction."
+            metavar="[DATA]", help="Default: the input that --from names, or standard input."
         ),
     ] = None,
-    header: Annotated[int, typer.Option(help="A number that is stored with the transaction.")] = 0,
+    source: Source = None,
+    framing: FramingOption = None,
+    header: Header = 0,
     lock: WriteLocks = None,
     read_lock: ReadLocks = None,
     append_lock: AppendLocks = None,
@@ -90,7 +114,8 @@ def append_command(
         ),
     ] = None,
     in_flight: Annotated[
-        int, typer.Option(min=1, help="How many lines are in flight at once; 1 keeps their order.")
+        int,
+        typer.Option(min=1, help="How many appends are in flight at once; 1 keeps their order."),
     ] = 1,
     timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
@@ -100,10 +125,12 @@ def append_command(
     A lock is a name and a number, such as account:17. Options for locks may be repeated.
     """
     where = target(context)
-    write_locks, read_locks, append_locks = (
-        [parse_argument(parse_lock, text) for text in given or ()]
-        for given in (lock, read_lock, append_lock)
-    )
+    if data is not None and (source is not None or framing is not None):
+        raise typer.BadParameter("give either DATA, or --from and --framing")
+    check_template(output, _appended(partition, 0))
+    divided = framing or (Framing.LINES if source is None else Framing.ONE)
+    write_locks, read_locks = _parse_locks(lock), _parse_locks(read_lock)
+    append_locks = _parse_locks(append_lock)
 
     async def work() -> None:
         async with open_client(where) as client:
@@ -123,7 +150,10 @@ def append_command(
             if data is not None:
                 _print_id(partition, await append(data.encode()), output)
             else:
-                await _append_lines(partition, append, in_flight, output)
+                with opened(source) as stream:
+                    await _append_all(
+                        partition, append, records(stream, divided), in_flight, output
+                    )
 
     run(work(), seconds=None)
 
@@ -244,7 +274,7 @@ def find_command(
     timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Find out what became of an append: appended, absent for ever, or unknown so far.
+    """Find the outcome of an append: appended, absent for ever, or unknown so far.
 
     An unknown append is not in the log, but its client or its server may still append it. That ends
     when the client appends again, or when the partition moves to another server and grows.
@@ -259,35 +289,39 @@ def find_command(
     show(output, rows.render_append(req_id, run(work(), seconds=None)))
 
 
-async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:
-    """Append every line of standard input; print the ids in the order of the lines."""
+async def _append_all(
+    partition: int,
+    append: Append,
+    contents: AsyncIterator[bytes],
+    in_flight: int,
+    output: OutputFormat,
+) -> None:
+    """Append all contents; print the ids in their order."""
     open_appends: list[asyncio.Task[int]] = []
-    with progress("lines appended", None) as advance:
+    with progress("transactions appended", None) as advance:
 
         async def finish_all_but(most: int) -> None:
-            """Wait for the oldest appends, until at most ``most`` are open."""
+            """Wait for the oldest appends until at most ``most`` are in flight; print their ids."""
             while len(open_appends) > most:
                 _print_id(partition, await open_appends.pop(0), output)
                 advance(1)
 
         try:
-            async for line in _input_lines():
-                open_appends.append(asyncio.create_task(append(line)))
-                await finish_all_but(in_flight - 1)
-            await finish_all_but(0)
+            try:
+                async for content in contents:
+                    open_appends.append(asyncio.create_task(append(content)))
+                    await finish_all_but(in_flight - 1)
+            finally:
+                # Also after a malformed input: what was read before it is appended.
+                if not isinstance(sys.exception(), asyncio.CancelledError):
+                    await finish_all_but(0)
         finally:
             for task in open_appends:
                 task.cancel()
 
 
-async def _input_lines() -> AsyncIterator[bytes]:
-    """Yield the lines of standard input as they arrive."""
-    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
-        yield line.removesuffix(b"\n")
-
-
 async def _print_all(
-    stream: LogStream, output: Format | None, timeout_seconds: float | None
+    stream: LogStream, output: OutputFormat | None, timeout_seconds: float | None
 ) -> None:
     """Print a stream of transactions; with ``output`` None, only the bytes of their data."""
     async for batch in batches_within(stream, timeout_seconds):
@@ -300,5 +334,16 @@ async def _print_all(
     sys.stdout.flush()
 
 
-def _print_id(partition: int, transaction_id: int, output: Format) -> None:
-    show_line(output, {"partition": partition, "id": transaction_id}, str(transaction_id))
+def _parse_locks(texts: Iterable[str] | None) -> list[Lock]:
+    """Return the locks that an option names, none if it was not given."""
+    return [parse_argument(parse_lock, text) for text in texts or ()]
+
+
+def _print_id(partition: int, transaction_id: int, output: OutputFormat) -> None:
+    """Print the id of an appended transaction."""
+    show_line(output, _appended(partition, transaction_id), str(transaction_id))
+
+
+def _appended(partition: int, transaction_id: int) -> dict[str, int]:
+    """Return the JSON value of an appended transaction."""
+    return {"partition": partition, "id": transaction_id}

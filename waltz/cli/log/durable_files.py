@@ -20,6 +20,7 @@ def rename_durably(complete: Path, path: Path) -> None:
 
 
 def _flush(path: Path, flags: int) -> None:
+    """Flush a file or a directory to the disk; ``flags`` are those for opening it."""
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)

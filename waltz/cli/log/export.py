@@ -28,7 +28,7 @@ from waltz.client import Client, Transaction
 app = typer.Typer()
 
 _FILE_BYTES = 64 << 20
-"""A file is complete when its data have this many bytes, even if it may have more rows."""
+"""A file ends when the data in it have this many bytes, or earlier by the number of its rows."""
 
 
 @dataclass(frozen=True, slots=True)

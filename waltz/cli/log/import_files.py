@@ -96,10 +96,10 @@ async def _import(
     new_ids: bool,
     dry_run: bool,
 ) -> dict[int, ImportCounts]:
-    """Append missing transactions; return their counts by partition.
+    """Append the transactions that earlier runs have not appended; return the counts by partition.
 
-    A dry run returns what a real run would append. ``import_record`` is written to ``file`` before
-    the first append.
+    A dry run appends nothing and returns what a real run would append. ``import_record`` is written
+    to ``file`` before the first append.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
@@ -111,12 +111,13 @@ async def _import(
             check_ids(sources, import_record)
         if not dry_run:
             import_record.write(file)
-        before: dict[int, int] = {}  # How many transactions earlier runs appended.
         importers: dict[int, Importer] = {}
+        before: dict[int, int] = {}  # How many transactions earlier runs appended.
         for partition, mark in marks.items():
             recorded = import_record.partitions[partition]
-            importers[partition] = Importer(client, partition, recorded.client_ids, mark)
-            before[partition] = await importers[partition].count(recorded.end_before, mark)
+            importer = Importer(client, partition, recorded.client_ids, mark)
+            importers[partition] = importer
+            before[partition] = await importer.count_imported(recorded.end_before, mark)
         missing = {source.target: source.count - before[source.target] for source in sources}
         if any(count < 0 for count in missing.values()):
             raise Failed(

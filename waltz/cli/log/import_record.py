@@ -20,7 +20,8 @@ from waltz.cli.log.durable_files import rename_durably
 class PartitionImport:
     """The import into one partition: where its log ended before, and the client ids of all runs.
 
-    ``end_before`` is the id of the last transaction before the first run, -1 if there was none.
+    ``end_before`` is the id of the last transaction before the first run, -1 if there was none. In
+    the file, ``end_before`` has the key ``base``, and ``client_ids`` the key ``clients``.
     """
 
     end_before: int

@@ -80,6 +80,8 @@ def _directory_sources(path: Path, named: tuple[int, ...] | None) -> list[Source
 
 
 def _source_of_pieces(path: Path, partition: int, pieces: list[Piece]) -> Source:
+    """Return the source for the files of one partition of an export; each piece is a file."""
+
     def rows() -> Iterator[Row]:
         for piece in pieces:
             yield from read_piece(path, piece)

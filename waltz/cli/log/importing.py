@@ -22,13 +22,16 @@ from waltz.protocol import Lock
 
 _LOCK_NAME = "waltz-import"
 _BATCH_ROWS = 1000
+"""How many rows one request has at most."""
 _BATCH_BYTES = 1 << 20
+"""A batch ends with the row with which its data reach this many bytes."""
 
 
 class Importer:
     """Appends to ``partition``; ``clients`` are the client ids of all runs of the import.
 
-    The log has been searched for transactions of this import up to the id ``mark``.
+    ``mark`` is the id up to which the caller searches the log by `count_imported` before the first
+    append.
     """
 
     def __init__(self, client: Client, partition: int, clients: Iterable[int], mark: int) -> None:
@@ -38,7 +41,7 @@ class Importer:
         self._mark = mark
         self._locks = (Lock(_LOCK_NAME, partition),)
 
-    async def count(self, after: int, last: int) -> int:
+    async def count_imported(self, after: int, last: int) -> int:
         """Return how many transactions after ``after``, up to ``last``, this import appended."""
         if last <= after:
             return 0
@@ -60,7 +63,8 @@ class Importer:
     async def _append_beginning(self, batch: list[Row]) -> int:
         """Append rows from the start of ``batch``; return how many of them are in the log now.
 
-        Fewer than all are appended after a refusal, or by a server that does not know batches.
+        After a refusal these are fewer than all rows. A server that does not know batches appends
+        one row at most.
         """
         try:
             done, refused = await self._append_batch(batch)
@@ -71,7 +75,7 @@ class Importer:
         return done
 
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
-        """Return how many rows were appended, and whether the lock refused the next row."""
+        """Append rows; return how many were appended, and whether the lock refused the next row."""
         drafts = [Draft(row.data, row.header, self._locks) for row in batch]
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
         for done, outcome in enumerate(outcomes):
@@ -102,7 +106,7 @@ class Importer:
         hashes, and the next append may succeed.
         """
         now = await self._client.high_water_mark(self._partition)
-        if await self.count(self._mark, now):
+        if await self.count_imported(self._mark, now):
             raise Failed(
                 f"an earlier run of this import has appended to partition {self._partition} just "
                 "now; run the import again: it continues after that run"
@@ -111,7 +115,7 @@ class Importer:
 
 
 def _next_batch(rows: Iterator[Row]) -> list[Row]:
-    """Return the next rows, few enough for one request; an empty list at the end."""
+    """Return as many of the next rows as one request may have; an empty list at the end."""
     batch: list[Row] = []
     size = 0
     for row in islice(rows, _BATCH_ROWS):

@@ -1,4 +1,4 @@
-"""How the results of exports and imports are shown."""
+"""Rows for the results of ``waltz log export``, ``import`` and ``find``. Computes only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExportedPartition:
     """The transactions of one partition that an export wrote."""
 
     partition: int
-    ids: Annotated[str, column(in_value=False)]
+    ids: Annotated[str, column(in_json=False)]
     first_id: Annotated[int, column(in_table=False)]
     last_id: Annotated[int, column(in_table=False)]
     exported: Annotated[int, column("transactions")]
@@ -50,7 +50,7 @@ class ImportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FoundAppend:
-    """What became of an append: ``appended``, ``absent`` (for ever), or ``unknown`` so far.
+    """The outcome of an append: ``appended``, ``absent`` (for ever), or ``unknown`` so far.
 
     ``id`` is the transaction's id, if the append is in the log.
     """
@@ -62,7 +62,7 @@ class FoundAppend:
 
 
 def render_append(req_id: ReqId, found: Appended | Absent | None) -> Rendering:
-    """Return the rendering of what became of the append ``req_id``."""
+    """Return the rendering of the outcome of the append ``req_id``."""
     number: int | None = None
     match found:
         case Appended(transaction_id):

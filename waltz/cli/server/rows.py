@@ -34,8 +34,8 @@ class ListedServer:
 
     id: int
     endpoint: str
-    count: Annotated[int, column("number of partitions", in_value=False)]
-    partition_ranges: Annotated[str, column("partitions", in_value=False)]
+    count: Annotated[int, column("number of partitions", in_json=False)]
+    partition_ranges: Annotated[str, column("partitions", in_json=False)]
     preferred: tuple[int, ...]
     problem: Annotated[str | None, column(show=blank)]
     partitions: Annotated[tuple[ServedPartition, ...], nested(ServedPartition, "Partitions")]
@@ -68,6 +68,7 @@ def render_servers(
 def _partition(
     partition: int, report: ServerReport, replicas: ReplicaAssignments
 ) -> ServedPartition:
+    """Return the row of a partition; a storage that the server does not report is not reached."""
     storages = tuple(sorted(replicas.storages_of(partition)))
     unreached = tuple(s for s in storages if not report.storages.get(s, False))
     return ServedPartition(partition, report.health.get(partition), storages, unreached)

@@ -77,10 +77,10 @@ async def recover_each(
 ) -> RecoveryResult:
     """Call ``recover`` for each partition; it returns the number of its steps.
 
-    A partition that fails, or whose metadata cannot be decoded, does not keep the others from being
-    recovered: each replica that is rebuilt early shortens the time in which the loss of another one
-    would be fatal. Other errors, such as those of ZooKeeper, concern all partitions: they are
-    raised at once.
+    If a partition fails, or its metadata cannot be decoded, the others are recovered nevertheless:
+    each replica that is rebuilt early shortens the time in which the loss of another one would be
+    fatal. Other errors, such as those of ZooKeeper, concern all partitions: they are raised at
+    once.
     """
     steps, failures = 0, {}
     for partition in partitions:
@@ -145,7 +145,7 @@ async def print_forecast(
 ) -> int:
     """Print the steps that ``order`` would take; return their number.
 
-    Raises Failed as `say_forecast`.
+    Raises Failed in the cases in which `say_forecast` does.
     """
     planned = forecast(order, await executor.observe(order.scope))
     say_forecast(planned, waiting_fails=waiting_fails, quiet_if_done=quiet_if_done)

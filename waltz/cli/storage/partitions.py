@@ -24,7 +24,7 @@ from waltz.admin import (
     carry_out,
     forecast,
 )
-from waltz.admin.core.steps import CreateReplicas, DropReplicas
+from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, DropReplicas
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parse_argument
 from waltz.cli.output import Format, Output, say, show
@@ -45,6 +45,7 @@ from waltz.protocol import UnsupportedByPeer
 app = typer.Typer()
 
 _SYNC_LATER = "When the storage answers again, complete the changes with: waltz storage sync"
+_NOTHING_ASSIGNED = "Nothing was assigned. Run the same command again when the storage answers."
 
 
 @app.command(
@@ -102,7 +103,7 @@ def auto_assign_command(
     async def assign() -> dict[str, SyncedStorage]:
         async with open_cluster(where) as cluster:
             members = (await cluster.storage_maps()).group_members(group)
-            changes = await _carry_out(
+            changes = await _changes_of(
                 cluster, where, GroupAssignment(group), timeout, dry_run=dry_run
             )
             return {member: changes.get(member, SyncedStorage(member)) for member in members}
@@ -210,6 +211,8 @@ def switch_command(
 
 
 def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
+    """Carry out ``order``, or print its dry run; a storage with one switch is an error."""
+
     async def switch() -> None:
         async with open_cluster(where) as cluster:
             try:
@@ -228,7 +231,11 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
 async def _sync_all(
     where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
-    """Return what changed at each storage, and the errors of the storages that failed."""
+    """Synchronize storages one after the other.
+
+    ``storages`` None means all storages that ZooKeeper assigns partitions to. Return what changed
+    at each storage, and the errors of the storages that failed.
+    """
     synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []
     async with open_cluster(where) as cluster:
@@ -236,20 +243,20 @@ async def _sync_all(
         for storage in storages or sorted(assigned):
             order = Synchronization(storage)
             try:
-                changes = await _carry_out(cluster, where, order, step_seconds, dry_run=dry_run)
+                changes = await _changes_of(cluster, where, order, step_seconds, dry_run=dry_run)
                 synced[storage] = changes.get(storage, SyncedStorage(storage))
             except Failed as problem:
                 failures.append(str(problem))
     return synced, failures
 
 
-async def _carry_out(
+async def _changes_of(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
 ) -> dict[str, SyncedStorage]:
     """Carry out an order, or print its dry run; return which replicas each storage changes.
 
-    Nothing is waited for: a step that fails or is not possible yet raises Failed at once. A storage
-    without changes is not in the result.
+    A storage without changes is not in the result. Raises Failed as soon as a step fails, or would
+    have to wait.
     """
     steps: list[Step | Wait] = []
     executor = direct_executor(cluster, where, step_seconds=step_seconds)
@@ -263,8 +270,21 @@ async def _carry_out(
         except NotPossible as problem:
             raise Failed(str(problem)) from problem
         except Stalled as problem:
-            raise Failed(f"{problem}. {_SYNC_LATER}") from problem
+            raise Failed(f"{problem}. {remedy(order, steps)}") from problem
     return _replica_changes(steps)
+
+
+def remedy(order: Order, begun: Iterable[Step | Wait]) -> str:
+    """Return what the user should do after ``order`` failed, whose steps ``begun`` were begun.
+
+    A group is assigned by one change in ZooKeeper, then its storages create the replicas. Before
+    that change there is nothing that ``waltz storage sync`` could complete. After it, this order
+    would be refused, because the group has partitions.
+    """
+    is_assigned = any(isinstance(step, ChangeAssignment) for step in begun)
+    if isinstance(order, GroupAssignment) and not is_assigned:
+        return _NOTHING_ASSIGNED
+    return _SYNC_LATER
 
 
 def _replica_changes(steps: Iterable[Step | Wait]) -> dict[str, SyncedStorage]:

@@ -60,7 +60,7 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""A repair waits no longer than this without progress, because the rebuilding begins after it."""
+"""How long a repair may be without progress. It is short: the rebuilding begins after it."""
 
 
 @app.command(
@@ -261,6 +261,7 @@ def compare_command(
 
 
 async def _compare(cluster: Cluster, where: Target, partition: int) -> ComparisonResult:
+    """Compare the replicas of a partition, and show the progress. Raises Failed."""
     with progress_towards(f"partition {partition}") as advance:
         try:
             return await compare_replicas(
@@ -274,7 +275,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
 
 
 def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) -> None:
-    """Carry out an order that waits for servers, or print its dry run; then print the end."""
+    """Carry out an order that waits for servers, and say that it is done; or print its dry run."""
     steps = run(perform(where, order, max_stall=max_stall, dry_run=dry_run), seconds=None)
     if not dry_run:
         say("done" if steps else "nothing to do")

@@ -204,6 +204,7 @@ def known_storages(maps: StorageMaps) -> tuple[KnownStorage, ...]:
 
 
 def _held_replicas(holdings: Holdings) -> tuple[HeldReplica, ...]:
+    """Return the rows of the replicas that a storage reports; none if it did not report."""
     return tuple(
         HeldReplica(
             state.partition,

@@ -17,9 +17,10 @@ from rich.live import Live
 from waltz.admin.monitoring import Monitor
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import examples
-from waltz.cli.output import Format, Output, as_yaml, show, tables
+from waltz.cli.output import Format, Output, OutputFormat, as_yaml, show, tables
 from waltz.cli.rows import Rendering
 from waltz.cli.running import open_cluster, run
+from waltz.cli.template import Template
 from waltz.cli.top.rows import render_sample
 
 app = typer.Typer()
@@ -76,7 +77,7 @@ def top_command(
 
 
 @contextmanager
-def _display(output: Format, *, once: bool) -> Iterator[Callable[[Rendering], None]]:
+def _display(output: OutputFormat, *, once: bool) -> Iterator[Callable[[Rendering], None]]:
     """Yield a function that shows one sample; on a terminal it replaces the previous sample."""
     if once:
         yield lambda rendering: show(output, rendering)
@@ -87,12 +88,12 @@ def _display(output: Format, *, once: bool) -> Iterator[Callable[[Rendering], No
         yield lambda rendering: _print(output, rendering)
 
 
-def _print(output: Format, rendering: Rendering) -> None:
-    """Print one of many samples: as a line of JSON, a YAML document, or tables."""
+def _print(output: OutputFormat, rendering: Rendering) -> None:
+    """Print one of many samples: as a line of JSON, a YAML document, or as one sample."""
     match output:
         case Format.JSON:
             print(json.dumps(rendering.value), flush=True)  # noqa: T201
         case Format.YAML:
             print("---\n" + as_yaml(rendering.value), end="", flush=True)  # noqa: T201
-        case Format.TABLE:
+        case Format.TABLE | Template():
             show(output, rendering)

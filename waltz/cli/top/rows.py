@@ -2,65 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin.core.sample import Sample, rate, sessions_since
-from waltz.cli.rows import Rendering, Rows, as_value, blank, column, nested, nested_tables, or_dash
+from waltz.cli.rows import Rendering, Rows, as_cell, as_value, column, nested, nested_tables
+from waltz.client.core.ranges import format_partitions
 
 _RATE_DIGITS = 1
+"""The decimal places of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedReplica:
-    """One replica; ``lag`` is how many committed transactions it lacks, None if that is unknown.
+    """One replica that ZooKeeper assigns to a storage.
 
-    ``available`` is whether the replica is switched on: False also if the storage does not hold the
-    replica, None if the storage does not answer.
+    ``in_session`` is whether the replica takes part in the partition's store session. ``available``
+    is True if the storage holds the replica and both of its switches are on. ``lag`` is how many
+    committed transactions the replica lacks, None if that is unknown. ``available`` and
+    ``damaged_records`` are None if the storage does not answer.
     """
 
     storage: str
     in_session: bool
     available: bool | None
     lag: int | None
-    damaged_records: int
+    damaged_records: int | None
 
     @property
     def trouble(self) -> str:
-        """Why the replica is not healthy; empty if the replica is healthy."""
+        """Why the replica is not healthy; empty if the replica is healthy or its state unknown."""
         if self.available is None:
-            return f"{self.storage}: does not answer"
+            return ""
         if not self.available:
-            return f"{self.storage}: off or missing"
+            return "off or missing"
         if self.damaged_records:
-            return f"{self.storage}: {self.damaged_records} damaged records"
-        return "" if self.in_session else f"{self.storage}: not in session"
+            return "damaged records"
+        return "" if self.in_session else "not in session"
 
 
 Replicas = tuple[WatchedReplica, ...]
 
 
+def _known(value: object) -> object:
+    """Return ``value``, or the word unknown for None."""
+    return "unknown" if value is None else value
+
+
+def _megabytes(size: int | None) -> object:
+    """Return a number of bytes in megabytes, each a million bytes."""
+    return _known(None if size is None else f"{size / 1e6:.1f}")
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedPartition:
-    """One partition; ``replicas_in_session`` and ``greatest_lag`` summarize its replicas."""
+    """One partition; ``replicas_in_session`` and ``greatest_lag`` summarize its replicas.
+
+    ``greatest_lag`` is None if the lag of a replica is unknown.
+    """
 
     partition: int
     server: int | None
-    generation: int | None
+    generation: Annotated[int | None, column(in_table=False)]
     session: int | None
-    high_water_mark: Annotated[int | None, column("high-water mark")]
-    transactions_per_second: Annotated[float | None, column("transactions/s")]
-    replicas_in_session: Annotated[str, column("replicas", in_value=False)]
-    greatest_lag: Annotated[int, column(in_value=False)]
-    recoveries: int
-    replicas: Annotated[
-        Replicas,
-        nested(
-            WatchedReplica,
-            title="trouble",
-            show=lambda replicas: " ".join(r.trouble for r in replicas if r.trouble),
-        ),
-    ]
+    high_water_mark: Annotated[int | None, column("high-water mark", show=_known)]
+    transactions_per_second: Annotated[float | None, column("tx/s", show=_known)]
+    replicas_in_session: Annotated[str, column("replicas", in_json=False)]
+    greatest_lag: Annotated[int | None, column("lag", in_json=False, show=_known)]
+    recoveries: Annotated[int, column(in_table=False)]
+    replicas: Annotated[Replicas, nested(WatchedReplica)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +80,43 @@ class WatchedServer:
 
     id: int
     endpoint: str
-    partitions: tuple[int, ...]
-    transactions_per_second: Annotated[float, column("transactions/s")]
-    problem: Annotated[str | None, column(show=blank)]
+    partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_known(p)))]
+    transactions_per_second: Annotated[float | None, column("tx/s", show=_known)]
+    problem: Annotated[str | None, column(in_table=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedStorage:
     """One storage; ``problem`` is why it does not answer.
 
-    ``in_session`` is how many of its replicas are in sessions, ``lag`` the sum of their lags.
+    ``in_session`` is how many of its replicas are in sessions, ``lag`` the sum of their lags. What
+    only the storage knows is None if it does not answer.
     """
 
     storage: str
     group: int | None
-    partitions: tuple[int, ...]
-    in_session: int
-    lag: int
-    size_bytes: Annotated[
-        int | None, column("MB", show=lambda size: "-" if size is None else f"{size / 1e6:.1f}")
-    ]
-    problem: Annotated[str | None, column(show=blank)]
+    partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_known(p)))]
+    in_session: Annotated[int, column("in session")]
+    lag: Annotated[int | None, column(show=_known)]
+    size_bytes: Annotated[int | None, column("MB", show=_megabytes)]
+    problem: Annotated[str | None, column(in_table=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """All that is wrong with one process, in one line."""
+
+    process: str
+    trouble: str
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedCluster:
-    """A cluster at one moment."""
+    """A cluster at one moment. The total rate is None if that of a partition is unknown."""
 
     transactions_per_second: float | None
     recoveries: int
+    trouble: Annotated[tuple[Trouble, ...], nested(Trouble, "Trouble")]
     partitions: Annotated[tuple[WatchedPartition, ...], nested(WatchedPartition, "Partitions")]
     servers: Annotated[tuple[WatchedServer, ...], nested(WatchedServer, "Servers")]
     storages: Annotated[tuple[WatchedStorage, ...], nested(WatchedStorage, "Storages")]
@@ -106,21 +125,62 @@ class WatchedCluster:
 def render_sample(first: Sample, before: Sample | None, now: Sample) -> Rendering:
     """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
-    rates = [p.transactions_per_second for p in partitions]
-    known_rates = [each for each in rates if each is not None]
+    servers = tuple(_server(now, server, partitions) for server in sorted(now.servers))
+    storages = tuple(_storage(now, storage) for storage in sorted(now.storages))
     cluster = WatchedCluster(
-        round(sum(known_rates), _RATE_DIGITS) if known_rates else None,
+        _sum_of_rates(p.transactions_per_second for p in partitions),
         sum(p.recoveries for p in partitions),
+        tuple(_troubles(partitions, servers, storages)),
         partitions,
-        tuple(_server(now, server, partitions) for server in sorted(now.membership.servers())),
-        tuple(_storage(now, storage) for storage in sorted(now.storages)),
+        servers,
+        storages,
     )
-    return Rendering(as_value(cluster), (_summary(cluster), *nested_tables(cluster)))
+    tables = nested_tables(cluster)
+    return Rendering(
+        as_value(cluster), (_summary(cluster), *(each for each in tables if each.cells))
+    )
+
+
+def _troubles(
+    partitions: Iterable[WatchedPartition],
+    servers: Iterable[WatchedServer],
+    storages: Iterable[WatchedStorage],
+) -> Iterator[Trouble]:
+    """Yield one line for each server and each storage that has a problem.
+
+    The line of a storage has why it does not answer, and the unhealthy replicas that ZooKeeper
+    assigns to it.
+    """
+    for server in servers:
+        if server.problem is not None:
+            yield Trouble(f"server {server.id}", server.problem)
+    found: dict[str, dict[str, list[int]]] = {}
+    for partition in partitions:
+        for replica in partition.replicas:
+            if replica.trouble:
+                kinds = found.setdefault(replica.storage, {})
+                kinds.setdefault(replica.trouble, []).append(partition.partition)
+    silent = {s.storage: s.problem for s in storages if s.problem is not None}
+    for storage in sorted({*found, *silent}):
+        texts = [silent[storage]] if storage in silent else []
+        for kind, numbers in found.get(storage, {}).items():
+            texts.append(f"{kind}: {format_partitions(numbers)}")
+        yield Trouble(storage, "; ".join(text for text in texts if text))
+
+
+def _sum_of_rates(rates: Iterable[float | None]) -> float | None:
+    """Return the sum of rates, None if one of them is unknown; 0 if there are none."""
+    every = list(rates)
+    known = [each for each in every if each is not None]
+    if len(known) < len(every):
+        return None
+    return round(sum(known), _RATE_DIGITS)
 
 
 def _partition(
     first: Sample, before: Sample | None, now: Sample, partition: int
 ) -> WatchedPartition:
+    """Return the row of a partition: its rate since ``before``, its recoveries since ``first``."""
     server, generation = now.owner(partition)
     speed = rate(before, now, partition)
     replicas = tuple(
@@ -129,7 +189,7 @@ def _partition(
             now.in_session(partition, storage),
             _available(now, partition, storage),
             now.lag(partition, storage),
-            now.damaged_records(partition, storage),
+            _damaged(now, partition, storage),
         )
         for storage in sorted(now.maps.assignments.storages_of(partition))
     )
@@ -141,35 +201,41 @@ def _partition(
         now.mark(partition),
         None if speed is None else round(speed, _RATE_DIGITS),
         _in_session(replicas),
-        max((r.lag or 0 for r in replicas), default=0),
+        _greatest_lag(replicas),
         sessions_since(first, now, partition),
         replicas,
     )
 
 
 def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) -> WatchedServer:
+    """Return the row of a server; its rate is the sum over the partitions that it owns."""
     member, report = now.membership.servers()[server], now.servers[server]
-    rates = [p.transactions_per_second or 0.0 for p in partitions if p.server == server]
+    answers = report.problem is None
+    rates = [p.transactions_per_second for p in partitions if p.server == server]
     return WatchedServer(
         server,
         f"{member.host}:{member.port}",
-        tuple(sorted(report.marks)),
-        round(sum(rates), _RATE_DIGITS),
+        tuple(sorted(report.marks)) if answers else None,
+        _sum_of_rates(rates) if answers else None,
         report.problem,
     )
 
 
 def _storage(now: Sample, storage: str) -> WatchedStorage:
+    """Return the row of a storage; a value that it does not report is None."""
     report = now.storages[storage]
+    answers = report.problem is None
     sizes = [held.size_bytes for held in report.held.values()]
     known_sizes = [size for size in sizes if size is not None]
+    lags = [now.lag(partition, storage) for partition in report.held]
+    known_lags = [lag for lag in lags if lag is not None]
     return WatchedStorage(
         storage,
         now.maps.groups.groups.get(storage),
-        tuple(sorted(report.held)),
+        tuple(sorted(report.held)) if answers else None,
         sum(now.in_session(p, storage) for p in range(now.num_partitions)),
-        sum(now.lag(partition, storage) or 0 for partition in report.held),
-        sum(known_sizes) if known_sizes else None,
+        sum(known_lags) if answers and len(known_lags) == len(lags) else None,
+        sum(known_sizes) if answers and len(known_sizes) == len(sizes) else None,
         report.problem,
     )
 
@@ -183,25 +249,39 @@ def _available(now: Sample, partition: int, storage: str) -> bool | None:
     return held is not None and held.available
 
 
+def _damaged(now: Sample, partition: int, storage: str) -> int | None:
+    """Return `WatchedReplica.damaged_records` of a replica."""
+    report = now.storages.get(storage)
+    if report is None or report.problem is not None:
+        return None
+    return now.damaged_records(partition, storage)
+
+
+def _greatest_lag(replicas: Replicas) -> int | None:
+    """Return `WatchedPartition.greatest_lag`."""
+    known = [replica.lag for replica in replicas if replica.lag is not None]
+    return max(known, default=0) if len(known) == len(replicas) else None
+
+
 def _in_session(replicas: Replicas) -> str:
+    """Return how many of ``replicas`` are in their session: ``2 of 3``."""
     return f"{sum(r.in_session for r in replicas)} of {len(replicas)}"
 
 
 def _summary(cluster: WatchedCluster) -> Rows:
+    """Return the table of the whole cluster, which has one row.
+
+    A silent process is a server or a storage that does not answer.
+    """
     problems = [s.problem for s in cluster.servers] + [s.problem for s in cluster.storages]
     num_silent = sum(bool(problem) for problem in problems)
-    columns = (
-        "transactions/s",
-        "replicas in session",
-        "recoveries",
-        "processes that do not answer",
-    )
+    columns = ("transactions/s", "replicas in session", "recoveries", "silent processes")
     cells = [
         (
-            or_dash(cluster.transactions_per_second),
+            _known(cluster.transactions_per_second),
             _in_session(tuple(r for p in cluster.partitions for r in p.replicas)),
             cluster.recoveries,
-            num_silent or "-",
+            num_silent,
         )
     ]
     return Rows("Cluster", columns, cells)

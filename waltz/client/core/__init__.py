@@ -1,6 +1,7 @@
 """The decisions of the client, for one partition at a time. Pure.
 
-* `appends`: sends appends; `sent_appends`: determines the outcomes of the appends that were sent
+* `appends`: sends appends; `waiting_appends`: those that wait for a mount; `sent_appends`:
+  determines the outcomes of the appends that were sent
 * `append_values`: an append and its outcome; `batches`: the outcomes of a batch in the public API
 * `mount`: the mount of a partition; `feed`: the position of a stream
 * `read_ahead`: how many reads a stream may have open

@@ -1,4 +1,4 @@
-"""Find out from the transactions of a log what became of one append. Pure."""
+"""Find the outcome of one append in the transactions of a log. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AppendSearch:
         self._req_id = req_id
 
     def look(self, transactions: Iterable[Transaction[Any]]) -> bool:
-        """Examine transactions that follow those before; return whether there is a result."""
+        """Examine the next transactions of the log; return whether there is a result now."""
         wanted = self._req_id
         for transaction in transactions:
             found = transaction.req_id

@@ -8,9 +8,7 @@ tests/sim).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from waltz.client.core.append_values import Append, AppendResult, Outcome
 from waltz.client.core.codec import FeedRecord
@@ -18,6 +16,7 @@ from waltz.client.core.effects import Effects
 from waltz.client.core.feed_need import FeedNeed
 from waltz.client.core.mount import Mount, Phase, RequestIds
 from waltz.client.core.sent_appends import SentAppend, SentAppends
+from waltz.client.core.waiting_appends import WaitingAppends, WaitingQueue
 from waltz.protocol.batches import LOG_MARK, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.client_server import (
@@ -39,14 +38,6 @@ from waltz.protocol.client_server import (
 from waltz.protocol.records import ReqId, wrapped
 
 
-class _WaitingAppends(NamedTuple):
-    """One append, or one batch, that waits until the partition is mounted."""
-
-    tokens: Sequence[object]
-    appends: Sequence[Append]
-    is_batch: bool
-
-
 class PartitionAppends:
     """One client's appends to one partition, and the answers or the feed with their outcomes.
 
@@ -63,15 +54,16 @@ class PartitionAppends:
         self.mount = Mount(ids, mark, self.effects)
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
-        self._waiting: deque[_WaitingAppends] = deque()
+        self._waiting = WaitingQueue()
         self._sent = SentAppends(self.effects)
         self._feed = FeedNeed(self.mount, self._sent)
         self.denial = ""
         """The reason of the last denied request."""
         self._oldest_place: int | None = None
-        """The place (see `sent_appends`) of the oldest append in doubt at the last `tick`.
+        """The place of the oldest append in doubt at the last `tick`.
 
-        None if no append was in doubt, or the partition was not mounted.
+        A place is a number in the order in which requests are sent (see `sent_appends`). None if no
+        append was in doubt, or the partition was not mounted.
         """
         self._oldest_since = 0.0
         """When ``_oldest_place`` got its value, or when a flush was sent because of it."""
@@ -97,7 +89,8 @@ class PartitionAppends:
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._sent.drop_open_flushes()
-        self._feed.expect_no_answers(self._ids.last)  # Earlier mounts give no answers.
+        # No answer comes over this mount to an append that was sent over an earlier one.
+        self._feed.expect_no_answers(self._ids.last)
         fed = self._feed.needs_feed(version)
         self.mount.attach(generation, connection_seq, version, fed=fed)
 
@@ -115,7 +108,7 @@ class PartitionAppends:
         if self.mount.phase is Phase.MOUNTED:
             self._send(token, append)
         else:
-            self._wait(_WaitingAppends((token,), (append,), is_batch=False))
+            self._wait(WaitingAppends((token,), (append,), is_batch=False))
 
     def append_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
         """Send appends in one message, now or as soon as the partition is mounted.
@@ -126,20 +119,16 @@ class PartitionAppends:
         if self.mount.phase is Phase.MOUNTED:
             self._send_batch(tokens, appends)
         else:
-            self._wait(_WaitingAppends(tokens, appends, is_batch=True))
+            self._wait(WaitingAppends(tuple(tokens), tuple(appends), is_batch=True))
 
     def withdraw(self, tokens: Collection[object]) -> list[AppendResult]:
         """Return the outcomes that are known now, for a caller that does not wait any longer.
 
         The appends of ``tokens`` that wait to be sent are dropped, and get UNSENT. The appends that
-        were sent stay open; see `SentAppends.known_outcomes` for the outcomes that they get.
+        were sent stay open. `SentAppends.known_outcomes` says which outcomes they get.
         """
         wanted = set(tokens)
-        unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
-        for each in unsent:
-            self._waiting.remove(each)
-        known = [AppendResult(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
-        return known + self._sent.known_outcomes(wanted)
+        return self._waiting.withdraw(wanted) + self._sent.known_outcomes(wanted)
 
     def give_up(self, req_id: ReqId) -> None:
         """End the append ``req_id`` for its caller with UNCERTAIN, if the append is in doubt.
@@ -166,8 +155,9 @@ class PartitionAppends:
     def fed(self, records: list[FeedRecord]) -> None:
         """Handle transactions of the feed. Ignore a transaction whose id is not the next one.
 
-        After a new mount the server can feed transactions again. Without this rule, a repeated
-        transaction could be taken for that of a later append.
+        After a new mount the server can feed transactions again: a repeated one must not lower the
+        mark. A transaction after a gap must not settle earlier appends as ABSENT
+        (`SentAppends.commit`): the transaction of one of them can be in the gap.
         """
         own, in_doubt = self._ids.client_id, self._sent.in_doubt
         mark = self.mount.mark
@@ -233,24 +223,21 @@ class PartitionAppends:
         """Request the feed if needed, flush if appends are in doubt, and send those that waited."""
         self._request_feed_if_needed()
         self.flush()
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
+        for each in self._waiting.take_all():
             if each.is_batch:
                 self._send_batch(each.tokens, each.appends)
             else:
                 self._send(each.tokens[0], each.appends[0])
 
-    def _wait(self, waiting: _WaitingAppends) -> None:
+    def _wait(self, waiting: WaitingAppends) -> None:
         """Keep appends until the partition is mounted, unless the log is known to be too short."""
-        self._waiting.append(waiting)
+        self._waiting.add(waiting)
         if self.mount.log_mark_behind is not None:
             self._settle_waiting(Outcome.AHEAD, self.mount.log_mark_behind)
 
     def _settle_waiting(self, outcome: Outcome, number: int = -1) -> None:
         """Settle all appends that were not sent yet with ``outcome``."""
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            self.effects.results += (AppendResult(token, outcome, number) for token in each.tokens)
+        self.effects.results += self._waiting.settle_all(outcome, number)
 
     def _send(self, token: object, append: Append) -> None:
         """Send an append; settle it as UNSUPPORTED if the server lacks a kind of its locks."""
@@ -315,9 +302,10 @@ class PartitionAppends:
     def _look_for_skipped(self, committed_place: int) -> None:
         """Look in the log for appends that were sent before an append that is committed now.
 
-        A server answers the commits of a connection in the order in which the appends were sent. So
-        these appends have no answer: the server has dropped them, or their answers were lost with
-        an earlier connection. The feed decides.
+        A server answers the commits of a connection in the order in which the appends were sent.
+        Example: the client has sent the appends 1, 2 and 3, and gets answers to 1 and 3. Then no
+        answer to 2 will come: the server has dropped it, or its answer was lost with an earlier
+        connection. The feed shows whether 2 is in the log.
         """
         if self._feed.has_skipped_append(committed_place):
             self._feed.expect_no_answers(committed_place)
@@ -325,7 +313,7 @@ class PartitionAppends:
             self._request_feed_if_needed()
 
     def _settle_answered(self, seq: int, kind: OutcomeKind, number: int) -> None:
-        """Settle the append ``seq`` by its answer, which is the truth without the feed."""
+        """Settle the append ``seq`` by its answer, which needs no confirmation by the feed."""
         match kind:
             case OutcomeKind.COMMITTED:
                 self._feed.note_log_mark(number)

@@ -107,6 +107,7 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def _encode_append(message: AppendRequest, version: int) -> bytes:
+    """Return the frame of an append, with the kinds of locks that ``version`` has."""
     code = APPEND_TYPE
     if isinstance(message, AnsweredAppendRequest):
         if version < APPEND_ANSWERS_SINCE:

@@ -44,7 +44,7 @@ class Deserializer:
                     assert_never(self._unreadable)
 
     def read_one(self, partition: int, transaction_id: int, data: bytes) -> Any:
-        """Do the same for a transaction that the caller has named: it cannot be left out."""
+        """Do the same as `read`, but raise DataUnreadable in place of returning `SKIPPED`."""
         value = self.read(partition, transaction_id, data)
         if value is SKIPPED:
             raise DataUnreadable(partition, transaction_id, data, None)

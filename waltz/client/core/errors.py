@@ -183,13 +183,13 @@ class AppendUncertain(WaltzError):
         if outcomes:
             what = (
                 f"partition {partition}: {outcomes.count(None)} of the {len(outcomes)} appends of "
-                f"a batch are in doubt; the first was sent as {req_id} ({reason}): find out "
-                "what became of each with client.outcome before you append it again"
+                f"a batch are in doubt; the first was sent as {req_id} ({reason}): find the "
+                "outcome of each with client.outcome before you append it again"
             )
         else:
             what = (
                 f"partition {partition}: an append was sent as {req_id} and is in doubt "
-                f"({reason}): find out what became of it with client.outcome(error.req_id), or "
+                f"({reason}): find its outcome with client.outcome(error.req_id), or "
                 f"with: waltz log find {req_id}, before you append it again"
             )
         super().__init__(what)

@@ -79,10 +79,10 @@ class PartitionFeed:
         match message:
             case MountResponse():
                 if self.mount.mount_received(message):
-                    self._fetch_ended()
+                    self._fetch_when_wanted()
             case FeedSuspended():
                 if self.mount.phase is Phase.MOUNTED and message.req_id == self.mount.request_id:
-                    self._fetch_ended()
+                    self._fetch_when_wanted()
             case HighWaterMarkResponse():
                 self.mount.log_mark_received(message)
             case RequestDenied():
@@ -99,7 +99,7 @@ class PartitionFeed:
             # The stream reads nothing now, so an answer to the mount cannot arrive.
             self.mount.restart_wait()
         elif self._fetch_due:
-            self._fetch_ended()
+            self._fetch_when_wanted()
 
     def tick(self, now: float) -> None:
         """Mount again if that is due at ``now``; see `Mount.tick`."""
@@ -107,10 +107,10 @@ class PartitionFeed:
             self.mount.restart_wait()
         self.mount.tick(now)
 
-    def _fetch_ended(self) -> None:
-        """Handle a mount or the end of a fetch: the server feeds nothing without a FeedRequest.
+    def _fetch_when_wanted(self) -> None:
+        """Send a FeedRequest now, or as soon as the stream wants more transactions.
 
-        Send this FeedRequest now, or as soon as the stream wants more transactions.
+        After a mount and after the end of a fetch, the server feeds nothing without a FeedRequest.
         """
         self._fetch_due = not self._wanted
         if self._wanted:

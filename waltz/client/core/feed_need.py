@@ -3,7 +3,7 @@
 A server of a version before `APPEND_ANSWERS_SINCE` shows the outcome of an append in the feed, so
 that every client that appends is fed every transaction of the partition. A newer server answers
 each append. Then the client needs the feed only for appends whose answer is lost: it looks for them
-in the log, from a mark below which they cannot be (`SentAppends`).
+in the log, after a mark that was taken before they were sent (`SentAppend.log_mark`).
 
 An append is *in doubt* from when it is sent until it has an outcome. Its *place* is its number in
 the order in which the client sends its requests to the partition. A server answers committed
@@ -87,11 +87,11 @@ class FeedNeed:
         self._requested_by = None
 
     def advance(self) -> None:
-        """Advance the client's mark as far as no append in doubt can be below it.
+        """Advance the client's mark, but not to an id that an append in doubt may have.
 
-        If the mark passed the possible id of an append in doubt, a feed from the mark on would not
-        show the append. The client would take it for absent and send it again, so that it could be
-        in the log twice (tests/unit/client/test_client_answered_appends.py).
+        Otherwise a feed after the mark would not show this append. The client would take it for
+        absent and send it again, so that it could be in the log twice
+        (tests/unit/client/test_client_answered_appends.py).
         """
         if not self.server_answers:
             return

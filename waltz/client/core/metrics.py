@@ -81,6 +81,7 @@ class ClientMetrics:
         return metrics
 
     def _add_group(self, partition: int, metrics: PartitionMetrics) -> None:
+        """Add the metrics of a partition, which read ``metrics`` and the state of appends."""
         group, json, state = partition_group(partition), self.json, self._state
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
             ("is-mounted", lambda: state.is_mounted(partition)),

@@ -60,8 +60,8 @@ class RequestIds:
 
     ``last`` is the number of the last id, and grows without a limit. The sequence number on the
     wire is ``last`` wrapped to 32 bits. All appends of a client to a partition must get their ids
-    from one `RequestIds`: if two appends had the same id, the client could not tell to which of
-    them a transaction in the feed belongs.
+    from one `RequestIds`. If two appends had the same id, a transaction in the feed could belong to
+    either of them.
     """
 
     __slots__ = ("client_id", "last", "partition")
@@ -210,13 +210,14 @@ class Mount:
         else:
             return
         if self.log_mark_behind is not None:
-            return
+            return  # The log stays too short. The client raises ClientAhead until `attach`.
         if self._since is None:
             self._since = now
         if now - self._since >= limit:
             self._request()
 
     def _request(self) -> None:
+        """Send a mount request with a new id."""
         self.request_id = self.ids.next(self.generation)
         self._enter(Phase.MOUNTING)
         request = MountRequest(self.request_id, self._mark, self._connection_seq, self._fed)
@@ -227,5 +228,6 @@ class Mount:
         self._effects.messages.append(HighWaterMarkRequest(self._mark_request))
 
     def _enter(self, phase: Phase) -> None:
+        """Enter a phase, and restart the timeout."""
         self.phase = phase
         self._since = None

@@ -236,6 +236,7 @@ class PartitionRequests:
         return [open_request.token for open_request in self._take_all()]
 
     def _data_received(self, open_request: _OpenRequest, message: TransactionDataResponse) -> None:
+        """End a request for data if its checksum matches; otherwise keep it open or fail it."""
         if message.data is None:
             # The server could not read the data now, or does not own the partition.
             self._back_off(open_request)
@@ -259,6 +260,7 @@ class PartitionRequests:
             self._mismatch(open_request, mismatch)
 
     def _mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
+        """Send a request again after a wrong checksum, or end it as CORRUPT after too many."""
         open_request.mismatches += 1
         if open_request.mismatches >= CHECKSUM_ATTEMPTS:
             self.effects.results.append(
@@ -292,8 +294,8 @@ class PartitionRequests:
     def _send(self, open_request: _OpenRequest) -> None:
         """Send a request, or only register it if there is no connection.
 
-        It gets a new request id, so that a late answer to its old id is ignored. A request that the
-        server does not support ends.
+        The request gets a new id, so that a late answer to its old id is ignored. If the server
+        does not support the request, the request ends with UNSUPPORTED.
         """
         open_request.waiting_since = None
         open_request.sent = self._generation is not None
@@ -327,8 +329,9 @@ class PartitionRequests:
     def _timeout_seconds(self, open_request: _OpenRequest) -> float:
         """Return how long a request waits for its answer, or for the end of its backoff."""
         if not open_request.sent:
-            # It backs off after an error: `tick` and this method are not called without connection,
-            # and `attach` sends all requests.
+            # This is a backoff after an error. The only other reason for a request that is not sent
+            # is a missing connection. `tick` calls this method only with a connection, and `attach`
+            # sends all requests on a new connection.
             return ERROR_BACKOFF.delay(open_request.errors - 1)
         match open_request.request:
             case ReadMark():
@@ -339,12 +342,14 @@ class PartitionRequests:
                 return DATA_TIMEOUT_SECONDS
 
     def _take_all(self) -> list[_OpenRequest]:
+        """Remove and return all open requests."""
         open_requests = list(self._open.values())
         self._open.clear()
         return open_requests
 
 
 def _message(req_id: ReqId, request: ReadRequest) -> Message:
+    """Return the message that sends a request with the id ``req_id``."""
     match request:
         case ReadData(transaction_id):
             return TransactionDataRequest(req_id, transaction_id)

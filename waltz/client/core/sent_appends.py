@@ -4,9 +4,9 @@ A server writes the appends of one client to the log in the order in which the c
 an append is
 
 * in the log if the feed shows its request id,
-* not in the log if the feed shows the request id of a later append before its own, or if a flush
-  that was sent after the append is answered and the feed has reached the mark of this answer
-  (spec/behaviour.md section 8).
+* not in the log if the feed shows the request id of a later append before its own,
+* not in the log if the feed has reached the mark in the answer to a flush that was sent after the
+  append (spec/behaviour.md section 8).
 
 Besides these signals, only an answer of the server determines an outcome: a refusal, an
 AppendBatchResponse or AppendAnswers. A lost connection and elapsed time leave an append in doubt.
@@ -21,7 +21,7 @@ requests to the partition (`RequestIds.last`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from waltz.client.core.append_values import AppendResult, Outcome
@@ -84,7 +84,10 @@ class SentAppends:
         self.in_doubt: dict[int, SentAppend] = {}
         self._effects = effects
         self._seqs: deque[int] = deque()
-        """The sequence numbers of ``in_doubt``, oldest first, and some that are settled by now."""
+        """The sequence numbers of ``in_doubt``, oldest first.
+
+        Those of settled appends stay until `oldest` or `commit` finds them at the beginning.
+        """
         self._refused: list[_RefusedAppend] = []
         """The refused appends. Each gets its outcome when the feed has reached its conflict."""
         self._open_flushes: dict[int, int] = {}
@@ -147,7 +150,10 @@ class SentAppends:
             self._settle(AppendResult(sent.token, Outcome.DENIED))
 
     def note_batched(self, seq: int, outcome: BatchedOutcome) -> None:
-        """Record the outcome of an append of a batch, whose transaction the feed will show."""
+        """Record the outcome of an append of a batch, whose transaction the feed will show.
+
+        Only servers that have batches and do not answer single appends (version 5) need this.
+        """
         match outcome.kind:
             case OutcomeKind.REFUSED:
                 self.refuse(seq, outcome.transaction_id)
@@ -156,7 +162,7 @@ class SentAppends:
             case OutcomeKind.COMMITTED:
                 self.note_committed(seq, outcome.transaction_id)
             case OutcomeKind.UNKNOWN | OutcomeKind.AHEAD:
-                pass  # The append stays in doubt. Servers of these versions do not send AHEAD.
+                pass  # The append stays in doubt. A server of version 5 does not send AHEAD.
 
     def note_committed(self, seq: int, transaction_id: int) -> None:
         """Record the server's answer that the append ``seq`` is committed.
@@ -223,8 +229,7 @@ class SentAppends:
 
     def end(self) -> None:
         """Settle every append with the outcome that is known now."""
-        self._effects.results += (sent.outcome_without_feed() for sent in self.in_doubt.values())
-        self._end_refused()
+        self._end(sent.outcome_without_feed() for sent in self.in_doubt.values())
 
     def end_uncertain(self) -> None:
         """Settle every append in doubt as UNCERTAIN, because the log has lost transactions.
@@ -233,11 +238,11 @@ class SentAppends:
         The refused appends are settled, too: the feed may never reach the transactions that took
         their locks.
         """
-        self._effects.results += (sent.uncertain() for sent in self.in_doubt.values())
-        self._end_refused()
+        self._end(sent.uncertain() for sent in self.in_doubt.values())
 
-    def _end_refused(self) -> None:
-        """Settle the refused appends, and drop all appends."""
+    def _end(self, in_doubt: Iterable[AppendResult]) -> None:
+        """Settle the appends in doubt with these results, and the refused appends; drop all."""
+        self._effects.results += in_doubt
         self._effects.results += (refused.outcome() for refused in self._refused)
         self.in_doubt.clear()
         self._refused.clear()

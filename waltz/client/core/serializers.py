@@ -9,6 +9,7 @@ unpickling can run any code that the bytes name.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from typing import Any, Generic, TypeVar
 
@@ -78,10 +79,19 @@ class DataclassSerializer(Generic[T]):
     """
 
     def __init__(self, kind: type[T]) -> None:
+        """Raises TypeError if ``kind`` is no dataclass, or `deserialize` could not create it."""
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"{kind.__name__} is not a dataclass: decorate it with @dataclass")
         self._kind = kind
         self._fields = tuple(field.name for field in dataclasses.fields(kind))
+        # Data that no reader can decode must not be appended: the log cannot be corrected.
+        try:
+            inspect.signature(kind).bind(**dict.fromkeys(self._fields))
+        except TypeError as error:
+            raise TypeError(
+                f"{kind.__name__} cannot be created from its fields: {error}; __init__ must take "
+                "every field, also one with init=False, and other parameters need a default"
+            ) from error
         self._json = JsonSerializer()
 
     def serialize(self, value: T) -> bytes:

@@ -92,8 +92,8 @@ def stream_bounds(
 class Attempt:
     """One attempt of `LogClient.submit`. ``number`` counts the attempts from 1.
 
-    ``mark`` is the last transaction that this client has received. Locks are checked against it if
-    the draft has no mark. After a lock failure, ``conflict`` is a transaction that the caller's
+    ``mark`` is the largest id that this client knows to be in the log. Locks are checked against it
+    if the draft has no mark. After a lock failure, ``conflict`` is a transaction that the caller's
     state must contain before the caller decides again.
     """
 

@@ -31,19 +31,18 @@ class Change:
 
 
 def changes(before: Sample, now: Sample) -> list[Change]:
-    """Return what changed from one sample to the next. What is unknown in one is no change."""
-    return [
-        *_servers(before, now),
-        *_storages(before, now),
-        *(
-            change
-            for partition in range(now.num_partitions)
-            for change in _partition(before, now, partition)
-        ),
-    ]
+    """Return what changed from one sample to the next.
+
+    A value that is unknown in one of the two samples counts as unchanged.
+    """
+    found = [*_servers(before, now), *_storages(before, now)]
+    for partition in range(now.num_partitions):
+        found += _partition(before, now, partition)
+    return found
 
 
 def _servers(before: Sample, now: Sample) -> Iterator[Change]:
+    """Yield which servers left, joined, stopped answering, or answer again."""
     old, new = before.membership.servers(), now.membership.servers()
     for server in sorted(old.keys() - new.keys()):
         yield Change(ChangeKind.SERVER, f"Server {server} left the cluster", bad=True)
@@ -62,6 +61,7 @@ def _servers(before: Sample, now: Sample) -> Iterator[Change]:
 
 
 def _storages(before: Sample, now: Sample) -> Iterator[Change]:
+    """Yield which storages were removed or added, and what changed in the others."""
     for storage in sorted(before.storages.keys() - now.storages.keys()):
         yield Change(ChangeKind.STORAGE, f"Storage {storage} was removed from the cluster")
     for storage in sorted(now.storages.keys() - before.storages.keys()):
@@ -85,18 +85,28 @@ def _answering(kind: ChangeKind, name: str, old: str | None, new: str | None) ->
 
 
 def _damage(storage: str, old: StorageSample, new: StorageSample) -> Iterator[Change]:
+    """Yield the change of a storage's number of damaged records, if both samples know it."""
     if old.problem is not None or new.problem is not None:
         return
-    first, last = (sum(each.count for each in report.damaged) for report in (old, new))
-    if last > first:
-        text = f"Storage {storage} found {last - first} damaged records, {last} in all"
+    had = sum(each.count for each in old.damaged)
+    has = sum(each.count for each in new.damaged)
+    if has > had:
+        text = f"Storage {storage} found {has - had} damaged records, {has} in all"
         yield Change(ChangeKind.DAMAGE, text, bad=True)
-    elif last < first:
-        text = f"{first - last} damaged records of storage {storage} were repaired, {last} are left"
+    elif has < had:
+        text = f"{had - has} damaged records of storage {storage} were repaired, {has} are left"
         yield Change(ChangeKind.DAMAGE, text)
 
 
 def _partition(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
+    """Yield the changes of a partition: of its server, its storages, and its session."""
+    yield from _owner(before, now, partition)
+    yield from _assignment(before, now, partition)
+    yield from _session(before, now, partition)
+
+
+def _owner(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
+    """Yield the change of the server of a partition, if it changed."""
     owner, generation = now.owner(partition)
     if (owner, generation) != before.owner(partition):
         if owner is None:
@@ -105,41 +115,44 @@ def _partition(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
         else:
             text = f"Partition {partition} moved to server {owner}, generation {generation}"
             yield Change(ChangeKind.SERVER, text)
-    yield from _assignment(before, now, partition)
-    session = now.session(partition)
-    assigned = now.maps.assignments.storages_of(partition)
-    took_part, take_part = (
-        sum(s.in_session(partition, each) for each in assigned) for s in (before, now)
-    )
-    began = session != before.session(partition)
-    needed = quorum(len(assigned))
-    if began and session is not None:
-        text = f"Partition {partition} began a recovery: store session {session}"
-        yield Change(ChangeKind.RECOVERY, text)
-    # A recovery has ended if a quorum takes part in a new session, or did not take part before.
-    if take_part >= needed and (began or took_part < needed):
-        part = f"{take_part} of {len(assigned)} replicas take part"
-        text = f"Partition {partition} has recovered in session {session}: {part}"
-        yield Change(ChangeKind.RECOVERY, text)
-        return
-    if began:
-        # The recovery is under way: that replicas are not in the new session yet is no change.
-        return
-    for storage in assigned:
-        was_in, is_in = (s.in_session(partition, storage) for s in (before, now))
-        if is_in and not was_in:
-            text = f"The replica of partition {partition} on {storage} joined session {session}"
-            yield Change(ChangeKind.REPLICA, text)
-        elif was_in and not is_in:
-            text = f"The replica of partition {partition} on {storage} left session {session}"
-            yield Change(ChangeKind.REPLICA, text, bad=True)
 
 
 def _assignment(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
-    old, new = (set(s.maps.assignments.storages_of(partition)) for s in (before, now))
+    """Yield the storages that a partition was assigned to or taken from."""
+    old = set(before.maps.assignments.storages_of(partition))
+    new = set(now.maps.assignments.storages_of(partition))
     for storage in sorted(new - old):
         text = f"Partition {partition} was assigned to storage {storage}"
         yield Change(ChangeKind.ASSIGNMENT, text)
     for storage in sorted(old - new):
         text = f"Partition {partition} was unassigned from storage {storage}"
         yield Change(ChangeKind.ASSIGNMENT, text)
+
+
+def _session(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
+    """Yield the recovery of a session, or else the replicas that joined it or left it."""
+    session = now.session(partition)
+    assigned = now.maps.assignments.storages_of(partition)
+    members_before = {each for each in assigned if before.in_session(partition, each)}
+    members = {each for each in assigned if now.in_session(partition, each)}
+    began = session != before.session(partition)
+    needed = quorum(len(assigned))
+    if began and session is not None:
+        text = f"Partition {partition} began a recovery: store session {session}"
+        yield Change(ChangeKind.RECOVERY, text)
+    # A recovery has ended if a quorum takes part, and either the session is new or no quorum took
+    # part in the sample before.
+    if len(members) >= needed and (began or len(members_before) < needed):
+        part = f"{len(members)} of {len(assigned)} replicas take part"
+        text = f"Partition {partition} has recovered in session {session}: {part}"
+        yield Change(ChangeKind.RECOVERY, text)
+        return
+    if began:
+        # The recovery is under way. Replicas that are not in the new session yet did not leave it.
+        return
+    for storage in assigned:
+        replica = f"The replica of partition {partition} on {storage}"
+        if storage in members - members_before:
+            yield Change(ChangeKind.REPLICA, f"{replica} joined session {session}")
+        elif storage in members_before - members:
+            yield Change(ChangeKind.REPLICA, f"{replica} left session {session}", bad=True)

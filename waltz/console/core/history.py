@@ -12,14 +12,19 @@ from waltz.admin.core.sample import Sample, rate
 from waltz.console.core.changes import Change, changes
 
 _MOST_ENTRIES = 300
+"""How many changes the timeline keeps."""
 _MOST_RATES = 180
+"""How many rates are kept."""
 _MOST_SECONDS_OF_RATE = 30.0
-"""A rate between samples that are further apart is no present rate."""
+"""The longest time between two samples from which a rate is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A change, which happened after ``after`` and at ``at`` at the latest."""
+    """A change that happened between the times ``after`` and ``at``.
+
+    ``number`` counts the changes, from 1 on.
+    """
 
     number: int
     after: float
@@ -46,13 +51,17 @@ class History:
         self.since: float | None = None
         """The time of the first sample."""
         self.last: Sample | None = None
+        """The newest sample."""
         self.last_at: float | None = None
+        """The time of the newest sample."""
         self._count = 0
+        """The number of the newest entry."""
 
     def add(self, sample: Sample, at: float) -> Sample | None:
-        """Take in a sample; return the earlier one for the computation of rates, None without one.
+        """Add a sample; return the sample before it, from which the present rates are computed.
 
-        A sample that is too old for a present rate is not returned, and still compared.
+        Return None if there is none, or if it is older than `_MOST_SECONDS_OF_RATE`. In the second
+        case the changes since that sample are recorded nevertheless.
         """
         before, before_at = self.last, self.last_at
         self.last, self.last_at = sample, at
@@ -70,6 +79,7 @@ class History:
         return recent
 
     def _note_damage(self, sample: Sample) -> None:
+        """Update ``peaks`` from the storages that answered."""
         for storage, report in sample.storages.items():
             if report.problem is not None:
                 continue
@@ -83,6 +93,7 @@ class History:
 
 
 def _total_rate(before: Sample | None, now: Sample) -> float | None:
+    """Return the sum of the rates of all partitions, None if one of them is unknown."""
     total = 0.0
     for partition in range(now.num_partitions):
         each = rate(before, now, partition)

@@ -1,8 +1,8 @@
 """Decide which requests are answered, by their Host header and their origin. Pure.
 
 A web page elsewhere may let its own name resolve to the loopback address (DNS rebinding). The
-browser then sends the page's requests here, with that name in the Host header. Only names that the
-console knows are answered, so such a page gets nothing.
+browser then sends the requests of that page to the console, with that name in the Host header. Only
+requests with a name that the console knows are answered, so such a page gets nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def allowed_names(bound: str, also: Collection[str]) -> frozenset[str]:
-    """Return the names in Host headers to answer: of the loopback, the bound address, and more."""
+    """Return the names that a Host header may have.
+
+    They are the names of the loopback address, the address ``bound`` that the console listens on,
+    and the names in ``also``.
+    """
     return frozenset({*_LOOPBACK_NAMES, bound.lower(), *(name.lower() for name in also)})
 
 

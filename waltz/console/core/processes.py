@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from waltz.admin.core.replica_states import PartitionView
 from waltz.admin.core.sample import Sample
 from waltz.admin.core.storage_figures import StorageFigures
-from waltz.console.core.replicas import PartitionView
 from waltz.protocol.damaged_ranges import DamagedRange
 
 
@@ -49,7 +49,11 @@ class RefusedPartition:
 
 @dataclass(frozen=True, slots=True)
 class StorageView:
-    """One storage. ``assigned`` are the partitions of which ZooKeeper assigns a replica to it."""
+    """One storage. ``assigned`` are the partitions of which ZooKeeper assigns a replica to it.
+
+    ``held`` is how many replicas the storage has. ``greatest_lag`` is the greatest lag of the
+    assigned replicas, in transactions; None if one of their lags is unknown.
+    """
 
     storage: str
     group: int | None
@@ -96,32 +100,47 @@ def view_storages(now: Sample) -> tuple[StorageView, ...]:
 
 
 def _view_storage(now: Sample, storage: str) -> StorageView:
+    """Return the view of a storage. If it does not answer, all that it would report is None."""
     report = now.storages.get(storage)
     group = now.maps.groups.groups.get(storage)
     assigned = tuple(sorted(now.maps.assignments.partitions.get(storage, ())))
     if report is None or report.problem is not None:
         problem = "ZooKeeper has no admin port of it" if report is None else report.problem
-        nothing = (None,) * 9  # The fields after ``assigned``.
-        return StorageView(storage, group, False, problem, assigned, *nothing)
+        return StorageView(
+            storage=storage,
+            group=group,
+            answers=False,
+            problem=problem,
+            assigned=assigned,
+            held=None,
+            greatest_lag=None,
+            log_bytes=None,
+            disk_free_bytes=None,
+            disk_size_bytes=None,
+            scrub_progress=None,
+            scrub_passes=None,
+            damaged=None,
+            refused=None,
+        )
     figures = report.figures or StorageFigures()
     lags = [now.lag(partition, storage) for partition in assigned]
     known_lags = [lag for lag in lags if lag is not None]
     sizes = [held.size_bytes for held in report.held.values()]
     return StorageView(
-        storage,
-        group,
-        True,
-        None,
-        assigned,
-        len(report.held),
-        max(known_lags) if known_lags and len(known_lags) == len(lags) else None,
-        None if None in sizes else sum(size for size in sizes if size is not None),
-        figures.disk_free_bytes,
-        figures.disk_size_bytes,
-        figures.scrub_progress,
-        figures.scrub_passes,
-        tuple(map(_damaged, report.damaged)),
-        tuple(RefusedPartition(p, reason) for p, reason in sorted(figures.refused.items())),
+        storage=storage,
+        group=group,
+        answers=True,
+        problem=None,
+        assigned=assigned,
+        held=len(report.held),
+        greatest_lag=max(known_lags) if known_lags and len(known_lags) == len(lags) else None,
+        log_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
+        disk_free_bytes=figures.disk_free_bytes,
+        disk_size_bytes=figures.disk_size_bytes,
+        scrub_progress=figures.scrub_progress,
+        scrub_passes=figures.scrub_passes,
+        damaged=tuple(map(_damaged, report.damaged)),
+        refused=tuple(RefusedPartition(p, reason) for p, reason in sorted(figures.refused.items())),
     )
 
 

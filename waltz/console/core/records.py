@@ -119,6 +119,7 @@ def visible(text: str) -> str:
 
 
 def _visible(character: str) -> str:
+    """Return a character, or an escape of it if a reader could not see it."""
     if character in "\n\t" or character.isprintable():
         return character
     if unicodedata.category(character) == "Zs":
@@ -188,10 +189,12 @@ def _hex(data: bytes, notice: str | None) -> ShownData:
 
 
 def _shown(format_: DataFormat, text: str, data: bytes, shown_bytes: int) -> ShownData:
+    """Return ``data`` shown as ``text``, which has the first ``shown_bytes`` of them."""
     truncated = shown_bytes < len(data)
     notice = f"the first {shown_bytes} bytes of {len(data)}" if truncated else None
     return ShownData(format_, text, len(data), truncated, notice)
 
 
 def _too_large(data: bytes) -> str:
+    """Return the text for data that may be JSON but are too large to parse, otherwise nothing."""
     return f", or larger than {MAX_JSON_BYTES} bytes" if len(data) > MAX_JSON_BYTES else ""

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from waltz.admin.core.sample import Sample
-from waltz.admin.core.sample_checks import Reached, check_sample
-from waltz.console.core.health import Health, judge, no_sample
-from waltz.console.core.history import History
-from waltz.console.core.processes import ServerView, StorageView, view_servers, view_storages
-from waltz.console.core.replicas import (
+from waltz.admin.core.health import Health, judge, no_sample
+from waltz.admin.core.replica_states import (
     PartitionState,
     PartitionView,
     ReplicaState,
     view_partition,
 )
+from waltz.admin.core.sample import Sample
+from waltz.admin.core.sample_checks import Reached, check_sample
+from waltz.console.core.history import History
+from waltz.console.core.processes import ServerView, StorageView, view_servers, view_storages
 from waltz.console.core.work import Work, work_under_way
 
 
@@ -36,7 +36,7 @@ class Names:
 class Totals:
     """Sums over the cluster.
 
-    ``damaged_records`` counts those of storages that answer, the least that there can be.
+    ``damaged_records`` counts those of the storages that answer: there may be more.
     """
 
     partitions: int
@@ -138,6 +138,7 @@ def _totals(
     storages: Sequence[StorageView],
     history: History,
 ) -> Totals:
+    """Return the sums; the rate is that of the newest sample."""
     replicas = [replica for each in partitions for replica in each.replicas]
     accepting = (PartitionState.OPEN, PartitionState.DEGRADED)
     return Totals(

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from waltz.admin.core.replica_states import PartitionState, PartitionView, ReplicaState
 from waltz.admin.core.sample import Sample
-from waltz.console.core.replicas import PartitionState, PartitionView, ReplicaState
 
 
 class WorkKind(StrEnum):
@@ -57,6 +57,7 @@ def work_under_way(
 
 
 def _catching_up(view: PartitionView) -> Iterator[Work]:
+    """Yield the replicas that are assigned to the partition but not in its session."""
     if view.state not in (PartitionState.OPEN, PartitionState.DEGRADED):
         return  # Without a session there is nothing to catch up with.
     for replica in view.replicas:
@@ -104,6 +105,7 @@ def _both_assigned(now: Sample, view: PartitionView) -> Iterator[Work]:
 
 
 def _repairs(view: PartitionView, peaks: DamagePeaks) -> Iterator[Work]:
+    """Yield the replicas that have damaged records, with how many of them are repaired."""
     for replica in view.replicas:
         left, peak = replica.damaged_records, peaks.get((replica.storage, view.partition), 0)
         if not left:

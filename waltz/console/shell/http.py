@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -20,9 +21,9 @@ from aiohttp import web
 from waltz.client import PartitionUnknown, PermissionDenied, TransactionNotFound, WaltzError
 from waltz.console.core.hosts import refusal
 from waltz.console.core.records import DataFormat, parse_request_id
-from waltz.console.shell.log_reader import MAX_PAGE_RECORDS, LogReader
+from waltz.console.shell.log_reader import MAX_PAGE_RECORDS, LogPageReader
 from waltz.console.shell.poller import Poller
-from waltz.net import ListenFailed
+from waltz.net import PLAINTEXT, ListenFailed, TlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -59,18 +60,25 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serve_console(
-    host: str, port: int, allowed: Collection[str], poller: Poller, reader: LogReader
+    host: str,
+    port: int,
+    allowed: Collection[str],
+    poller: Poller,
+    reader: LogPageReader,
+    tls: TlsConfig = PLAINTEXT,
 ) -> AsyncIterator[int]:
     """Serve the console while the context is open; yield the port in use.
 
-    Requests are answered if their Host header is in ``allowed``. Raises ListenFailed.
+    Requests are answered if their Host header is in ``allowed``. ``tls`` has the certificate for
+    HTTPS. Raises ListenFailed, and TlsConfigError if the certificate cannot be used.
     """
+    context = _https_context(tls)
     application = console_application(allowed, poller, reader)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=context).start()
         except OSError as error:
             # The text of asyncio's error repeats the address; its number has the reason alone.
             number = error.errno or 0
@@ -84,8 +92,23 @@ async def serve_console(
         await runner.cleanup()
 
 
+def _https_context(tls: TlsConfig) -> ssl.SSLContext | None:
+    """Return the context that each connection starts with, None for HTTP. Raises TlsConfigError."""
+    context = tls.listening_context()
+    if context is None:
+        return None
+
+    def use_newest(connection: ssl.SSLSocket | ssl.SSLObject, *_: Any) -> None:
+        # Runs in each handshake, so a renewed certificate applies without a restart
+        # (test_renewed_certificate_is_used_without_a_restart).
+        connection.context = tls.listening_context() or context
+
+    context.sni_callback = use_newest
+    return context
+
+
 def console_application(
-    allowed: Collection[str], poller: Poller, reader: LogReader
+    allowed: Collection[str], poller: Poller, reader: LogPageReader
 ) -> web.Application:
     """Return the application that answers all requests."""
     application = web.Application(middlewares=[_guard(allowed), _errors])
@@ -99,10 +122,11 @@ def console_application(
 class _Api:
     """The handlers of the requests for JSON."""
 
-    def __init__(self, poller: Poller, reader: LogReader) -> None:
+    def __init__(self, poller: Poller, reader: LogPageReader) -> None:
         self._poller = poller
         self._reader = reader
         self._waiting = 0
+        """How many requests wait for the next sample."""
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the paths."""
@@ -111,7 +135,7 @@ class _Api:
         router.add_get("/api/find", self._find)
 
     async def _cluster(self, request: web.Request) -> web.Response:
-        """Answer with the newest sample, once there is one newer than number ``after``."""
+        """Answer with the newest view, once it is current and its number is not ``after``."""
         after = _whole(request, "after", 0)
         if self._waiting >= _MOST_WAITING:
             raise web.HTTPServiceUnavailable(text="too many pages are open")
@@ -199,12 +223,16 @@ def _whole(
     least: int = 0,
     most: int = _LARGEST_ID,
 ) -> Any:
-    """Return a parameter of the request as a whole number. Raises ValueError."""
+    """Return the parameter ``name`` as a whole number, ``default`` if the request lacks it.
+
+    Raises ValueError if the number is not from ``least`` to ``most``.
+    """
     text = request.query.get(name)
     return default if text is None else _bounded(text, name, least, most)
 
 
 def _bounded(text: str, name: str, least: int, most: int) -> int:
+    """Return the number in the parameter ``name``; raises ValueError, as `_whole` does."""
     # A number of 20 digits or more is above every bound.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most}")

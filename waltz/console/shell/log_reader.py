@@ -18,16 +18,18 @@ from waltz.protocol.records import Record, RecordHeader, ReqId
 
 MAX_PAGE_RECORDS = 200
 _PAGE_BYTES = 1 << 20
+"""How many bytes of data a page has at most; a larger record is alone on its page."""
 _MOST_READS = 4
+"""How many reads are under way at once."""
 
 OpenClient = Callable[[], Awaitable[LogClient[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """The bounds of one read: the time for each answer, and the requests of a search.
+    """The bounds of one read: the time for each answer, and how far a search goes.
 
-    A search reads ``search_headers`` headers in one request to a server.
+    A search reads at most ``search_requests`` ranges, each of ``search_headers`` ids.
     """
 
     answer_seconds: float = 10.0
@@ -39,23 +41,23 @@ class ReadBounds:
 class Page:
     """Consecutive transactions of a partition, and the log's last id, -1 for an empty log.
 
-    ``next_id`` is the id after the page, None if the log ends with the page. ``bounded`` is whether
-    the page has fewer transactions than requested because of the bound on its bytes.
+    ``next_id`` is the id after the page, None if the log ends with the page. ``is_truncated`` is
+    whether the page has fewer transactions than requested because of the bound on its bytes.
     """
 
     partition: int
     high_water_mark: int
     records: tuple[ShownRecord, ...]
     next_id: int | None
-    bounded: bool
+    is_truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """The transaction ``found`` of a request id, None if none of the searched ones has it.
 
-    The ids from ``first_id`` to ``last_id`` were searched; ``complete`` is whether no older ones
-    are left.
+    The ids from ``first_id`` to ``last_id`` were searched. ``complete`` is whether the search has
+    reached the first id of the log.
     """
 
     partition: int
@@ -65,7 +67,7 @@ class SearchResult:
     complete: bool
 
 
-class LogReader:
+class LogPageReader:
     """Reads one cluster's log by one client."""
 
     def __init__(self, open_client: OpenClient, bounds: ReadBounds = ReadBounds()) -> None:
@@ -73,7 +75,7 @@ class LogReader:
         self._bounds = bounds
         self._client: LogClient[bytes] | None = None
         self._opening = asyncio.Lock()
-        self._places = asyncio.Semaphore(_MOST_READS)
+        self._read_slots = asyncio.Semaphore(_MOST_READS)
 
     async def page(
         self, partition: int, first_id: int | None, count: int, wanted: DataFormat
@@ -82,24 +84,30 @@ class LogReader:
 
         Raises WaltzError.
         """
-        async with self._places:
+        async with self._read_slots:
             client = await self._ready_client()
             mark = await client.high_water_mark(partition, timeout=self._bounds.answer_seconds)
             first = max(0, mark - count + 1) if first_id is None else first_id
             last = min(first + count - 1, mark)
             if last < first:
-                return Page(partition, mark, (), None, False)
+                return Page(partition, mark, (), next_id=None, is_truncated=False)
             records = await self._records(client, partition, first, last)
-            after = first + len(records)
             shown = tuple(show_record(record, wanted) for record in records)
-            return Page(partition, mark, shown, after if after <= mark else None, after <= last)
+            next_id = first + len(records)
+            return Page(
+                partition,
+                mark,
+                shown,
+                next_id=next_id if next_id <= mark else None,
+                is_truncated=next_id <= last,
+            )
 
     async def find(self, req_id: ReqId, before: int | None) -> SearchResult:
         """Search the newest transactions, or those before ``before``, for a request id.
 
         Raises WaltzError.
         """
-        async with self._places:
+        async with self._read_slots:
             client, partition = await self._ready_client(), req_id.partition
             mark = await client.high_water_mark(partition, timeout=self._bounds.answer_seconds)
             end = mark + 1 if before is None else min(before, mark + 1)

@@ -46,7 +46,7 @@ class ConsoleTarget:
     """The cluster that the console shows, and how to connect to it.
 
     A process has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection takes several
-    answers.
+    answers. ``interval`` is the least time in seconds between two samples.
     """
 
     zookeeper: str
@@ -98,6 +98,7 @@ class Source:
         await self._opened.aclose()
 
     async def _open(self) -> Monitor:
+        """Connect to ZooKeeper and return a monitor; after an error, nothing stays open."""
         target = self.target
         async with AsyncExitStack() as opened:
             store = await KazooStore.connect(
@@ -127,6 +128,7 @@ class Source:
         self._reaching = asyncio.create_task(self._query_servers(sample))
 
     async def _query_servers(self, sample: Sample) -> None:
+        """Replace ``reached`` by what the servers report now."""
         members = sample.membership.servers().values()
         reports = await query_servers(members, self.target.tls)
         self.reached = {
@@ -156,10 +158,12 @@ class Poller:
         return self._number
 
     async def newer_than(self, number: int) -> dict[str, Any]:
-        """Return the JSON value of the newest view, once its number is not ``number``.
+        """Return the JSON value of the newest view, once it is current and not the view ``number``.
 
-        A page may have a larger number, of an earlier process. A view that is older than the
-        interval was taken for an earlier reader, and is not returned.
+        ``number`` is the number of the view that the browser has, 0 for none. A sample is awaited
+        in two cases: the browser has the newest view already, or the newest view is older than the
+        interval, because no browser was waiting since. The numbers are compared for equality: a
+        page that was loaded from an earlier process of the console may have a larger number.
         """
         if number == self._number or not self._is_current():
             self._waiting += 1
@@ -203,6 +207,7 @@ class Poller:
             self._sampling = None
 
     async def _next_view(self) -> ClusterView:
+        """Sample the cluster; return its view, or the last view with the reason of a failure."""
         target = self._source.target
         try:
             sample = await self._source.sample()

@@ -24,7 +24,7 @@ function health({ state: word, headline, statements }) {
     statements.length > 0 && h("ul", { class: "statements" }, statements.map((each) =>
       h("li", { "data-key": each.text, class: each.severity },
         h("p", {}, state(each.severity), h("span", { class: "text" }, each.text)),
-        h("p", { class: "remedy" }, withCommands(each.remedy))))));
+        h("p", { class: "remedy" }, withCommands(each.command ? `${each.remedy}: ${each.command}` : each.remedy))))));
 }
 
 function totals({ totals: sums, rates }) {

@@ -168,7 +168,7 @@ export class LogView {
           h("button", { type: "button", "data-go": Math.max(0, first - count), disabled: first === 0 }, "Older"),
           h("button", { type: "button", "data-go": page.next_id === null ? "" : page.next_id, disabled: page.next_id === null }, "Newer"),
           h("button", { type: "button", "data-go": "" }, "Newest"))),
-      page.bounded && h("p", { class: "muted" }, "The page is short, because its transactions are large."),
+      page.is_truncated && h("p", { class: "muted" }, "The page is short, because its transactions are large."),
       table("Transactions", COLUMNS, page.records.map((each) => row(page.partition, each)), ""));
   }
 }

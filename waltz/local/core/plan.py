@@ -263,6 +263,7 @@ def cluster_description(
 
 
 def _cluster_settings(plan: LocalClusterPlan, session_timeout_ms: int) -> dict[str, Any]:
+    """Return the settings that storages and servers have in common."""
     return {
         "zookeeper.connectString": plan.zookeeper,
         "zookeeper.sessionTimeout": session_timeout_ms,

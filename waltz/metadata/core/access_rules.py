@@ -1,6 +1,6 @@
 """The rules that say which client may do what with which partitions. Pure.
 
-The znode `R/access` has the rules as JSON. Without the znode every client may do everything, as in
+The znode `R/access` has the rules as JSON. Without the znode every request is allowed, as in
 Waltz 0.13.2. A client is known by the names in its verified certificate.
 """
 

@@ -29,7 +29,7 @@ VERSION = 1
 
 
 class BadBackup(ValueError):
-    """The file is no backup of a cluster's metadata, or of a version that is not known."""
+    """The file is no backup of a cluster's metadata, or its version is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class ClusterBackup:
     def last_opened_session(self, partition: int) -> int:
         """Return the last session of ``partition`` that is known to have opened, -1 if none is.
 
-        The state of a replica names only sessions that have opened. The session id of the metadata
-        is newer while a session has begun and not opened.
+        The states of the replicas name only sessions that have opened. ``session_id`` of the
+        metadata may be newer: it also names a session that has begun and has not opened.
         """
         metadata = self.partitions.get(partition)
         states = metadata.replicas.values() if metadata is not None else ()

@@ -265,8 +265,8 @@ class PartitionMetadata:
         generation, session_id = fields.int32(), fields.int64()
 
         def storage() -> str:
-            fields.version(1)
-            fields.version(1)
+            fields.version(1)  # of the ReplicaState
+            fields.version(1)  # of the ReplicaId in it
             found = fields.int32()
             if found != partition:
                 raise fields.fail(f"partition {partition} has a replica of partition {found}")

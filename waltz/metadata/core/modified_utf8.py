@@ -52,6 +52,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def _utf16_units(text: str) -> array[int]:
+    """Return the UTF-16 code units of ``text`` as numbers."""
     units = array("H", text.encode("utf-16-be", "surrogatepass"))
     if byteorder == "little":
         units.byteswap()
@@ -59,6 +60,7 @@ def _utf16_units(text: str) -> array[int]:
 
 
 def _encode_unit(unit: int) -> bytes:
+    """Return the one to three bytes of a UTF-16 unit; U+0000 has two bytes."""
     if 0 < unit < 0x80:
         return bytes((unit,))
     if unit < 0x800:
@@ -80,6 +82,7 @@ def _decode_unit(raw: bytes, position: int) -> tuple[int, int]:
 
 
 def _continuation(raw: bytes, position: int) -> int:
+    """Return the six bits that the continuation byte at ``position`` adds to a character."""
     if position >= len(raw):
         raise MalformedText("text ends inside a character")
     if raw[position] & 0xC0 != 0x80:

@@ -1,10 +1,10 @@
 """Assign partitions to servers after servers have joined, left or changed preferences. Pure.
 
-The rule is that of Waltz 0.13.2 (spec/zookeeper.md section 5), with one correction. If the
-partitions do not divide evenly, some servers get one partition more than the others. 0.13.2 counts
-a server as one of these as soon as its preferred partitions reach the minimum, so that partitions
-can remain without an owner. Here every partition has exactly one owner
-(test_every_partition_has_exactly_one_owner).
+The rule is that of Waltz 0.13.2 (spec/zookeeper.md section 5), with one correction: every partition
+has exactly one owner (test_every_partition_has_exactly_one_owner). 0.13.2 can leave a partition
+without an owner if the partitions do not divide evenly. Example: of 5 partitions, 2 servers should
+get 3 and 2. If the first server gets 2 preferred partitions, 0.13.2 counts them as 3. Then each
+server gets 2 partitions, and the fifth has no owner.
 """
 
 from __future__ import annotations
@@ -96,15 +96,20 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
 class _Distribution:
     """Distributes the free partitions of ``pool``, a map from partition to its last generation.
 
-    The *share* of a server is the minimum, or one more for some servers if the partitions do not
-    divide evenly. ``_extra`` is how many more servers may get one more. Preferred partitions beyond
-    the shares can make it negative, and then too few partitions may be left for other servers.
+    The *share* of each server is ``_minimum`` partitions. If the partitions do not divide evenly, a
+    surplus remains: one partition each for some servers. ``_surplus`` is the part of it that no
+    server has got yet. Example: of 10 partitions, 3 servers have shares of 3, and the surplus is 1.
+
+    If servers prefer more than their shares, the surplus becomes negative, and too few partitions
+    may be left for the shares of the others. Example: if the first of the 3 servers prefers 6
+    partitions, the surplus becomes -2, and the others get 3 partitions and 1.
+
     ``taken`` is the list of the partitions that one server has got so far.
     """
 
     def __init__(self, pool: dict[int, int], num_partitions: int, servers: int) -> None:
         self.pool = pool
-        self._minimum, self._extra = divmod(num_partitions, servers)
+        self._minimum, self._surplus = divmod(num_partitions, servers)
 
     def take_preferred(
         self, taken: list[OwnedPartition], preferred: Iterable[int], kept: set[int]
@@ -117,9 +122,9 @@ class _Distribution:
             if partition not in self.pool:
                 continue
             self._give(taken, partition, moved=partition not in kept)
-            # A preferred partition beyond the minimum counts as the one more of a server.
+            # A preferred partition beyond the minimum is taken from the surplus.
             if len(taken) > self._minimum:
-                self._extra -= 1
+                self._surplus -= 1
 
     def keep(self, taken: list[OwnedPartition], before: Iterable[OwnedPartition]) -> None:
         """Let a server keep the partitions that it owned before, up to its share."""
@@ -137,11 +142,11 @@ class _Distribution:
             self._give(taken, partition, moved=True)
 
     def _claim_one_more(self, taken: list[OwnedPartition]) -> bool:
-        """Return whether the share of a server that has ``taken`` allows one more; count it."""
+        """Return whether a server that has ``taken`` may get one more, and update the surplus."""
         if len(taken) < self._minimum:
             return True
-        if len(taken) == self._minimum and self._extra > 0:
-            self._extra -= 1
+        if len(taken) == self._minimum and self._surplus > 0:
+            self._surplus -= 1
             return True
         return False
 

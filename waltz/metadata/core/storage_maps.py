@@ -117,9 +117,9 @@ def assign_partitions(
 def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[int]) -> StorageMaps:
     """Remove the replicas of ``partitions`` from ``storage``.
 
-    Raises ChangeRefused if ``partitions`` is empty, the storage is unknown or in no group, one of
-    the partitions is not assigned to it, or no other storage of its group has that partition: a
-    group must keep a replica of every partition.
+    A group must keep a replica of every partition. So ChangeRefused is raised if no other storage
+    of the group has one of the partitions. It is also raised if ``partitions`` is empty, the
+    storage is unknown or in no group, or one of the partitions is not assigned to it.
     """
     wanted = _wanted(partitions)
     held = _held(maps, storage)
@@ -131,16 +131,14 @@ def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[in
         )
     if missing := [p for p in wanted if p not in held]:
         raise ChangeRefused(f"Storage {storage} does not have {_partitions(missing)}.")
-    others = {
-        p
-        for member in maps.group_members(group)
-        if member != storage
-        for p in maps.assignments.partitions.get(member, ())
-    }
-    if last := [p for p in wanted if p not in others]:
+    held_by_others: set[int] = set()
+    for member in maps.group_members(group):
+        if member != storage:
+            held_by_others.update(maps.assignments.partitions.get(member, ()))
+    if only_here := [p for p in wanted if p not in held_by_others]:
         raise ChangeRefused(
-            f"Storage {storage} holds the only replica of {_partitions(last)} in group {group}; "
-            "assign to another storage of the group first."
+            f"Storage {storage} holds the only replica of {_partitions(only_here)} in group "
+            f"{group}; assign to another storage of the group first."
         )
     return _with_partitions(maps, {storage: tuple(p for p in held if p not in wanted)})
 

@@ -12,9 +12,10 @@ _NAME_KINDS = ("DNS", "URI")
 
 @dataclass(frozen=True, slots=True)
 class AllowedNames:
-    """The names of which a peer's certificate must have one; None: every peer is allowed.
+    """The peers that may use a port: those whose certificate has at least one of ``names``.
 
-    ``setting`` is the setting that has the names.
+    If ``names`` is None, every peer is allowed. ``setting`` is the name of the setting that has the
+    names, for error texts.
     """
 
     setting: str
@@ -49,13 +50,7 @@ EVERYONE = AllowedNames("", None)
 
 def certificate_names(certificate: Mapping[str, Any]) -> frozenset[str]:
     """Return the common name of the subject, and the DNS names and URIs of a certificate."""
-    common = {
-        value
-        for attributes in certificate.get("subject", ())
-        for kind, value in attributes
-        if kind == "commonName"
-    }
-    alternative = {
-        value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAME_KINDS
-    }
-    return frozenset(common | alternative)
+    names = {value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAME_KINDS}
+    for attributes in certificate.get("subject", ()):
+        names.update(value for kind, value in attributes if kind == "commonName")
+    return frozenset(names)

@@ -4,6 +4,7 @@
 * `cluster`, `tls`, `zookeeper`: settings that several models have
 * `yaml_file`: reads the YAML file to dotted names and values
 * `sources`: reads environment variables, and warns about variables that have no effect
+* `shared_tls`: reads the variable for TLS that the command line and the library have, too
 * `reading`: finds the value and origin of every setting, and the problems of the settings
 * `key_stores`: the commands that convert Java key stores of Waltz 0.13.2, which are not read here
 """
@@ -34,7 +35,7 @@ from waltz.runtime.configuration.settings import (
     keys,
     setting,
 )
-from waltz.runtime.configuration.tls import READS_PEM_FILES, ListeningTlsSettings, TlsSettings
+from waltz.runtime.configuration.tls import READS_PEM_FILES, TlsSettings
 from waltz.runtime.configuration.yaml_file import ConfigError
 from waltz.runtime.configuration.zookeeper import ZooKeeperSettings
 
@@ -45,7 +46,6 @@ __all__ = [
     "ConfigError",
     "File",
     "Group",
-    "ListeningTlsSettings",
     "NotNegative",
     "OptionalFile",
     "OptionalNames",

@@ -1,4 +1,4 @@
-"""Find the value, origin and problems of each setting. Touches a file, the environment, the log.
+"""Find the value, origin and problems of each setting. Touches files, the environment, the log.
 
 An unknown setting is an error, which suggests the most similar known setting. A setting of Waltz
 0.13.2 that has no effect here is accepted with a warning.
@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from waltz.runtime.configuration.settings import SettingKey, Settings, keys
+from waltz.runtime.configuration.shared_tls import from_tls_variable
 from waltz.runtime.configuration.sources import RawSetting, RawSettingSource, from_environment
 from waltz.runtime.configuration.yaml_file import ConfigError, read_yaml
 from waltz.runtime.core.setting_names import environment_variable
@@ -65,12 +66,16 @@ def settings_report(
     """
     values = {} if path is None else read_yaml(path)
     in_file = {name: RawSetting(value, str(path)) for name, value in values.items()}
+    problems: list[str] = []
     in_environment, warnings = from_environment(model, environment)
+    try:
+        in_environment = from_tls_variable(model, environment) | in_environment
+    except ConfigError as problem:
+        problems.append(str(problem))
     raw = in_file | in_environment
     known = {key.name: key for key in keys(model)}
     # The settings of Waltz 0.13.2 that are set and have no effect here, with their values.
     ignored: dict[str, Any] = {}
-    problems: list[str] = []
     for name in raw.keys() - known.keys():
         why = _why_without_effect(model, name)
         if why is None:
@@ -124,6 +129,7 @@ def read_settings(
 
 
 def _why_without_effect(model: type[Settings], name: str) -> str | None:
+    """Return why the setting ``name`` is accepted and has no effect, None if it is unknown."""
     for key, why in model.without_effect.items():
         if name == key or (key.endswith(".") and name.startswith(key)):
             return why
@@ -131,6 +137,7 @@ def _why_without_effect(model: type[Settings], name: str) -> str | None:
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
+    """Return the problem that the setting ``name`` is not one of ``known``."""
     similar = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
     return f"unknown setting {name}{hint}"

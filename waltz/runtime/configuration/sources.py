@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from waltz.runtime.configuration.settings import Settings, group_of, keys
-from waltz.runtime.core.setting_names import VARIABLE_PREFIX, environment_variable
+from waltz.runtime.core.setting_names import SHARED_VARIABLES, VARIABLE_PREFIX, environment_variable
 
 _SIMILAR = 0.85
 """How similar an unknown variable must be to a known one, from 0 to 1, to suggest the known one."""
@@ -87,10 +87,15 @@ def from_environment(
     environment of a pod, for example WALTZ_SERVER_PORT for a service called waltz-server. These
     variables have no effect.
     """
-    names = {environment_variable(key.name): key.name for key in keys(model)}
+    known = {key.name for key in keys(model)}
+    shared = {variable: name for variable, name in SHARED_VARIABLES.items() if name in known}
+    names = shared | {environment_variable(name): name for name in known}
     raw: dict[str, RawSetting] = {}
     warnings = []
-    for found, value in sorted(environment.items()):
+    # The shared variables come first, so that the variable of the setting itself overrides them.
+    for found, value in sorted(
+        environment.items(), key=lambda each: (each[0] not in shared, each[0])
+    ):
         if not found.startswith(VARIABLE_PREFIX) or not value:
             continue
         if found not in names:

@@ -22,8 +22,8 @@ READS_PEM_FILES = "this system reads PEM files, named by *.tls.certificate, *.tl
 """Why the ``*.ssl.*`` settings of 0.13.2 have no effect."""
 
 
-class ListeningTlsSettings(Group):
-    """The TLS settings of a process that only accepts connections."""
+class TlsSettings(Group):
+    """The TLS settings of a process that accepts and opens connections."""
 
     enabled: Switch = setting("enabled", "secure every connection; off means plaintext", True)
     certificate: OptionalFile = setting(
@@ -34,6 +34,17 @@ class ListeningTlsSettings(Group):
     key: OptionalFile = setting("key", "PEM file of the certificate's key", None)
     ca: OptionalFile = setting(
         "ca", "PEM file to verify peers with; if not set, every peer is accepted", None
+    )
+
+    server_name: OptionalText = setting(
+        "serverName",
+        "name that the certificates of servers must have; if not set, the host connected to",
+        None,
+    )
+    verify_server_name: Switch = setting(
+        "verifyServerName",
+        "off accepts any name, for peers of 0.13.2, whose certificates may have no name",
+        True,
     )
 
     def config(self) -> TlsConfig:
@@ -59,24 +70,5 @@ class ListeningTlsSettings(Group):
         if self.ca is None:
             store = f"{prefix}ssl.trustStore"
             yield from key_store_problem(store, trust_commands, f"{tls}ca", old_settings)
-
-
-class TlsSettings(ListeningTlsSettings):
-    """The TLS settings of a process that also opens connections."""
-
-    server_name: OptionalText = setting(
-        "serverName",
-        "name that the certificates of servers must have; if not set, the host connected to",
-        None,
-    )
-    verify_server_name: Switch = setting(
-        "verifyServerName",
-        "off accepts any name, for peers of 0.13.2, whose certificates may have no name",
-        True,
-    )
-
-    def tls_problems(self, prefix: str, old_settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each problem; see `ListeningTlsSettings.tls_problems`."""
-        yield from super().tls_problems(prefix, old_settings)
-        if self.enabled and self.ca is None and self.server_name is not None:
-            yield f"{prefix}tls.serverName is verified only with {prefix}tls.ca: set both"
+        if self.ca is None and self.server_name is not None:
+            yield f"{tls}serverName is verified only with {tls}ca: set both"

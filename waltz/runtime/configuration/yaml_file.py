@@ -18,7 +18,11 @@ from waltz.runtime.core.setting_names import flatten
 # a date or a boolean but is invalid: a date in month 13, or !!bool 5.
 _YAML_ERRORS = (
     yaml.YAMLError,
-    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
 )
 
 

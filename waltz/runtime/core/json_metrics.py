@@ -132,6 +132,7 @@ class JsonMetrics:
         return form
 
     def _all(self) -> list[tuple[str, _Metric]]:
+        """Return all metrics with their full names, ``group.name``, in the order of these names."""
         metrics = (each for members in self._groups.values() for each in members.values())
         named = ((f"{each.group}.{each.name}", each) for each in metrics)
         return sorted(named, key=lambda pair: pair[0])

@@ -15,6 +15,16 @@ VARIABLE_PREFIX = "WALTZ_"
 DEFAULT_ROOT = "/waltz"
 """The root znode of a cluster, if the user names no other."""
 
+SHARED_VARIABLES = {
+    "WALTZ_ZOOKEEPER": "zookeeper.connectString",
+    "WALTZ_ROOT": "cluster.root",
+}
+"""The variables that name the cluster for the command line and the library, each with the setting
+that it also sets. The variable of the setting itself overrides it."""
+TLS_VARIABLE = "WALTZ_TLS"
+"""The variable for TLS of the command line, the library and the processes: ``on``, ``off`` or the
+path of a file. It sets several settings; the variable of each overrides it."""
+
 
 def environment_variable(name: str) -> str:
     """Return the environment variable of the setting ``name``."""

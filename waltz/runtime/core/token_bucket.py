@@ -6,8 +6,8 @@ from __future__ import annotations
 class TokenBucket:
     """Allows ``rate`` tokens per second, and up to ``capacity`` tokens at once after a pause.
 
-    A caller takes tokens when it knows how many it has used. It may use more than there are: then
-    it waits until the missing tokens have come in.
+    A caller takes tokens after it has used them, and may use more than the bucket has. Before the
+    next use, the caller waits until the missing tokens have come in.
     """
 
     def __init__(self, rate: float, capacity: float, now: float) -> None:

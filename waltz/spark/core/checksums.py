@@ -1,10 +1,14 @@
 """Check the CRC-32 of many pieces of bytes at once. Pure.
 
-To *shift* a checksum by n bytes is to calculate what n following zero bytes make of its 32 bits.
+A CRC is calculated by a register of 32 bits, which changes with each byte. To *shift* a checksum by
+n bytes is to put the checksum into the register, and to calculate the register after n zero bytes.
 A shift is linear: ``shift(x ^ y, n) == shift(x, n) ^ shift(y, n)``. The checksum of two pieces, one
 after the other, follows from the checksums of both, without reading the pieces again::
 
     crc32(a + b) == shift(crc32(a), len(b)) ^ crc32(b)
+
+Example: the checksum of ``a`` is e8b7be43, and shifted by one byte ef3da794. The xor with 71beeff9,
+the checksum of ``b``, is 9e83486d, the checksum of ``ab``.
 
 So if all pieces have one size, the expected checksums of the pieces determine the checksum of their
 concatenation. One pass over the bytes of all pieces calculates the actual checksum of the

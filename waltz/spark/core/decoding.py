@@ -130,9 +130,14 @@ def _heads_match(heads: np.ndarray[Any, Any], size: int, shifted_crcs: Crcs) -> 
 
         crc32(head + data) == shift(crc32(head), size) ^ crc32(data)
 
-    So the xor of a record's two checksums is the shifted checksum of its head. All shifts are by
-    ``size``, and a shift is linear. So the concatenation of the shifted checksums is the shifted
-    checksum of all heads as one piece, which is calculated here without reading the data again.
+    So the xor of a record's two checksums is the shifted checksum of its head. All these shifts are
+    by ``size``. A shift is linear, and the order of two shifts does not matter. So the shifted
+    checksums can be concatenated like checksums, for heads ``g`` and ``h`` of n bytes each::
+
+        shift(shift(crc32(g), size), n) ^ shift(crc32(h), size) == shift(crc32(g + h), size)
+
+    The left side is calculated from the records' checksums, the right side from the bytes of all
+    heads as one piece. The data is not read again.
     """
     expected = concatenated(shifted_crcs, STORED_HEAD_BYTES)
     return shifted(crc32(heads.tobytes()), size) == expected

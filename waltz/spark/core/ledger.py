@@ -169,11 +169,18 @@ class Ledger:
     def locks_of(self, client_id: int, *, has_row_ids: bool) -> AttemptLocks:
         """Return the locks that make an append fail if a competing attempt appended after the mark.
 
-        Attempts at one task take the same lock. If rows have ids, there are two more locks for each
-        run, because attempts of different runs compete. An attempt takes the lock ``appended`` of
-        its own run; attempts of newer runs check it. It also takes the lock ``overtaken`` of each
-        older run; attempts of that run check it. Without these locks an abandoned attempt could
-        append a row again (`test_ledger_attempts_at_same_rows_conflict`).
+        Attempts at one task check and take the same lock. If rows have ids, attempts of different
+        runs compete, too, whatever their tasks are, but attempts of one run at different tasks do
+        not. So each run has two more locks:
+
+        * ``appended`` of a run: the attempts of this run take it, those of newer runs check it.
+        * ``overtaken`` of a run: the attempts of newer runs take it, those of this run check it.
+
+        Example: an append of run 0 takes ``appended`` 0 and checks ``overtaken`` 0. An append of
+        run 1 takes ``appended`` 1 and ``overtaken`` 0, and checks ``overtaken`` 1 and ``appended``
+        0. Whichever of the two comes second finds a lock that was taken after its mark, and is
+        refused. Without these locks an abandoned attempt of run 0 could append a row again
+        (`test_ledger_attempts_at_same_rows_conflict`).
         """
         own = self.attempts[client_id]
         task_lock = Lock(f"waltz.spark.task/{self.write_id}", own.task)
@@ -189,6 +196,7 @@ class Ledger:
 
 
 def _text(value: object) -> str:
+    """Return ``value``. Raises ValueError if it is not text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not text")
     return value

@@ -71,7 +71,8 @@ def admit_rows(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -
         return dict(ends)
     admitted, seen = {}, 0
     for partition, rows in sorted(backlog.items()):
-        # Rounding the running sum, and not each share, distributes exactly the limit.
+        # Rounding the running sum, and not each share, distributes exactly the limit: a limit of 10
+        # for three equal backlogs gives 3, 3 and 4 rows, but rounded shares would give 3, 3 and 3.
         taken = limit * (seen + rows) // total - limit * seen // total
         seen += rows
         admitted[partition] = starts[partition] + taken if rows else ends[partition]

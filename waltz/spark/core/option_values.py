@@ -55,8 +55,9 @@ class ZooKeeperOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The cluster: named by ``cluster_file``, or by ``zookeeper`` and ``root``.
+    """The cluster: named by ``cluster_file``, or by ``zookeeper`` and ``root``, or by neither.
 
+    If neither names the cluster, the environment of the driver does, as for `waltz.connect`.
     ``tls`` is None if no option ``tls.*`` is set. ``zookeeper_access`` is None if no option
     ``zookeeper.tls.*`` or ``zookeeper.authentication.*`` is set. ``timeout_seconds`` bounds the
     wait for the answer to a request or an append.
@@ -126,10 +127,10 @@ def option_values(options: Iterable[Option], given: Mapping[str, str], what: str
 def cluster_options(values: Mapping[str, Any], given: Mapping[str, str]) -> ClusterOptions:
     """Return the part of ``values`` that names the cluster. Raises OptionError."""
     cluster_file, zookeeper = values["cluster"], values["zookeeper"]
-    if (cluster_file is None) == (zookeeper is None):
+    if cluster_file is not None and zookeeper is not None:
         raise OptionError(
             "set either the option zookeeper (host:port, with root), or cluster (the path of a "
-            "local cluster's cluster.json)"
+            "local cluster's cluster.json), not both"
         )
     names = [name.lower() for name in given]
     any_tls = any(name.startswith("tls.") for name in names)

@@ -112,6 +112,8 @@ def check_streaming(options: ReadOptions) -> None:
 
 
 def _positions(otherwise: Edge) -> Callable[[str], Positions]:
+    """Return the function that parses an option with positions; see `Positions.otherwise`."""
+
     def parse(given: str) -> Positions:
         plain = given.strip().lower()
         if plain in _EDGES:
@@ -131,6 +133,7 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
 
 
 def _avro_schema(given: str) -> str:
+    """Return ``given``. Raises ValueError if it is not the schema of an Avro record."""
     check_avro_schema(given)
     return given
 
@@ -142,6 +145,7 @@ def _partition(name: str) -> int:
 
 
 def _position(at: Any) -> int | Edge:
+    """Return the position that a value in JSON means: a transaction id, or an end of the log."""
     if isinstance(at, str) and at.lower() in _EDGES:
         return _EDGES[at.lower()]
     if isinstance(at, str) and _is_digits(at):

@@ -190,6 +190,7 @@ def _check_avro(decoder: PayloadDecoder) -> None:
 
 
 def _schema_with_text_data() -> StructType:
+    """Return the columns of the log, with ``data`` as text."""
     return StructType(
         [StructField(f.name, StringType()) if f.name == "data" else f for f in SCHEMA]
     )

@@ -131,6 +131,7 @@ def columns_of(schema: StructType) -> Columns:
 
 
 def _check_locks(field: StructField) -> None:
+    """Raise OptionError if the column locks is not an array of structures of a name and an id."""
     kind = field.dataType
     element = kind.elementType if isinstance(kind, ArrayType) else None
     if not (

@@ -80,12 +80,11 @@ def wanted_spans(
     for positions in the wrong order, PositionMissing for positions beyond a log's end.
     """
     ids = (row_filter or RowFilter()).bounds_of("transaction_id")
+    starting, ending = _position_options(options)
     found = {}
     for partition, mark in sorted(marks.items()):
-        first, end = (
-            _position(options, name, given, partition, mark)
-            for name, given in _position_options(options)
-        )
+        first = _position(options, *starting, partition, mark)
+        end = _position(options, *ending, partition, mark)
         if first > end:
             raise OptionError(
                 f"partition {partition}: startingPositions ({first}) is after endingPositions "
@@ -146,6 +145,7 @@ def _position_options(options: ReadOptions) -> tuple[tuple[str, Positions], tupl
 
 
 def _resolve(positions: Positions, partition: int, mark: int) -> int:
+    """Return a partition's position as a transaction id; its log ends at ``mark``."""
     match positions.by_partition.get(partition, positions.otherwise):
         case Edge.EARLIEST:
             return 0

@@ -13,7 +13,10 @@ BACKOFF = Backoff(0.01, 10.0)
 """The delays between attempts: from 10 ms to 10 s."""
 
 _MYSQL_STATEMENT_ERRORS = (1054, 1146)
-"""The codes of MySQL for an unknown column, and for a table that does not exist."""
+"""The codes of MySQL for an unknown column, and for a table that does not exist.
+
+This is not a set, because it is searched for values that may not be hashable: the first arguments
+of the errors of any driver."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -40,5 +43,4 @@ def _is_of_statement(cause: BaseException | None) -> bool:
     if isinstance(cause, sqlite3.OperationalError):
         return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
     args = () if cause is None else cause.args
-    # Other drivers pass other values, also values that are not hashable.
     return bool(args) and args[0] in _MYSQL_STATEMENT_ERRORS

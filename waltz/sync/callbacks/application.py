@@ -42,7 +42,7 @@ class Application(abc.ABC, Generic[DataT]):
         mounts the partition again after a delay. After ClientFailed it does not.
         """
         log.error(
-            "partition %d: error at transaction %d (the first one not applied): %s: %s",
+            "partition %d: error, transactions before %d are applied: %s: %s",
             partition,
             transaction_id,
             type(error).__name__,

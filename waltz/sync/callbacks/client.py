@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
 from waltz.client.core.values import DataT
+from waltz.client.deadlines import TimeLimit
 from waltz.client.options import ConnectOptions
 from waltz.sync import SyncClient
 from waltz.sync import connect as connect_sync
@@ -249,6 +250,7 @@ class CallbackClient(Generic[DataT]):
         self._active[number] = partition
 
     async def _deactivate(self, number: int) -> None:
+        """Stop a partition, and wait until its last transaction was applied."""
         partition = self._active.pop(number)
         await partition.stop(partial(PartitionInactive, number))
         await self._tasks.pop(partition)
@@ -256,17 +258,16 @@ class CallbackClient(Generic[DataT]):
     async def _wait_applied(
         self, partition: ActivePartition[DataT], transaction_id: int, seconds: float | None
     ) -> None:
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                await partition.applied_up_to(transaction_id)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimedOut(
+        """See `wait_applied`."""
+
+        def late() -> TimedOut:
+            return TimedOut(
                 f"partition {partition.number} was applied up to transaction {partition.mark}, not "
                 f"to {transaction_id}, within {seconds:g} s; applying continues"
-            ) from None
+            )
+
+        async with TimeLimit(seconds, late):
+            await partition.applied_up_to(transaction_id)
 
     async def _start_append(
         self,
@@ -324,11 +325,14 @@ def connect(
 
     ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is
     that of `CallbackClient`. The other arguments and the errors are those of `waltz.connect`.
+    Appends have no timeout unless ``append_timeout`` sets one.
     ``max_in_flight`` limits both the client's open appends and the open contexts of each partition.
     To set other arguments of `CallbackClient`, create it from a client that `waltz.sync.connect`
     returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
+    # A context retries until it ends: its append must not end as uncertain after some seconds.
+    options.setdefault("append_timeout", None)
     if serializer is None:
         log = connect_sync(zookeeper, root=root, **options)
     else:

@@ -334,8 +334,9 @@ class ActivePartition(Generic[DataT]):
     async def _wait_for_change(self) -> None:
         """Wait until a transaction was applied, an append has ended, or `stop` was called.
 
-        The caller must check its condition just before, in the same turn of the event loop. So it
-        has seen every change that was reported before this call, and waits for a later one.
+        The caller must check its condition just before this call, without an ``await`` in between.
+        Then no change is reported between the check and this call, so it is safe that this call
+        forgets the changes that were reported before it.
         """
         self._changed.clear()
         await self._changed.wait()

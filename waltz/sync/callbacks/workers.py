@@ -52,6 +52,7 @@ class Workers:
         return ThreadPoolExecutor(threads, name, initializer=self._mark_thread)
 
     def _mark_thread(self) -> None:
+        """Note that the calling thread is a worker; see `in_callback`."""
         self._thread_local.is_worker = True
 
     @staticmethod

@@ -1,7 +1,7 @@
 """The Certificate object, by which a cluster requests its certificate from cert-manager. Pure.
 
-Without cert-manager, the operator issues the certificates. The executor creates the secrets that
-have them, because new keys are random.
+Without cert-manager, the operator issues the certificates. The executor generates the keys and
+creates the secrets, because this module is pure.
 """
 
 from __future__ import annotations

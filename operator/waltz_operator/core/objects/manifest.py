@@ -105,7 +105,8 @@ def manifest(
         ],
     }
     body = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, **content}
-    # The digest is of the body without this annotation, which `body` gets as part of `metadata`.
+    # The digest is calculated before the annotation is set, so it does not depend on itself.
+    # `body` contains the same dictionary `metadata`, and so gets the annotation, too.
     metadata["annotations"] = {MANIFEST_ANNOTATION: digest(body)}
     return Manifest(ObjectKey(kind, name), body)
 
@@ -133,10 +134,7 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     """
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            _contains(live[key], each, amounts=amounts or key in _QUANTITY_FIELDS)
-            if key in live
-            else each in _EMPTY
-            for key, each in wanted.items()
+            _has_field(live, key, each, amounts=amounts) for key, each in wanted.items()
         )
     if isinstance(wanted, list):
         return (
@@ -147,6 +145,13 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     if amounts:
         return amount(str(live)) == amount(str(wanted))
     return bool(live == wanted)
+
+
+def _has_field(live: Mapping[str, Any], key: str, wanted: Any, *, amounts: bool) -> bool:
+    """Whether ``live`` has the value ``wanted`` at ``key``; an empty value may be absent."""
+    if key not in live:
+        return wanted in _EMPTY
+    return _contains(live[key], wanted, amounts=amounts or key in _QUANTITY_FIELDS)
 
 
 def amount(text: str) -> Decimal | str:

@@ -136,23 +136,17 @@ def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def tls_settings(cluster: WaltzCluster, prefix: str, *, dials: bool) -> dict[str, Any]:
-    """Return the TLS settings of a process, whose names begin with ``prefix``: ``server.tls.``.
-
-    ``dials``: whether the process connects to other processes, and so verifies their certificates.
-    """
+def tls_settings(cluster: WaltzCluster, prefix: str) -> dict[str, Any]:
+    """Return the TLS settings of a process, whose names begin with ``prefix``: ``server.tls.``."""
     if cluster.spec.tls.mode is TlsMode.NONE:
         return {f"{prefix}enabled": False}
-    settings: dict[str, Any] = {
+    return {
         f"{prefix}enabled": True,
         f"{prefix}certificate": f"{_TLS_FOLDER}/tls.crt",
         f"{prefix}key": f"{_TLS_FOLDER}/tls.key",
         f"{prefix}ca": f"{_TLS_FOLDER}/ca.crt",
+        f"{prefix}serverName": tls_name(cluster.metadata.name, cluster.metadata.namespace),
     }
-    if dials:
-        metadata = cluster.metadata
-        settings[f"{prefix}serverName"] = tls_name(metadata.name, metadata.namespace)
-    return settings
 
 
 def tls_secret_name(cluster: WaltzCluster) -> str | None:
@@ -193,6 +187,7 @@ def claim_template(name: str, volume: Volume, claim_labels: Mapping[str, str]) -
 def _placement(
     scheduling: Scheduling, cluster: str, component: Component, pool: str | None
 ) -> dict[str, Any]:
+    """Return the fields of a pod's spec that say on which nodes the pod may run."""
     pods = {"matchLabels": selector(cluster, component, pool)}
     where: dict[str, Any] = {
         "topologySpreadConstraints": [
@@ -240,7 +235,10 @@ def _default_affinity(cluster: str, component: Component, pool: str | None) -> d
 
 
 def _preferred(*places: tuple[int, str], pods: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the preferences for the nodes or zones of ``pods``: a weight and a label of nodes."""
+    """Return preferences for the nodes or zones on which ``pods`` run.
+
+    Each of ``places`` is the weight of a preference, and the label of nodes that names the place.
+    """
     return {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {
@@ -253,4 +251,5 @@ def _preferred(*places: tuple[int, str], pods: Mapping[str, Any]) -> dict[str, A
 
 
 def _text(value: Any) -> str:
+    """Return the text of a setting's value; the text of a boolean is in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)

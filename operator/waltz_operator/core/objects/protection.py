@@ -18,26 +18,27 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
 def budgets(
-    cluster: WaltzCluster, storages: int, *, zookeeper_rolls: bool = False
+    cluster: WaltzCluster, evictable_storages: int, *, is_zookeeper_rolling: bool = False
 ) -> tuple[Manifest, ...]:
     """Return the disruption budgets: how many pods of each component may be evicted at once.
 
-    ``storages`` is the number of storages that may be away now: with more evictions a partition
-    could lose its quorum during a drain of nodes (tests/unit/operator/test_operator_disruption.py).
-    ``zookeeper_rolls``: whether the operator replaces ZooKeeper's members, so that no other member
-    may be away.
+    ``evictable_storages`` is the number of storages that may be away now: with more evictions a
+    partition could lose its quorum during a drain of nodes
+    (tests/unit/operator/test_operator_disruption.py). ``is_zookeeper_rolling``: whether the
+    operator replaces ZooKeeper's members, so that no other member may be away.
+
     With a single pool, every eviction interrupts appends. Then the storages have no budget, because
     a budget that is always 0 would block every drain.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     allowed = {}
     if len(spec.pools) > 1:
-        allowed[Component.STORAGE] = storages
+        allowed[Component.STORAGE] = evictable_storages
     if spec.servers.replicas > 1:
         allowed[Component.SERVER] = 1
     if managed is not None and managed.members > 1:
         spare = managed.members - quorum(managed.members)
-        allowed[Component.ZOOKEEPER] = 0 if zookeeper_rolls else spare
+        allowed[Component.ZOOKEEPER] = 0 if is_zookeeper_rolling else spare
     return tuple(_budget(cluster, component, count) for component, count in allowed.items())
 
 
@@ -46,10 +47,12 @@ def network_policies(
 ) -> tuple[Manifest, ...]:
     """Return the policies that limit connections to storages and to a managed ZooKeeper.
 
-    Only servers and the operator may connect to a storage's port for servers, and only the operator
-    to its admin port. Only ZooKeeper's members may connect to ZooKeeper's peer ports. The other
-    ports are open: a storage's HTTP port to any monitoring, and ZooKeeper's client port to clients,
-    which may run anywhere.
+    Only servers and the operator may connect to a storage's port for servers. Only the operator and
+    the cluster's storages, which copy replicas from each other, may connect to its admin port. A
+    user's pod with the label `names.ADMINISTERS_LABEL` may connect to both ports, so that the
+    commands ``waltz storage`` work in it. Only ZooKeeper's members may connect to ZooKeeper's peer
+    ports. The other ports are open: a storage's HTTP port to any monitoring, and ZooKeeper's client
+    port to clients, which may run anywhere.
     """
     if not cluster.spec.network_policies:
         return ()
@@ -59,13 +62,15 @@ def network_policies(
         {"kubernetes.io/metadata.name": operator_namespace},
     )
     servers = _peer(names.selector(name, Component.SERVER))
+    storages = _peer(names.selector(name, Component.STORAGE))
+    administrators = _peer({names.ADMINISTERS_LABEL: name})
     any_peer: list[dict[str, Any]] = []
     policies = []
     for pool in pools:
         spec = pool.spec
         rules = [
-            _allow([servers, operator], spec.port),
-            _allow([operator], spec.admin_port),
+            _allow([servers, operator, administrators], spec.port),
+            _allow([storages, operator, administrators], spec.admin_port),
             _allow(any_peer, spec.http_port),
         ]
         policies.append(_policy(cluster, Component.STORAGE, rules, pool))
@@ -80,16 +85,16 @@ def network_policies(
 
 
 def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Manifest:
+    """Return the disruption budget by which ``unavailable`` pods of a component may be away."""
     name = cluster.metadata.name
+    # A server is not ready while one of its partitions is not open. That must not block the drain
+    # of its node: other servers take its partitions over.
+    is_server = component is Component.SERVER
     content = {
         "spec": {
             "maxUnavailable": unavailable,
             "selector": {"matchLabels": names.selector(name, component)},
-            # A server is not ready while one of its partitions is not open. That must not block the
-            # drain of its node: other servers take its partitions over.
-            "unhealthyPodEvictionPolicy": "AlwaysAllow"
-            if component is Component.SERVER
-            else "IfHealthyBudget",
+            "unhealthyPodEvictionPolicy": "AlwaysAllow" if is_server else "IfHealthyBudget",
         }
     }
     object_labels = names.labels(name, component)
@@ -104,9 +109,10 @@ def _policy(
     rules: list[dict[str, Any]],
     pool: StoragePool | None = None,
 ) -> Manifest:
+    """Return the network policy of the pods of a component, or of one pool of storages."""
     name = cluster.metadata.name
     pool_name = None if pool is None else pool.metadata.name
-    own = f"{name}-{component.value}" if pool_name is None else names.storage_set(pool_name)
+    policy_name = f"{name}-{component.value}" if pool_name is None else names.storage_set(pool_name)
     content = {
         "spec": {
             "podSelector": {"matchLabels": names.selector(name, component, pool_name)},
@@ -115,7 +121,7 @@ def _policy(
         }
     }
     object_labels = names.labels(name, component, pool_name)
-    return manifest(pool or cluster, "NetworkPolicy", own, object_labels, content)
+    return manifest(pool or cluster, "NetworkPolicy", policy_name, object_labels, content)
 
 
 def _peer(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -> dict[str, Any]:

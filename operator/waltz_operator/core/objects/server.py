@@ -82,9 +82,10 @@ def server_deployment(cluster: WaltzCluster) -> Manifest:
 
 
 def _pod(cluster: WaltzCluster) -> dict[str, Any]:
+    """Return the part of the pod's spec that only servers have."""
     spec = cluster.spec.servers
     volumes, mounts = scratch_and_tls(cluster)
-    zookeeper = zookeeper_access(cluster, writes=True)
+    zookeeper = zookeeper_access(cluster, may_write=True)
     address = {
         "name": "WALTZ_SERVER_ADVERTISED_HOST",
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
@@ -121,14 +122,14 @@ def _settings(cluster: WaltzCluster) -> dict[str, Any]:
     return {
         "zookeeper.connectString": connect_string(cluster),
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
-        **zookeeper_access(cluster, writes=True).settings,
+        **zookeeper_access(cluster, may_write=True).settings,
         "cluster.root": zookeeper.root,
         "server.port": spec.port,
         "server.jetty.port": spec.http_port,
         "server.feedCacheSize": spec.caches.feed_bytes,
         "server.transactionDataCacheSize": spec.caches.data_bytes,
         **_client_limits(cluster),
-        **tls_settings(cluster, "server.tls.", dials=True),
+        **tls_settings(cluster, "server.tls."),
     }
 
 

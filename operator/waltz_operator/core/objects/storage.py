@@ -19,9 +19,11 @@ from waltz_operator.core.objects.pods import (
 from waltz_operator.core.objects.zookeeper import connect_string
 from waltz_operator.core.objects.zookeeper_access import zookeeper_access
 from waltz_operator.core.resources import StoragePool, WaltzCluster
-from waltz_operator.core.resources.parts import Volume
+from waltz_operator.core.resources.pool import Engine, StoragePoolSpec
 
 _GRACE_SECONDS = 60
+"""How long a storage may take to stop, before Kubernetes kills it."""
+
 _START_FAILURES = 360
 """The number of failed startup probes, one every 5 seconds, after which a storage is restarted.
 
@@ -76,7 +78,7 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
             ),
             "volumeClaimTemplates": [
                 claim_template(kind, volume, object_labels)
-                for kind, volume in _volumes(pool).items()
+                for kind, volume in pool.spec.volumes.by_kind.items()
             ],
         }
     }
@@ -84,12 +86,14 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
 
 
 def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
+    """Return the part of the pod's spec that only storages have."""
     spec = pool.spec
     volumes, mounts = scratch_and_tls(cluster)
-    zookeeper = zookeeper_access(cluster, writes=False)
+    zookeeper = zookeeper_access(cluster, may_write=False)
     # A folder of the volume, because the top of the volume may have lost+found.
     mounts += [
-        {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"} for kind in _volumes(pool)
+        {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"}
+        for kind in pool.spec.volumes.by_kind
     ]
     return {
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
@@ -120,18 +124,12 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     }
 
 
-def _volumes(pool: StoragePool) -> dict[str, Volume]:
-    """Return the volumes of every pod of a pool by their purpose."""
-    volumes = {"data": pool.spec.volumes.data, "meta": pool.spec.volumes.meta}
-    return {kind: volume for kind, volume in volumes.items() if volume is not None}
-
-
 def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     zookeeper, spec = cluster.spec.zookeeper, pool.spec
     return {
         "zookeeper.connectString": connect_string(cluster),
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
-        **zookeeper_access(cluster, writes=False).settings,
+        **zookeeper_access(cluster, may_write=False).settings,
         "cluster.root": zookeeper.root,
         "storage.port": spec.port,
         "storage.admin.port": spec.admin_port,
@@ -139,5 +137,21 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
         "storage.directory": "/data",
         **({"storage.metaDirectory": "/meta"} if spec.volumes.meta else {}),
         "storage.segment.size.threshold": spec.segment_bytes,
-        **tls_settings(cluster, "storage.tls.", dials=False),
+        **_engine_settings(spec),
+        **tls_settings(cluster, "storage.tls."),
+    }
+
+
+def _engine_settings(spec: StoragePoolSpec) -> dict[str, Any]:
+    """Return the settings of the storage engine, none for the default engine.
+
+    Without settings, the pods of a pool that does not name an engine stay as they are when the
+    operator is updated.
+    """
+    if spec.engine is Engine.FILES:
+        return {}
+    return {
+        "storage.engine": "wal",
+        "storage.wal.size": spec.wal_bytes,
+        **({"storage.wal.directory": "/wal"} if spec.volumes.wal else {}),
     }

@@ -31,6 +31,7 @@ SWITCH_KEY = "found"
 """The key of the switch in its ConfigMap; the value is ``yes`` or ``no``."""
 
 _GRACE_SECONDS = 30
+"""How long a member may take to stop, before Kubernetes kills it."""
 
 
 def connect_string(cluster: WaltzCluster) -> str:
@@ -112,6 +113,7 @@ def zookeeper_set(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Manifest:
 
 
 def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
+    """Return the part of the pod's spec that only ZooKeeper's members have."""
     name = cluster.metadata.name
     probe = {"exec": {"command": ["/opt/zookeeper/ready"]}, "timeoutSeconds": 5}
     return {

@@ -32,11 +32,11 @@ def tls_parts(tls: ZooKeeperTls) -> tuple[str, ...]:
     return ("ca.crt", "tls.crt", "tls.key") if tls.client_certificate else ("ca.crt",)
 
 
-def zookeeper_access(cluster: WaltzCluster, *, writes: bool) -> PodAccess:
-    """Return the access of a pod; with ``writes``, also the credentials to change znodes."""
+def zookeeper_access(cluster: WaltzCluster, *, may_write: bool) -> PodAccess:
+    """Return the access of a pod; with ``may_write``, also the credentials to change znodes."""
     access = PodAccess({}, [], [])
     external = cluster.spec.zookeeper.external
-    # Without TLS there are no credentials either: the rules of the resource refuse them.
+    # The rules of the resource refuse credentials without TLS.
     if external is None or external.tls is None:
         return access
     tls, authentication = external.tls, external.authentication
@@ -48,7 +48,7 @@ def zookeeper_access(cluster: WaltzCluster, *, writes: bool) -> PodAccess:
     if tls.server_name:
         access.settings["zookeeper.tls.serverName"] = tls.server_name
     _add_secret(access, "zookeeper-tls", tls.secret_name, _TLS_FOLDER)
-    if authentication is None or not writes:
+    if authentication is None or not may_write:
         return access
     if authentication.certificate:
         access.settings["zookeeper.authentication.certificate"] = True

@@ -4,14 +4,16 @@ The plan depends only on the desired and the observed state. So it does not matt
 performed before, which operator performed them, or after which step that operator was interrupted
 (shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
 operator: ``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of
-storages, ``replicas`` the assignment of partitions, ``rolls`` the replacement of outdated pods,
+storages, ``replicas`` the assignment of partitions, ``shape`` changes of pools and storages,
+``rolls`` the replacement of outdated pods, ``healing`` the replacement of lost volumes,
 ``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
 *Identity.* A storage's ``host:port``, its group and its admin port never change once it has a
-partition. A StatefulSet is never scaled below its highest registered storage. Otherwise the only
-replica of a committed transaction could become unreachable
+partition. A StatefulSet is never scaled below its highest registered storage, and a storage is
+unregistered only when it holds nothing. Otherwise the only replica of a committed transaction could
+become unreachable
 (test_stateful_set_is_never_scaled_below_registered).
 
 *Quorum.* A partition that may have transactions gets or loses a replica only in two cases: if the
@@ -19,6 +21,10 @@ replicas that stay are healthy and are a quorum both of the old and of the new s
 of the partition's last session returns. Such a change is one write and the last step of a plan. The
 next change waits until all replicas have caught up
 (tests/unit/operator/test_operator_plan_quorum.py).
+
+*Shape.* A replica is unassigned on purpose only if range checksums show that the replicas that stay
+are equal, directly before the change. A storage drops a replica only after every partition has
+recovered in a session without it (tests/unit/operator/test_operator_shape_properties.py).
 
 *Disruption.* The disruption budget of the storages allows no eviction unless every replica of every
 partition is healthy, and never an eviction that costs a partition its quorum (`core.disruption`,
@@ -28,11 +34,16 @@ tests/unit/operator/test_operator_disruption.py).
 partitions is healthy, and never together with another one. A version whose pod does not start
 replaces one pod only (`rolls`, tests/unit/operator/test_operator_roll_properties.py).
 
+*Healing.* The volume of one storage at a time is replaced, and only while every replica on all
+other storages is healthy; no volume claim is deleted before the StoragePool records the
+replacement (`healing`, tests/unit/operator/test_operator_healing_properties.py).
+
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted
-only if they were never used or if the cluster's deletion requires it. Once the cluster exists, an
-empty ZooKeeper members form no new ensemble: a new ensemble would hide the log that the storages
-still have (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
+only if they were never used or if the cluster's deletion requires it. Once the cluster exists,
+empty ZooKeeper members form no new ensemble: in a new ensemble the cluster seems not to exist,
+although the storages still have its log
+(test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
 
 *Ownership.* An object, a pool or a root that does not belong to this cluster is never changed
 (test_foreign_objects_are_never_changed, test_foreign_root_is_never_changed). A pool whose label

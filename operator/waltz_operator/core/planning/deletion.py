@@ -74,15 +74,15 @@ def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolS
 
 
 def deletes_all_volumes(desired: DesiredCluster) -> bool:
-    """Whether the spec deletes all volumes with the cluster: then nothing needs the znodes later.
+    """Whether the spec deletes all volumes with the cluster. Then nothing needs the znodes later.
 
-    Every pool that the spec names must still have its StoragePool object: without it, the
-    operator cannot tell whether its volumes are to be kept. Pools that this deletion has already
-    released are included.
+    False if a pool that the spec names has no StoragePool object: then the operator does not know
+    whether the pool's volumes are to be kept. Pools that this deletion has already released count.
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(
-        pool.spec.volumes.on_deletion is Disposal.DELETE for pool in desired.pools
+        pool.spec.volumes.on_deletion is Disposal.DELETE
+        for pool in (*desired.pools, *desired.leaving_pools)
     )
     return (
         all_pools_delete
@@ -171,6 +171,7 @@ def _deletable(desired: DesiredCluster, found: Iterable[LiveObject]) -> Iterable
 
 
 def _delete(kind: str, found: Iterable[LiveObject]) -> ClusterPlan:
+    """Return the plan that deletes the objects ``found``, all of one kind."""
     return ClusterPlan(
         tuple(
             DeleteObject(ObjectKey(kind, live["metadata"]["name"]), live["metadata"].get("uid", ""))

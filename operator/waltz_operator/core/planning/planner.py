@@ -13,6 +13,7 @@ from waltz_operator.core.observed import (
     ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.deletion import plan_deletion
+from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import plan_roll
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
@@ -31,7 +32,7 @@ from waltz_operator.core.steps import (
 def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the next steps of a cluster, and the reasons why other steps are not possible yet."""
     if desired.deleting:
-        # The pause does not keep a deleted cluster, because its namespace could not be deleted.
+        # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
     if desired.cluster.spec.paused:
         return wait("the cluster is paused: set spec.paused to false to resume it")
@@ -39,9 +40,9 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # The finalizer comes before everything else: without it a deletion would leave objects and
         # znodes behind that no operator cleans up.
         return ClusterPlan((AddFinalizer(),))
-    claims = _plan_claims(desired)
+    pool_claims = _plan_pool_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
-    result = claims + plan_workloads(desired, observed, permissions) + metadata
+    result = pool_claims + plan_workloads(desired, observed, permissions) + metadata
     if result.steps:
         # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
         # and assignments that are as the plan wants them.
@@ -49,7 +50,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     return plan_roll(desired, observed) + result
 
 
-def _plan_claims(desired: DesiredCluster) -> ClusterPlan:
+def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:
     """Return the steps that claim the pools, and the reasons why other pools cannot be claimed."""
     result = EMPTY_PLAN
     for name in desired.missing_pools:
@@ -85,19 +86,20 @@ def _plan_metadata(
                 nothing_starts,
             )
         case ClusterAbsent() | ClusterIncomplete() | ClusterMalformed():
-            lost = is_metadata_lost(desired, observed)
-            return plan_metadata(desired, observed.metadata, lost=lost), nothing_starts
+            is_lost = is_metadata_lost(desired, observed)
+            return plan_metadata(desired, observed.metadata, is_lost=is_lost), nothing_starts
         case ClusterPresent() as present:
-            root_plan = plan_metadata(desired, present, lost=False)
+            root_plan = plan_metadata(desired, present, is_lost=False)
             if root_plan.problems:
                 return root_plan, nothing_starts
             # Every step below changes the metadata of this cluster, and of no other cluster.
             assert (present.name, present.key) == (desired.metadata_name, desired.key)
             storages = plan_storages(desired, present)
-            replicas, servers_may_start = plan_replicas(desired, present)
+            healed = healed_storages(desired, observed, present)
+            replicas, servers_may_start = plan_replicas(desired, present, healed)
             permissions = StartPermissions(
                 storages=True,
                 servers=servers_may_start,
                 registered=frozenset(present.maps.groups.groups),
             )
-            return storages + replicas, permissions
+            return storages + plan_healing(desired, observed, present) + replicas, permissions

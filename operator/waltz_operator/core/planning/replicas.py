@@ -1,26 +1,30 @@
 """Plan which storage holds which partitions, and switch assigned replicas on. Pure.
 
-A partition in which nothing was ever committed may get any number of replicas at once. Any other
-partition gets at most one new replica at a time, by the rule of `waltz.admin.core.replicas`: the
-quorums of the old and of the new set of replicas must overlap in healthy replicas. A replica that
-was in a session and is lost is never created again by the operator: an empty replica in its place
-would count in a vote, and a transaction that the lost replica acknowledged could lose its quorum
-(test_lost_replica_is_a_problem_for_a_person; the random scenarios are in
-tests/unit/operator/test_operator_plan_quorum.py).
+A partition in which nothing was ever committed may get any number of replicas at once; this module
+plans them. The replicas of any other partition change only by the rule of
+`waltz.admin.core.replicas`: the quorums of the old and of the new set of replicas must overlap in
+healthy replicas. `planning.shape` plans these changes. This module plans only one of them: a
+storage that took part in the last session gets its assignment again.
+
+A replica that was in a session and is lost is never created again by this module
+(test_lost_replica_is_a_problem_for_a_person). An empty replica in its place would count in a vote,
+and a transaction that the lost replica acknowledged could lose its quorum. `planning.healing`
+replaces a whole volume. Random scenarios are in tests/unit/operator/test_operator_plan_quorum.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from waltz.admin.core.replica_recovery import counts_in_vote
-from waltz.admin.core.replicas import PartitionView, change_obstacle, first_unhealthy_reason
+from waltz.admin.core.replicas import PartitionView, first_unhealthy_reason
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.planning.shape import plan_shape
 from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
 
@@ -28,8 +32,13 @@ _MAX_UNHEALTHY_REASONS = 5
 """The largest number of unhealthy reasons in a plan."""
 
 
-def plan_replicas(desired: DesiredCluster, present: ClusterPresent) -> tuple[ClusterPlan, bool]:
+def plan_replicas(
+    desired: DesiredCluster, present: ClusterPresent, healed: Set[str] = frozenset()
+) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
+
+    ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
+    that module.
 
     A partition is opened for the first time only with a replica in every pool. A partition that was
     open before needs its servers even if it lacks a replica, because a new replica catches up only
@@ -37,10 +46,13 @@ def plan_replicas(desired: DesiredCluster, present: ClusterPresent) -> tuple[Clu
     """
     placement = _Placement(desired, present)
     missing = [(view, new) for view in _views(present) if (new := placement.replicas_for(view))]
-    all_pools_are_claimed = len(desired.own_pools) == len(desired.cluster.spec.pools)
+    all_pools_are_claimed = len(desired.wanted_pools) == len(desired.cluster.spec.pools)
     # Read after `replicas_for`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
-    plan = _plan_switches(present) + _plan_missing(present, missing)
+    plan = _plan_switches(present, healed)
+    without_copy = _plan_without_copy(present, missing)
+    # The shape does not change while a volume is replaced: one storage is away at a time.
+    plan += without_copy or (EMPTY_PLAN if healed else plan_shape(desired, present, missing))
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
@@ -59,12 +71,14 @@ class _Placement:
     """Assigns partitions to storages: in each group to the storage with the fewest partitions.
 
     A storage that had a replica in the partition's last session is preferred, because it has the
-    committed transactions. ``lacks_storages`` is true if a pool has no group of its own, or if
+    committed transactions; then one that holds a replica, which an interrupted addition has
+    created. ``lacks_storages`` is true if a pool has no group of its own, or if
     `replicas_for` has found a pool without a registered storage for a replica.
     """
 
     def __init__(self, desired: DesiredCluster, present: ClusterPresent) -> None:
         self._maps = maps = present.maps
+        self._replicas = present.replicas
         groups = groups_of(desired, maps)
         self._load = Counter({s: len(held) for s, held in maps.assignments.partitions.items()})
         """The number of partitions of each storage."""
@@ -74,11 +88,11 @@ class _Placement:
                 for storage in addresses_of(pool)
                 if is_registered(maps, storage, group, pool.spec.admin_port)
             ]
-            for pool in desired.own_pools
+            for pool in desired.wanted_pools
             if (group := groups.get(pool.metadata.name)) is not None
         }
         """The registered storages of each pool, by the id of the pool's group."""
-        self.lacks_storages = len(self._members) < len(desired.own_pools)
+        self.lacks_storages = len(self._members) < len(desired.wanted_pools)
 
     def replicas_for(self, view: PartitionView) -> frozenset[str]:
         """Choose the storages that must get a replica, so that every pool has a replica.
@@ -96,8 +110,10 @@ class _Placement:
                 continue
             storage = min(
                 members,
+                # False sorts before True.
                 key=lambda each: (
                     each not in view.session_replicas,
+                    self._replicas.held(each, view.partition) is None,
                     self._load[each],
                     members.index(each),
                 ),
@@ -113,12 +129,12 @@ def _views(present: ClusterPresent) -> Iterator[PartitionView]:
     return (views[partition] for partition in sorted(views))
 
 
-def _plan_switches(present: ClusterPresent) -> ClusterPlan:
+def _plan_switches(present: ClusterPresent, healed: Set[str]) -> ClusterPlan:
     """Return the steps that create or switch on assigned replicas, so that servers can use them."""
     result = EMPTY_PLAN
     unreachable = set()
     for view in _views(present):
-        for storage in sorted(view.replicas):
+        for storage in sorted(view.replicas - healed):
             if reason := present.replicas.storage_problem(storage):
                 unreachable.add(f"storage {storage} does not answer: {reason}")
             else:
@@ -151,29 +167,25 @@ def _plan_switch(present: ClusterPresent, view: PartitionView, storage: str) -> 
     return ClusterPlan((SwitchOn(storage, (partition,)),))
 
 
-def _plan_missing(
+def _plan_without_copy(
     present: ClusterPresent, missing: list[tuple[PartitionView, frozenset[str]]]
-) -> ClusterPlan:
-    """Return the plan that gives partitions the replicas that they lack.
+) -> ClusterPlan | None:
+    """Return the plan for replicas that need no copy, None if every missing replica needs one.
 
-    ``missing`` has the partitions that lack replicas, each with the storages that must get one. All
-    unused partitions get all their replicas together. If there are no unused partitions, one
-    partition gets one replica. A replica of the last session is added even if other replicas are
-    unhealthy, because a new session needs a quorum of the last session's replicas anyway.
+    ``missing`` has the partitions that lack replicas, each with the storages that must get one. Two
+    kinds of replicas need no copy. The replicas of unused partitions are empty: all of them are
+    planned together. A storage that took part in a partition's last session has the transactions:
+    if no partition is unused, one such storage is assigned to its partition again. Other replicas
+    of that partition may be unhealthy, because a new session needs a quorum of the last session's
+    replicas anyway.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:
         return _plan_additions(present, unused)
-    blocked = EMPTY_PLAN
     for view, new in missing:
-        first = min(new, key=lambda each: (each not in view.session_replicas, each))
-        wanted = view.replicas | {first}
-        reason = change_obstacle(present.replicas, view, wanted)
-        if reason and first not in view.session_replicas:
-            blocked += wait(f"partition {view.partition} lacks a replica: {reason}")
-            continue
-        return _plan_additions(present, [(view, frozenset({first}))])
-    return blocked
+        if returning := sorted(new & view.session_replicas):
+            return _plan_additions(present, [(view, frozenset(returning[:1]))])
+    return None
 
 
 def _plan_additions(

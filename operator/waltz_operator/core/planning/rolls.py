@@ -16,9 +16,10 @@ Rules of every roll (tests/unit/operator/test_operator_rolls.py):
 
 *One copy.* A storage that works is stopped only if all replicas of all partitions are healthy and a
 session of each partition opens without this storage (`core.disruption`). So the next storage waits
-until the replicas of the one before take part again and are level. Evictions are forbidden while a
-storage is outdated (`is_rolling`), because the eviction of another storage could happen at the same
-moment. With a single pool every restart interrupts appends; then all replicas must be healthy.
+until the replicas of the one before take part again and have all committed transactions. Evictions
+are forbidden while a storage is outdated (`is_rolling`), because the eviction of another storage
+could happen at the same moment. With a single pool every restart interrupts appends; then all
+replicas must be healthy.
 
 *Failed pods first.* A pod that does not run is replaced without any condition about partitions,
 because its replicas are absent already. Only one is replaced at a time, and only while no pod of
@@ -134,14 +135,16 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
     several = len(members.pods) > 1
 
     def obstacle(pod: SetPod) -> str | None:
-        # `_state` chooses failed members first. So all members are ready here.
+        # `_roll_state` chooses failed members first. So all members are ready here.
         if several and leader is None:
             return "the leader of ZooKeeper is not known"
         if pod.name == leader and len(outdated) > 1:
             return f"pod {pod.name} is the leader of ZooKeeper and is replaced last"
         return None
 
-    return _state([members], outdated, _is_ready, lambda pod: False, obstacle)
+    # A member that runs without being ready counts as failed (`_is_ready`), so the case of a pod
+    # that runs and needs a repair does not exist here.
+    return _roll_state([members], outdated, _is_ready, lambda pod: False, obstacle)
 
 
 def _members_obstacle(
@@ -181,8 +184,7 @@ def _storages_state(
 
     def can_be_repaired(pod: SetPod) -> bool:
         storage = frozenset({addresses[pod.name]})
-        # A storage that may be away is healthy. It needs no repair, and follows the rule of one
-        # copy (`obstacle`).
+        # A storage that may be away is healthy: it needs no repair, and `obstacle` decides.
         return (
             isinstance(present, ClusterPresent)
             and is_own
@@ -195,7 +197,7 @@ def _storages_state(
             return members_obstacle
         if not isinstance(present, ClusterPresent) or not is_own:
             return "the replicas of the storages are not observed"
-        if copies > 1 and not _evictions_are_forbidden(desired, observed):
+        if copies > 1 and not evictions_are_forbidden(desired, observed):
             return "evictions of storages are not forbidden yet"
         # With a single copy, no session opens without its storage: every restart interrupts its
         # partitions. Then the only question is whether all replicas are healthy, which is the
@@ -205,10 +207,10 @@ def _storages_state(
 
     sets = [pods for _, pods in pools_with_pods]
     outdated = [pod for pods in sets for pod in pods.outdated]
-    return _state(sets, outdated, _is_started, can_be_repaired, obstacle)
+    return _roll_state(sets, outdated, _is_started, can_be_repaired, obstacle)
 
 
-def _state(
+def _roll_state(
     sets: Sequence[PodSet],
     outdated: Sequence[SetPod],
     works: Callable[[SetPod], bool],
@@ -269,7 +271,7 @@ def _is_ready(pod: SetPod) -> bool:
     return pod.is_ready
 
 
-def _evictions_are_forbidden(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+def evictions_are_forbidden(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether the disruption budget of the storages, as it was observed, allows no eviction.
 
     Otherwise the API server could allow an eviction at the moment at which the operator deletes
@@ -283,6 +285,7 @@ def _evictions_are_forbidden(desired: DesiredCluster, observed: ObservedCluster)
 def _storage_sets(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> list[tuple[StoragePool, PodSet]]:
+    """Return the claimed pools whose StatefulSet exists, each with its pods."""
     keys = (
         (pool, ObjectKey("StatefulSet", names.storage_set(pool.metadata.name)))
         for pool in desired.own_pools

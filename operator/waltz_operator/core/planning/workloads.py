@@ -29,6 +29,7 @@ from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.objects.zookeeper import SWITCH_KEY
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.planning.rolls import is_rolling
+from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -39,6 +40,7 @@ from waltz_operator.core.steps import (
     problem,
     wait,
 )
+from waltz_operator.core.volume_replacement import is_replacing
 
 _RENEWAL_DAYS = 30.0
 """A certificate is renewed when it is valid for less than this number of days."""
@@ -57,7 +59,9 @@ _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 class StartPermissions:
     """Which workloads may be created. A workload that exists is repaired without a permission.
 
-    ``registered`` are the storages that are registered in ZooKeeper, None if they are unknown.
+    ``storages``: whether StatefulSets of storages may be created. ``servers``: whether the
+    Deployment of the servers may be created. ``registered`` are the storages that are registered in
+    ZooKeeper, None if they are unknown.
     """
 
     storages: bool
@@ -71,19 +75,20 @@ def plan_workloads(
     """Return the steps that create or repair objects, and the reasons why others have to wait."""
     tls = _plan_tls(desired, observed)
     # A process without its certificates would restart in a loop, so TLS comes first.
-    secured = tls == EMPTY_PLAN
+    is_tls_ready = tls == EMPTY_PLAN
     wanted_objects = tuple(_unconditional_objects(desired, observed))
     result = _apply(desired, observed, wanted_objects) + tls
     result += _await_budgets(observed, wanted_objects)
     result += _prune(desired, observed, {each.key for each in wanted_objects})
-    for pool in desired.own_pools:
+    result += plan_released_objects(desired, observed)
+    for pool in _pools(desired, observed):
         found = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
-        if found is not None or (permissions.storages and secured):
+        if found is not None or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
             wanted = storage_set(desired.cluster, pool, num_pods)
             result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     servers = server_deployment(desired.cluster)
-    if servers.key in observed.objects or (permissions.servers and secured):
+    if servers.key in observed.objects or (permissions.servers and is_tls_ready):
         result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
         result += wait("servers start when every new partition has a replica in every pool")
@@ -122,11 +127,12 @@ def _unconditional_objects(
     yield from budgets(
         cluster,
         _evictable_storages(desired, observed),
-        zookeeper_rolls=is_rolling(desired, observed, Component.ZOOKEEPER),
+        is_zookeeper_rolling=is_rolling(desired, observed, Component.ZOOKEEPER),
     )
-    yield from network_policies(cluster, desired.own_pools, desired.operator_namespace)
+    pools = _pools(desired, observed)
+    yield from network_policies(cluster, pools, desired.operator_namespace)
     yield from certificate_requests(cluster)
-    for pool in desired.own_pools:
+    for pool in pools:
         yield from storage_objects(cluster, pool)
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
@@ -135,16 +141,24 @@ def _unconditional_objects(
         yield zookeeper_set(cluster, managed)
 
 
+def _pools(desired: DesiredCluster, observed: ObservedCluster) -> tuple[StoragePool, ...]:
+    """Return the pools that need their objects: all, except those whose removal is complete."""
+    retired = retired_pools(desired, observed)
+    return tuple(pool for pool in desired.own_pools if _name(pool) not in retired)
+
+
 def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> int:
     """Return how many storages may be evicted at once.
 
-    The number is 0 while the replicas are not observed. It is also 0 during a rolling change,
-    because the operator itself stops storages then. Replicas of another cluster at the same root
-    say nothing about this cluster's storages.
+    The number is 0 while the replicas are not observed. It is also 0 during a rolling change and
+    while a volume is replaced, because the operator itself stops storages then. Replicas of another
+    cluster at the same root say nothing about this cluster's storages.
     """
     match observed.metadata:
         case ClusterPresent() as present if present.key == desired.key:
             if is_rolling(desired, observed, Component.STORAGE):
+                return 0
+            if is_replacing(desired):
                 return 0
             return storages_that_may_be_away(present)
         case _:
@@ -216,9 +230,9 @@ def _plan_own_certificates(
 def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether there are certificates in use, but not the authority that signed them.
 
-    A new authority would separate the processes that have its certificates from the others, so the
-    operator never creates it on its own. The authority's secret is always created first, so its
-    absence cannot be that of a beginning
+    Processes with certificates of a new authority could not connect to the others, so the operator
+    never replaces a lost authority. A missing authority was lost if there are certificates, because
+    the authority's secret is always created first
     (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
     """
     return (
@@ -230,6 +244,7 @@ def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bo
 def _apply(
     desired: DesiredCluster, observed: ObservedCluster, wanted: Iterable[Manifest]
 ) -> ClusterPlan:
+    """Return the steps that create or repair the ``wanted`` objects."""
     result = EMPTY_PLAN
     for manifest in wanted:
         live = observed.objects.get(manifest.key)
@@ -265,6 +280,7 @@ def _prune(
 
 
 def _foreign(key: ObjectKey) -> str:
+    """Return the problem that an object of another owner has a name that this cluster needs."""
     return (
         f"{key} exists already and does not belong to this cluster: delete it, or give the cluster "
         "or pool another name"
@@ -274,11 +290,11 @@ def _foreign(key: ObjectKey) -> str:
 def _num_pods(
     pool: StoragePool, observed: ObservedCluster, registered: frozenset[str] | None
 ) -> int:
-    """Return the number of pods of a pool, which includes the highest registered storage.
+    """Return the replica count of a pool's StatefulSet.
 
-    If it were scaled below that storage, the StatefulSet would remove a storage that may hold
+    It is at least large enough for the highest registered storage, because that storage may hold
     committed transactions (test_stateful_set_is_never_scaled_below_registered). While the
-    registered storages are unknown, the StatefulSet does not shrink.
+    registered storages are unknown (``registered`` is None), the StatefulSet does not shrink.
     """
     if registered is not None:
         ordinals = (ordinal_of(pool, storage) for storage in registered)

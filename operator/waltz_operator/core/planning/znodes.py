@@ -36,12 +36,13 @@ from waltz_operator.core.steps import (
 class _RegisteredGroups(NamedTuple):
     """The groups in which the storages of one pool are registered.
 
-    ``in_use`` are the groups of the storages that have partitions. ``unused`` are the groups of the
-    other storages, in the order of the storages' ordinals.
+    ``with_partitions`` are the groups of the storages that have partitions.
+    ``without_partitions`` are the groups of the other storages, in the order of the storages'
+    ordinals. A group may be in both.
     """
 
-    in_use: set[int]
-    unused: list[int]
+    with_partitions: set[int]
+    without_partitions: list[int]
 
 
 def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
@@ -54,8 +55,8 @@ def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool
     if not isinstance(observed.metadata, ClusterAbsent | ClusterIncomplete):
         return False
     known = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
-    # Storages start only after the metadata exists. So a StatefulSet of storages shows that it
-    # existed, even if the status does not have the key yet.
+    # Storages start only after the metadata exists. So a StatefulSet of storages shows that the
+    # metadata existed, even if the status does not have the key yet.
     sets = (ObjectKey("StatefulSet", names.storage_set(p.metadata.name)) for p in desired.own_pools)
     return bool(known) or any(key in observed.objects for key in sets)
 
@@ -64,17 +65,17 @@ def plan_metadata(
     desired: DesiredCluster,
     found: ClusterAbsent | ClusterIncomplete | ClusterMalformed | ClusterPresent,
     *,
-    lost: bool,
+    is_lost: bool,
 ) -> ClusterPlan:
     """Return the plan that creates the znodes; the empty plan if they are as desired.
 
     The remains of an interrupted creation are deleted first. Any other content of the root is a
-    problem: it belongs to another cluster, is damaged, or has another number of partitions. So is
-    an absent or incomplete root if the metadata is ``lost``; see `is_metadata_lost`.
+    problem: it belongs to another cluster, is damaged, or has another number of partitions. With
+    ``is_lost`` (see `is_metadata_lost`), an absent or incomplete root is a problem, too.
     """
     root, count = desired.root, desired.cluster.spec.partitions
     match found:
-        case ClusterAbsent() | ClusterIncomplete() if lost:
+        case ClusterAbsent() | ClusterIncomplete() if is_lost:
             state = "does not exist" if isinstance(found, ClusterAbsent) else "is incomplete"
             return problem(
                 f"{root} in ZooKeeper {state}, but this cluster existed before: its metadata is "
@@ -129,7 +130,7 @@ def plan_storages(desired: DesiredCluster, present: ClusterPresent) -> ClusterPl
     """Return the steps that register storages in the groups of their pools."""
     maps, result = present.maps, EMPTY_PLAN
     groups = groups_of(desired, maps)
-    for pool in desired.own_pools:
+    for pool in desired.wanted_pools:
         group = groups.get(pool.metadata.name)
         if group is None:
             result += problem(
@@ -166,27 +167,32 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
 def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
     """Return the id of each pool's group, by the registration of the pool's storages.
 
-    The group of a pool is the group of its storages with partitions. If no storage of the pool has
-    partitions, it is the first group of its storages that no other pool has; if there is none, the
-    smallest id that no group has. A pool is omitted if its storages with partitions are in several
-    groups, or in the group of an earlier pool. Two pools never get the same group, because two
-    copies of a partition in one group count as one copy.
+    1. A pool with partitions has the group of its storages with partitions. It is omitted if these
+       storages are in several groups, or in the group of an earlier pool.
+    2. A pool without partitions has the first group, in the order of its storages' ordinals, that
+       nothing else uses: neither the result for another pool, nor partitions of an omitted pool,
+       nor a storage that is in no pool.
+    3. A pool for which neither case gives a group gets the smallest id that nothing else uses.
+
+    Two pools never get the same group, and no pool gets a group of another one's partitions,
+    because two copies of a partition in one group count as one copy
+    (test_new_pool_gets_no_group_of_a_pool_in_several_groups).
     """
     pools = desired.own_pools
     registered = {pool.metadata.name: _registered_groups(pool, maps) for pool in pools}
     chosen: dict[str, int] = {}
-    # First the pools with partitions, whose groups are fixed, then those with a registered group
-    # that is still free, and last the others, which get new groups.
     for name, groups in registered.items():
-        if len(groups.in_use) == 1 and not groups.in_use & set(chosen.values()):
-            (chosen[name],) = groups.in_use
-    for name, groups in registered.items():
-        free = [group for group in groups.unused if group not in chosen.values()]
-        if not groups.in_use and free:
+        if len(groups.with_partitions) == 1 and not groups.with_partitions & {*chosen.values()}:
+            (chosen[name],) = groups.with_partitions
+    occupied = (groups.with_partitions for groups in registered.values())
+    taken = _foreign_groups(desired, maps).union(*occupied)
+    empty = {name: groups for name, groups in registered.items() if not groups.with_partitions}
+    for name, groups in empty.items():
+        if free := [group for group in groups.without_partitions if group not in taken]:
             chosen[name] = free[0]
-    taken = {*chosen.values(), *_foreign_groups(desired, maps)}
-    for name, groups in registered.items():
-        if not groups.in_use and name not in chosen:
+            taken.add(free[0])
+    for name in empty:
+        if name not in chosen:
             chosen[name] = next(group for group in range(len(taken) + 1) if group not in taken)
             taken.add(chosen[name])
     assert len({*chosen.values()}) == len(chosen), "one group for two pools"
@@ -194,16 +200,17 @@ def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
 
 
 def _registered_groups(pool: StoragePool, maps: StorageMaps) -> _RegisteredGroups:
-    in_use, unused = set(), []
+    """Return the groups in which the storages of ``pool`` are registered."""
+    with_partitions, without_partitions = set(), []
     ordinals = {storage: ordinal_of(pool, storage) for storage in maps.groups.groups}
     members = {storage: n for storage, n in ordinals.items() if n is not None}
     for storage in sorted(members, key=lambda each: members[each]):
         group = maps.groups.groups[storage]
         if maps.assignments.partitions.get(storage):
-            in_use.add(group)
+            with_partitions.add(group)
         else:
-            unused.append(group)
-    return _RegisteredGroups(in_use, unused)
+            without_partitions.append(group)
+    return _RegisteredGroups(with_partitions, without_partitions)
 
 
 def _foreign_groups(desired: DesiredCluster, maps: StorageMaps) -> set[int]:

@@ -12,7 +12,13 @@ from waltz_operator.core.resources.cluster import (
     WaltzClusterSpec,
 )
 from waltz_operator.core.resources.parts import Condition, Disposal, ObjectMeta
-from waltz_operator.core.resources.pool import PoolStatus, StoragePool, StoragePoolSpec
+from waltz_operator.core.resources.pool import (
+    LostVolume,
+    OnLoss,
+    PoolStatus,
+    StoragePool,
+    StoragePoolSpec,
+)
 
 GROUP = "waltz.dev"
 VERSION = "v1alpha1"
@@ -25,7 +31,9 @@ __all__ = [
     "ClusterStatus",
     "Condition",
     "Disposal",
+    "LostVolume",
     "ObjectMeta",
+    "OnLoss",
     "PoolStatus",
     "StoragePool",
     "StoragePoolSpec",

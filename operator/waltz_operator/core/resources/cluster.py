@@ -184,24 +184,20 @@ class WaltzClusterSpec(Model):
             max_length=9,
             json_schema_extra=checked(
                 rule(
-                    "self.size() % 2 == 1",
-                    "the number of pools must be odd: for example, 4 pools survive no more "
-                    "failures than 3",
-                ),
-                rule(
                     "self.all(name, self.exists_one(other, other == name))",
                     "pools contains a name twice: each pool holds one copy of the partitions, so "
                     "name different pools",
                 ),
-                rule(
-                    "oldSelf.all(name, name in self)",
-                    "a pool cannot be removed from a cluster yet, because its copy of the "
-                    "partitions would be lost: keep it in pools",
-                ),
             ),
         ),
     ]
-    """The StoragePools, in the same namespace. Each holds one copy of all partitions."""
+    """The StoragePools, in the same namespace. Each holds one copy of all partitions. A pool that
+    is added gets its copy from the other pools. A pool that is removed gives its copy up after the
+    other copies have proven to be equal."""
+
+    allow_fewer_copies: bool = False
+    """Whether fewer than 3 pools may remain when a pool is removed. Two copies survive no failure
+    without an interruption."""
 
     zookeeper: ZooKeeper
     """The ZooKeeper that stores the cluster's metadata: set exactly one of `managed` and
@@ -244,9 +240,11 @@ class WaltzClusterSpec(Model):
     one storage and one ZooKeeper member at a time. If empty, no restart was requested."""
 
     network_policies: bool = True
-    """Whether NetworkPolicies allow only the operator and the servers to connect to storages,
-    except to the HTTP port, and only ZooKeeper's members to connect to the peer ports of a managed
-    ZooKeeper."""
+    """Whether NetworkPolicies limit connections to storages and to a managed ZooKeeper. Only
+    servers and the operator may connect to a storage's port for servers. Only the operator and the
+    cluster's storages, which copy replicas from each other, may connect to its admin port. A pod
+    with the label `waltz.dev/administers` may connect to both ports. Only ZooKeeper's members may
+    connect to ZooKeeper's peer ports. The other ports are open."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -257,6 +255,25 @@ class WaltzClusterSpec(Model):
         rule(
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
             "clusterKey cannot be removed: volumes belong to one cluster",
+        ),
+        rule(
+            "self.pools.size() >= 3 || self.pools.size() >= oldSelf.pools.size() "
+            "|| self.allowFewerCopies",
+            "pools would have fewer than 3 copies: set allowFewerCopies to true to allow that",
+        ),
+        rule(
+            "self.pools.size() > 1 || oldSelf.pools.size() == 1",
+            "a cluster of several copies cannot be reduced to one, because one copy is no quorum "
+            "of two: keep 2 pools",
+        ),
+        rule(
+            "oldSelf.pools.size() > 1 || self.pools.size() != 2",
+            "a single copy cannot become two, because one copy is no quorum of two: name 3 pools",
+        ),
+        rule(
+            "oldSelf.pools.size() > 1 || oldSelf.pools.all(name, name in self.pools)",
+            "the only pool cannot be replaced, because its copy would be lost: add two pools "
+            "first, and remove it when they have their copies",
         ),
         rule(
             "self.paused || !has(self.zookeeper.external) || !has(oldSelf.zookeeper.external) || "
@@ -274,7 +291,7 @@ class ClusterStatus(Model):
     """The last generation of the spec that is fully reconciled."""
 
     conditions: Conditions = ()
-    """The conditions Ready, Healthy, Reconciled, Updated and Spread."""
+    """The conditions Ready, Healthy, Reconciled, Updated, Spread and Changing."""
 
     cluster_key: str = ""
     """The key by which volumes and processes of another cluster are refused."""
@@ -293,6 +310,10 @@ class ClusterStatus(Model):
 
     updated: str = ""
     """The number of pods that run the current version of their object, and of all pods."""
+
+    change: str = ""
+    """The change of pools or storages that is under way, such as `pool d: partition 17 of 64`. It
+    is empty if none is."""
 
     message: str = ""
     """The problems that a person must solve; if there are none, the reasons why the operator waits;
@@ -315,6 +336,12 @@ class WaltzCluster(Model):
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "the cluster's name becomes part of its pods' host names: lower-case letters, digits "
             "and hyphens only, and a letter first",
+        ),
+        rule(
+            "self.spec.pools.size() % 2 == 1 || (has(self.status) && has(self.status.clusterKey) "
+            "&& self.status.clusterKey != '')",
+            "the number of pools of a new cluster must be odd: for example, 4 pools survive no "
+            "more failures than 3",
         ),
         rule(
             "!has(self.spec.clusterKey) || has(oldSelf.spec.clusterKey) || !has(self.status) || "

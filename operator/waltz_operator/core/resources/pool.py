@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from waltz_operator.core.resources.model import Model, checked, immutable, rule
+from waltz_operator.core.resources.model import Model, immutable, rule
 from waltz_operator.core.resources.parts import (
     PORT_RULE,
     Conditions,
@@ -20,6 +21,30 @@ from waltz_operator.core.resources.parts import (
 )
 
 
+class Engine(StrEnum):
+    """How storages make appended records durable: the setting ``storage.engine``."""
+
+    FILES = "Files"
+    WAL = "WAL"
+
+
+class OnLoss(StrEnum):
+    """What happens when the volume of a storage is lost."""
+
+    MANUAL = "Manual"
+    REPLACE = "Replace"
+
+
+class LostVolume(Model):
+    """A pod whose volume is lost."""
+
+    pod: str
+    """The name of the pod."""
+
+    since: str
+    """When the operator saw the loss first, in UTC."""
+
+
 class StorageVolumes(Model):
     """The volumes of a pool's pods, and what happens to them when they are no longer used."""
 
@@ -30,9 +55,22 @@ class StorageVolumes(Model):
     """A separate volume for the control file, which is small and rarely written. If unset, the
     control file is on the data volume."""
 
+    wal: Volume | None = None
+    """A separate volume for the write-ahead log of the engine `WAL`, larger than walBytes. If
+    unset, the log is on the data volume. The engine `Files` does not use it."""
+
     on_scale_down: Disposal = Disposal.KEEP
-    """What happens to the volumes of storages that are removed from the pool. It has no effect yet,
-    because a pool cannot lose storages."""
+    """What happens to the volumes of storages that are removed from the pool, and to those of all
+    storages when the pool is removed from its cluster."""
+
+    on_loss: OnLoss = OnLoss.MANUAL
+    """What happens when the volume of a storage is lost. `Manual`: the operator waits until a
+    person asks for its replacement. `Replace`: after `lossDelaySeconds`, it deletes the claim and
+    the pod, and copies the replicas from the other pools to a new volume."""
+
+    loss_delay_seconds: Annotated[int, Field(ge=0, le=86_400)] = 300
+    """How long in seconds a volume must have been lost before the operator replaces it, if
+    `onLoss` is `Replace`."""
 
     on_deletion: Disposal = Disposal.KEEP
     """What happens to all volumes when the cluster is deleted."""
@@ -43,7 +81,18 @@ class StorageVolumes(Model):
             "volumes.meta cannot be added or removed, because a storage's control file stays where "
             "it was created: create a new StoragePool instead",
         ),
+        rule(
+            "has(self.wal) == has(oldSelf.wal)",
+            "volumes.wal cannot be added or removed, because Kubernetes does not change the "
+            "volumes of existing storages: create a new StoragePool instead",
+        ),
     )
+
+    @property
+    def by_kind(self) -> dict[str, Volume]:
+        """The volumes that every pod of the pool has, by kind: ``data``, ``meta``, ``wal``."""
+        volumes = {"data": self.data, "meta": self.meta, "wal": self.wal}
+        return {kind: volume for kind, volume in volumes.items() if volume is not None}
 
 
 class StoragePoolSpec(Model):
@@ -54,16 +103,10 @@ class StoragePoolSpec(Model):
         Field(
             ge=1,
             le=1000,
-            json_schema_extra=checked(
-                rule(
-                    "self >= oldSelf",
-                    "the number of storages cannot decrease yet, because the replicas of the "
-                    "removed storages would be lost: keep the number",
-                )
-            ),
         ),
     ] = 1
-    """The number of storages that share the pool's copy of the partitions."""
+    """The number of storages that share the pool's copy of the partitions. When it changes, the
+    partitions move first; a storage is removed when it holds none."""
 
     port: Annotated[
         Port,
@@ -109,6 +152,14 @@ class StoragePoolSpec(Model):
     segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 1_000_000_000
     """The size in bytes at which a segment of the log is closed and the next segment begins."""
 
+    engine: Engine = Engine.FILES
+    """How the storages make appended records durable. `Files` flushes the segment files of each
+    partition. `WAL` commits the records of all partitions of a storage in one write-ahead log,
+    which needs fewer flushes if many partitions have appends at the same time."""
+
+    wal_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 256 << 20
+    """The size in bytes of the write-ahead log of the engine `WAL`."""
+
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "self.port != self.adminPort && self.port != self.httpPort "
@@ -120,6 +171,20 @@ class StoragePoolSpec(Model):
             "quantity(self.volumes.data.size).asApproximateFloat() >= double(self.segmentBytes)",
             "volumes.data.size is less than one segment of the log: raise the size, or lower "
             "segmentBytes",
+        ),
+        rule(
+            "self.engine != 'WAL' || has(self.volumes.wal) || !isQuantity(self.volumes.data.size) "
+            "|| quantity(self.volumes.data.size).asApproximateFloat() "
+            ">= double(self.segmentBytes) + double(self.walBytes)",
+            "volumes.data.size is less than one segment and the write-ahead log: raise the size, "
+            "or lower walBytes",
+        ),
+        rule(
+            "!has(self.volumes.wal) || !isQuantity(self.volumes.wal.size) || "
+            "quantity(self.volumes.wal.size).asApproximateFloat() "
+            ">= 1.25 * double(self.walBytes)",
+            "volumes.wal.size must be at least 1.25 times walBytes, because the file system takes "
+            "a part of the volume: raise the size, or lower walBytes",
         ),
         rule(
             "self.scheduling.zone == oldSelf.scheduling.zone",
@@ -146,6 +211,9 @@ class PoolStatus(Model):
 
     storages: str = ""
     """The number of ready storages, and of all storages, such as `2/3`."""
+
+    lost_volumes: tuple[LostVolume, ...] = ()
+    """The pods whose volume is lost."""
 
     message: str = ""
     """The number of storages that are ready, if some are not ready; otherwise empty."""

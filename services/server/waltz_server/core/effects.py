@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.protocol import storage as st
 from waltz_server.core.peer import Peer
 
 
-@dataclass(frozen=True, slots=True)
-class SendToClient:
+class SendToClient(NamedTuple):
     """Send ``frames``, one or more complete messages, to a client."""
 
     peer: Peer
@@ -38,8 +38,7 @@ class DisconnectClient:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SendToStorage:
+class SendToStorage(NamedTuple):
     """Send ``request`` to a storage, with a sequence number that the shell chooses.
 
     The result is `StorePartition.answered`.

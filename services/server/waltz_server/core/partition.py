@@ -96,9 +96,9 @@ class Partition:
         self._mark: int | None = None
         """The last committed id that this server knows, None before its first session opens."""
         self._confirmed = False
-        """Whether a store session of this generation has opened: then the mark is the log's end,
-        and no append of an earlier owner can be committed any more. Until then mounts wait: they
-        would get an old mark (planted bug "an unconfirmed mark answers mounts")."""
+        """Whether a store session of this generation has opened: only then is the mark the log's
+        end. Before that, an append of an earlier owner may still be committed, so mounts wait
+        (planted bug "an unconfirmed mark answers mounts")."""
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds = FeedSchedule(settings.realtime_threshold)
         recent = RecentRecords(settings.recent_bytes)
@@ -191,7 +191,7 @@ class Partition:
         """Accept the single appends of one received chunk of bytes.
 
         An append of another generation, or of a connection that is not its client's newest, is
-        dropped without an answer: its client finds out by a flush that it is not in the log.
+        dropped without an answer. Its client learns by a flush that the append is not in the log.
         """
         generation = self.generation
         senders = {append.client_id for append in appends}
@@ -219,7 +219,7 @@ class Partition:
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
-        if mark is None or position > mark or position < NO_TRANSACTION:
+        if mark is None or position > mark or position < NO_TRANSACTION:  # None: not mounted yet
             reason = f"feed request from {position}, the log ends at {mark}"
             self._ready.add(DisconnectClient(peer, reason))
             return
@@ -229,7 +229,8 @@ class Partition:
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
         """Answer once every append received before ``request`` is resolved."""
         if request.req_id.generation > self.generation:
-            return  # as in `mount`, the client knows of a newer owner
+            # As in `mount`; but the protocol has no answer that refuses a flush.
+            return
         self._queue.add_barrier(Barrier(peer, request))
         self._release_barriers()
 
@@ -242,7 +243,7 @@ class Partition:
 
     def read_data(self, peer: Peer, request: cs.TransactionDataRequest) -> None:
         """Answer with a transaction's data, from the cache or from a replica."""
-        self._data.read_data(peer, request, self._mark)
+        self._data.read_data(peer, request, self._mark)  # Ids up to an old mark are committed, too.
 
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer with records or headers as soon as there are any."""

@@ -14,6 +14,7 @@ that are added while the partition acts on a report are taken next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from waltz.protocol import RecordBatch, RecordHeader
 from waltz_server.core.appends.append import Append
@@ -32,8 +33,7 @@ class SessionDelayed:
     """No session is open, and it is unknown when the next one opens."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendsCommitted:
+class AppendsCommitted(NamedTuple):
     """These appends are on a quorum's disks, with consecutive ids from ``first_id`` on."""
 
     first_id: int

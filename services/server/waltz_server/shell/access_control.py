@@ -39,7 +39,7 @@ class AccessControl:
         self.clock = clock
         self._required = required
         self.rules: AccessRules | None = AccessRules() if required else None
-        """The newest rules; None: every client may do everything."""
+        """The newest rules; None: every request is allowed."""
         self._was_replaced = False
         """Whether `replace` was called, so that ``rules`` are those of ZooKeeper."""
         self.quotas = ClientQuotas(limits) if limits.are_set else None
@@ -58,7 +58,7 @@ class AccessControl:
         before, self.rules = self.rules, rules
         self.checks_appends = rules is not None or self.quotas is not None
         if rules is None:
-            log.info("access rules: the cluster has none; every client may do everything")
+            log.info("access rules: the cluster has none; every request is allowed")
         else:
             log.info("access rules: %d grants; checking every request", len(rules.grants))
         if not is_first_call:
@@ -96,11 +96,6 @@ class ConnectionAccess:
         if rights.is_first_denial(right, partition):
             log.warning("refused a request: %s", why)
         return why
-
-    def has(self, right: Right, partition: int) -> bool:
-        """Return whether the client has ``right`` on ``partition``, without a log line."""
-        rules = self._control.rules
-        return rules is None or self._rights.allows(rules, right, partition)
 
     def enter(self) -> str | None:
         """Count the connection; return why the server must close it, None if it stays open."""

@@ -14,12 +14,12 @@ from waltz.net import FrameConnection, FrameHandler, decode_received
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import (
-    ALWAYS_ANSWERED_SINCE,
     ANSWERED_APPEND_TYPE,
     APPEND_ANSWERS_SINCE,
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
+    MARK_WITHOUT_PARTITION_SINCE,
 )
 from waltz.protocol.frames import MAX_RECORD_BYTES
 from waltz.runtime.process import fail_stop_on_error
@@ -74,7 +74,7 @@ class PartitionHost(Protocol):
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage that has partitions assigned; return for each whether it answered."""
 
-    async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
+    async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Add ``partitions`` to those that the server prefers to own, or remove them.
 
         Raises PolicyError if no assignment can be computed now; the preference is kept.
@@ -86,7 +86,7 @@ class ClientConnection(FrameHandler):
 
     An append whose record has more than ``max_record_bytes`` is not accepted: no storage could
     receive or send the record, so that no store session of the partition would open again.
-    ``control`` has the access rules and quotas; None: every client may do everything, without
+    ``control`` has the access rules and quotas; None: every request is allowed, without
     limits.
     """
 
@@ -135,6 +135,7 @@ class ClientConnection(FrameHandler):
                 if self._fits(partition, append):
                     appends.setdefault(partition, []).append(append)
                 continue
+            # The partitions get the messages in order: a flush waits for the appends before it.
             self._append(appends, checked)
             appends = {}
             if code == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
@@ -287,7 +288,7 @@ class ClientConnection(FrameHandler):
                 error = "partition not ready"
                 self._send(cs.TransactionDataResponse(req_id, transaction_id, None, error=error))
             case cs.HighWaterMarkRequest(req_id):
-                if peer.version >= ALWAYS_ANSWERED_SINCE:
+                if peer.version >= MARK_WITHOUT_PARTITION_SINCE:
                     self._send(cs.HighWaterMarkResponse(req_id, UNRESOLVED))
             case cs.RecordsRequest() | cs.HeadersRequest():
                 self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)
@@ -297,6 +298,7 @@ class ClientConnection(FrameHandler):
                 assert_never(message)
 
     def _answer_about_server(self, message: cs.Message) -> None:
+        """Answer a request about the server itself; other messages raise MalformedMessage."""
         match message:
             case cs.ServerPartitionsAssignmentRequest(req_id):
                 ids = tuple(hosted.core.id for hosted in self._host.partitions())
@@ -314,10 +316,14 @@ class ClientConnection(FrameHandler):
                 raise MalformedMessage(f"{type(message).__name__} is not for a server")
 
     def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
+        """Begin a change of the preferred partitions, or answer that it is refused.
+
+        ``preferred`` says whether ``partitions`` are added or removed.
+        """
         if not partitions:
             raise MalformedMessage("a change of preferred partitions that names no partition")
-        known = min(partitions) >= 0 and max(partitions) < self._host.num_partitions
-        if not known or not self._may_administer(partitions):
+        all_exist = min(partitions) >= 0 and max(partitions) < self._host.num_partitions
+        if not all_exist or not self._may_administer(partitions):
             self._send(_preference_answer(req_id, preferred, result=False))
         else:
             self._spawn(self._change_preference(req_id, partitions, preferred))
@@ -336,11 +342,11 @@ class ClientConnection(FrameHandler):
             ", ".join(map(str, partitions)),
         )
         try:
-            await self._host.prefer(partitions, preferred)
+            await self._host.prefer(partitions, preferred=preferred)
         except PolicyError as error:
             log.warning(
-                "preferred partitions %s: %s; cannot compute the assignment now, it changes with "
-                "the next change of the membership: %s",
+                "preferred partitions %s: %s; cannot compute the assignment now, so no partition "
+                "moves until the servers of the cluster change: %s",
                 "added" if preferred else "removed",
                 ", ".join(map(str, partitions)),
                 error,

@@ -43,14 +43,15 @@ _METADATA_SECONDS = 10.0
 
 
 class _Arrival(NamedTuple):
-    """The arrival of a chunk of appends of one connection.
+    """A chunk of appends of one connection.
 
-    ``accepted`` is the number of appends accepted so far, up to the end of this chunk. ``arrived``
-    is the time of the event loop.
+    ``appends`` is how many it has, ``total`` how many the partition has accepted up to the end of
+    the chunk. ``time`` is when it arrived, by the clock of the event loop.
     """
 
-    accepted: int
-    arrived: float
+    appends: int
+    total: int
+    time: float
 
 
 class HostedPartition:
@@ -167,21 +168,21 @@ class HostedPartition:
         """Store the time of arrival of the appends that were accepted since the last call."""
         accepted = self.core.counters.accepted
         if accepted != self._accepted:
+            self._arrivals.append(_Arrival(accepted - self._accepted, accepted, self._loop.time()))
             self._accepted = accepted
-            self._arrivals.append(_Arrival(accepted, self._loop.time()))
 
     def _note_resolved(self) -> None:
-        """Add the latency of the oldest chunks: as many as the number of resolved appends covers.
+        """Add the latency of the chunks whose appends are resolved.
 
-        This assumes that appends are resolved in the order of their arrival. While an append waits
-        for a lock, an append that overtakes it counts in its place.
+        Only the number of resolved appends is known, so the oldest appends count as the resolved
+        ones. Example: append A waits for a lock, and B, which arrived later, is resolved. Then A
+        counts as resolved, and B counts when A is resolved.
         """
-        arrivals, latency = self._arrivals, self.latency
+        arrivals = self._arrivals
         resolved = self._accepted - self.core.open_appends
-        while arrivals and arrivals[0].accepted <= resolved:
-            accepted, arrived = arrivals.popleft()
-            # ``accepted`` is a total, and the first ``latency.count`` appends were added before.
-            latency.add(self._loop.time() - arrived, max(0, accepted - latency.count))
+        while arrivals and arrivals[0].total <= resolved:
+            appends, _, arrived = arrivals.popleft()
+            self.latency.add(self._loop.time() - arrived, appends)
 
     def _turn(self) -> None:
         self._turn_scheduled = False

@@ -282,7 +282,7 @@ class ServerNode:
         used = frozenset(s for s, held in self._assignments.partitions.items() if held)
         return await self._links.check(used)
 
-    async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
+    async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Add ``partitions`` to those that this server prefers to own, or remove them.
 
         Raises PolicyError if no assignment can be computed now; the preference is kept.
@@ -369,8 +369,8 @@ class ServerNode:
     def _check_paused(self) -> None:
         """Resume the paused connections that may be read again; check the others again later.
 
-        None is resumed while any partition is overloaded. Others stay paused while they have a long
-        queue of reads, or while their client exceeds its quota.
+        No connection is resumed while any partition is overloaded. A connection stays paused while
+        it has a long queue of reads, or while its client exceeds its quota.
         """
         if self._leaving:
             return

@@ -155,9 +155,9 @@ class StorageLink:
         if not self._sent_at or rpc is None:
             return
         oldest, now = min(self._sent_at.values()), self._loop.time()
-        # The next check is set by its absolute time (`call_at`). A remaining time that is less than
-        # the precision of the clock (`call_later`) would never pass on a loop whose clock stands
-        # still between events.
+        # The next check is at an absolute time (`call_at`). `call_later` adds ``due`` - ``now`` to
+        # ``now``, and the sum may be rounded to just before ``due``. On a loop with virtual time,
+        # this check would then run at that time again and again, and the time would never pass.
         due = oldest + _ANSWER_SECONDS
         if now >= due:
             log.error(

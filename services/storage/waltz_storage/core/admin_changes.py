@@ -27,6 +27,8 @@ def change_text(request: admin.Message) -> str | None:
             first_id = records.first_id()
             repaired = DamagedRange(first_id, first_id + records.count - 1)
             return f"repair records {repaired} of partition {partition}"
+        case admin.PullRecordsRequest(_, partition, _, host, _, first_id, last_id):
+            return f"copy records {first_id}-{last_id} of partition {partition} from {host}"
         case _:
             return None
 

@@ -8,7 +8,7 @@ that fail.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from waltz_storage.core.errors import DiskFailed
@@ -30,11 +30,13 @@ class DiskFile(Protocol):
         """Write all of ``data`` at ``offset``; raises NoSpace (part may be written), DiskFailed."""
 
     def write_durably(self, offset: int, data: bytes) -> None:
-        """Write and flush; concurrent calls are executed one after the other.
+        """Write and flush while holding `one_flush`; raises NoSpace, DiskFailed."""
+
+    def one_flush(self) -> AbstractContextManager[object]:
+        """Return the lock under which a thread flushes a file that other threads flush, too.
 
         If a write is lost, the operating system reports that to only one of several concurrent
         flushes. The other flushes would report success for data that are not on disk.
-        Raises NoSpace, DiskFailed.
         """
 
     def allocate(self, start: int, end: int) -> None:

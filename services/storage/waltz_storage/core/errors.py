@@ -12,9 +12,10 @@ from typing import ClassVar
 
 
 class RequestRefused(Exception):
-    """A request is refused. A refused append may leave its first records in the log.
+    """A request is refused.
 
-    See `waltz_storage.core.log.partition_log.StagedAppend`.
+    The first records of a refused append may be in the log: see `StagedAppend` of
+    `waltz_storage.core.log.partition_log`.
     """
 
     peer_class: ClassVar[str] = "com.wepay.waltz.storage.exception.StorageException"

@@ -29,9 +29,9 @@ from waltz_storage.inspect.wal_reading import read_wal
 def check_complete(root: Path) -> None:
     """Raise CannotInspect if the segments in ``root`` need a write-ahead log.
 
-    If ``root`` has the control file, its key decides. Otherwise the segments need the log in
-    ``root`` if it has transactions. Without a control file and a log in ``root``, nothing is known,
-    and nothing is refused. Raises OSError.
+    If ``root`` has the control file, its key decides (see `check_marked_complete`). Otherwise the
+    segments need the log in ``root`` if that log is not empty. If ``root`` has neither, nothing is
+    known, and nothing is raised. Raises OSError.
     """
     path = root / CONTROL_FILE
     if path.exists():
@@ -40,28 +40,36 @@ def check_complete(root: Path) -> None:
         if len(raw) == HEADER_BYTES:
             check_marked_complete(root, ControlHeader.decode(raw))
             return
-    if (root / WAL_FILE).exists():
-        end = read_wal(root, limit=0).end
-        if not isinstance(end, LogEnd):
-            raise CannotInspect(_incomplete(root))
+    if (root / WAL_FILE).exists() and not _log_is_empty(root):
+        raise CannotInspect(_incomplete(root))
 
 
 def check_marked_complete(root: Path, header: ControlHeader) -> None:
-    """Raise CannotInspect if ``header``, of a control file, says that ``root`` needs its log.
+    """Raise CannotInspect if the control file with ``header`` marks ``root`` as needing its log.
 
-    The control file then has the inverted key of the cluster. Raises OSError.
+    The mark is the key in the header: it is the inverted key of the cluster. Raises OSError.
     """
-    key = _cluster_key(root)
+    key = cluster_key(root)
     if key is not None and header.key != key and is_partly_inverted(header.key, key):
         raise CannotInspect(_incomplete(root))
 
 
-def _cluster_key(root: Path) -> uuid.UUID | None:
-    """Return the key in the log or in a segment of ``root``, None if there is none."""
-    if (root / WAL_FILE).exists():
+def _log_is_empty(root: Path) -> bool:
+    """Return whether the log in ``root`` is undamaged and has no transaction."""
+    # With the limit 0, ``end`` is a LogEnd only if the log has no transaction.
+    return isinstance(read_wal(root, limit=0).end, LogEnd)
+
+
+def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
+    """Return the key in the log or in a segment of ``root``, None if there is none.
+
+    ``log`` is the directory of the log, None if that is ``root``. Raises OSError.
+    """
+    home = root if log is None else log
+    if (home / WAL_FILE).exists():
         with suppress(CannotInspect):
             # If the segments are complete without the log, its damage does not matter.
-            return read_wal(root, limit=0).header.key
+            return read_wal(home, limit=0).header.key
     # The log may be in a directory of its own.
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
         try:
@@ -76,7 +84,8 @@ def _cluster_key(root: Path) -> uuid.UUID | None:
 
 
 def _incomplete(root: Path) -> str:
+    """Return the text of the error that ``root`` needs its log."""
     return (
-        f"the segments of {root} are complete only with their write-ahead log: start the storage "
-        "with storage.engine: wal and stop it; waltz disk wal shows the log"
+        f"the segments of {root} are complete only with their write-ahead log: waltz disk flatten "
+        "writes the log to them; waltz disk wal shows the log"
     )

@@ -96,7 +96,10 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
 
 
 def _content(path: Path, *, may_be_missing: bool = False) -> bytes:
-    """Return the content of a file, none if it is missing and may be; raises CannotInspect."""
+    """Return the content of a file; raises CannotInspect.
+
+    The content of a missing file is empty if ``may_be_missing`` is set.
+    """
     try:
         return b"" if may_be_missing and not path.exists() else path.read_bytes()
     except OSError as problem:

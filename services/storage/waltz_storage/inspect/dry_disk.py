@@ -1,4 +1,4 @@
-"""A disk for a storage that keeps all changes in memory. Reads files, writes none.
+"""A `Disk` that keeps all changes of a storage in memory. Reads files, writes none.
 
 The code of the storage runs on this disk to rehearse a start without a change to any file.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -65,7 +66,7 @@ class Change:
     size_before: int | None
     size_after: int | None
     rewritten: bool
-    """Whether a byte would change that the file has both before and after the start."""
+    """Whether a byte would change at an offset that the file has before and after the start."""
 
     @property
     def kind(self) -> ChangeKind:
@@ -144,9 +145,11 @@ class DryDisk:
         """Do nothing: no change is kept."""
 
     def _is_real(self, directory: str) -> bool:
+        """Return whether a directory is on the disk, and not only in memory."""
         return (self._root / directory).is_dir()
 
     def _content(self, path: str) -> _Content:
+        """Return the content of a file, with the changes so far; the file need not exist."""
         if path not in self._files:
             real = self._root / path
             self._files[path] = _Content(real if _exists(real) else None)
@@ -181,6 +184,7 @@ class _Content:
             ReadOnlyFile(self._real).close()
 
     def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the content."""
         if self._changed is not None:
             return bytes(self._changed[offset : offset + length])
         if self._real is None:
@@ -189,6 +193,7 @@ class _Content:
             return file.read(offset, max(0, min(length, self.size - offset)))
 
     def write(self, offset: int, data: bytes) -> None:
+        """Write ``data`` at ``offset``; zeros fill a gap before it."""
         # Recovery writes existing bytes again. Such a write changes nothing and needs no memory.
         if self.read(offset, len(data)) != data:
             if self._changed is None:
@@ -199,6 +204,7 @@ class _Content:
             self.size = len(self._changed)
 
     def truncate(self, size: int) -> None:
+        """Give the content exactly ``size`` bytes; new bytes are zeros."""
         if size > self.size or self._changed is not None:
             self.replace(self.read(0, size).ljust(size, b"\0"))
         # The file on the disk stays as it is: reads of it end at this size.
@@ -243,6 +249,9 @@ class _DryFile:
 
     def write_durably(self, offset: int, data: bytes) -> None:
         self._content.write(offset, data)
+
+    def one_flush(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def allocate(self, start: int, end: int) -> None:
         self._content.write(start, bytes(end - start))

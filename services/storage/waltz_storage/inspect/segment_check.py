@@ -24,8 +24,9 @@ from waltz_storage.core.log.segment_format import (
 )
 
 _WINDOW_BYTES = 1 << 20
+"""How many bytes one read of a file takes at least."""
 _LENGTH_AT = 28
-"""Position of the data length in a record."""
+"""The offset in bytes of the data length in a record."""
 
 
 class Tail(Enum):
@@ -118,7 +119,7 @@ def records_and_flaws(
 def whole_records(data: ByteSource, first_id: int) -> Iterator[FileRecord]:
     """Yield the whole records of a segment, without its index.
 
-    A damaged record is skipped if its length is right; else the iteration ends before it.
+    A damaged record is skipped if its length is right; else it ends the iteration.
     """
     for found in _walk(data, array("q"), first_id):
         if isinstance(found, FileRecord):
@@ -196,6 +197,7 @@ def _length(data: ByteSource, offset: int) -> int | None:
 
 
 def _entries(index: ByteSource | None) -> array[int]:
+    """Return the offsets that an index has for its records; none if ``index`` is None."""
     if index is None:
         return array("q")
     return decode_entries(index.read(HEADER_BYTES, max(0, index.size() - HEADER_BYTES)))

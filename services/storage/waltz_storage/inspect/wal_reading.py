@@ -25,8 +25,8 @@ from waltz_storage.inspect.places import CannotInspect
 class WalContent:
     """The header of a log, its first transactions since the checkpoint, and how it ends.
 
-    ``end`` is a text that says what is damaged if the log is damaged, and None if the log has more
-    transactions than these.
+    ``end`` is a text if the log is damaged: it says what is damaged. It is None if the log has more
+    transactions than ``transactions``.
     """
 
     header: WalHeader

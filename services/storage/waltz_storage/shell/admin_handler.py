@@ -33,7 +33,7 @@ _ALL_ANSWERED_SINCE = 1
 """The first version in which every request is answered."""
 
 _MAX_RANGES = 10_000
-"""The most damaged ranges in an answer. More than these are a lost disk."""
+"""An answer has at most this many damaged ranges. A disk with more of them is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,11 @@ class _Origin:
 
 
 class AdminHandler:
-    """Handles admin requests. The answer None closes the connection, as in Waltz 0.13.2."""
+    """Handles admin requests.
+
+    The answer None means that the request has no answer in its version of the protocol. It closes
+    the connection, as in Waltz 0.13.2.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class AdminHandler:
             self._deliver([(reply, origin.refusal(str(unknown)))])
 
     def _begin(self, request: admin.Request, origin: _Origin) -> None:
+        """Begin a request; raises UnknownPartition before anything is changed."""
         directory, reply = self._directory, origin.reply
         match request:
             case admin.PartitionAvailableRequest(_, partitions, available):

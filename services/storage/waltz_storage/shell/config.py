@@ -19,7 +19,6 @@ from waltz.runtime.configuration import (
     READS_PEM_FILES,
     ClusterSettings,
     File,
-    ListeningTlsSettings,
     NotNegative,
     OptionalFile,
     OptionalNames,
@@ -27,6 +26,7 @@ from waltz.runtime.configuration import (
     OptionalText,
     Port,
     Positive,
+    TlsSettings,
     group,
     setting,
 )
@@ -40,19 +40,15 @@ class EngineKind(StrEnum):
     WAL = "wal"
 
 
-_OPENS_NO_CONNECTIONS = "a storage opens no connections, so it verifies no names"
-
-
 # Settings that are accepted and have no effect, each with the reason.
 _WITHOUT_EFFECT = {
     "storage.ssl.": READS_PEM_FILES,
-    "storage.tls.serverName": _OPENS_NO_CONNECTIONS,
-    "storage.tls.verifyServerName": _OPENS_NO_CONNECTIONS,
     "storage.graphite.": "metrics are read from the HTTP port",
 }
 
 
 SMALLEST_WAL_BYTES = 1 << 20
+"""The least value of ``storage.wal.size``."""
 _Engine = Annotated[str, BeforeValidator(one_of(*(kind.value for kind in EngineKind)))]
 
 
@@ -124,7 +120,7 @@ class StorageConfig(ClusterSettings):
         "the same for storage.admin.port",
         None,
     )
-    tls_settings: ListeningTlsSettings = group("storage.tls", ListeningTlsSettings())
+    tls_settings: TlsSettings = group("storage.tls", TlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used.

@@ -20,7 +20,7 @@ from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.admin_changes import change_text, outcome_text
 from waltz_storage.core.engine.engine import Arrival, RequestJob
 from waltz_storage.core.engine.request_weights import ADMIN_WEIGHT, RequestWeights, admin_weight
-from waltz_storage.core.engine.rounds import AppendJob
+from waltz_storage.core.engine.rounds import AppendJob, Reply
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.fencing import is_read, raises_fence
 from waltz_storage.core.partitions.open_sessions import OpenSessions
@@ -117,7 +117,7 @@ class ServerConnection(FrameHandler):
     def _weighted(
         self, request: storage.Request, version: int, message_bytes: int
     ) -> WeightedRequest[Arrival]:
-        """Return a request other than an append as the intake takes it.
+        """Return ``request``, which is not an append, in the form that the intake takes.
 
         The engine refuses a message that is not a request.
         """
@@ -173,6 +173,7 @@ class ServerConnection(FrameHandler):
         _required(self._intake.connection).close(why)
 
     def _answer(self, weight: int, answer: storage.Response) -> None:
+        """Send the answer to a request other than a read, and let waiting requests begin."""
         self._send(answer)
         self._intake.done(weight)
 
@@ -194,11 +195,13 @@ class AdminConnection(FrameHandler):
         cluster: ClusterIdentity,
         handler: AdminHandler,
         metrics: Callable[[], str],
+        pull: Callable[[admin.PullRecordsRequest, Reply], None],
         allowed: AllowedNames = EVERYONE,
     ) -> None:
         self._cluster = cluster
         self._handler = handler
         self._metrics = metrics
+        self._pull = pull
         self._intake: RequestIntake[admin.Message] = RequestIntake(self._begin)
         self._allowed = allowed
         self._refusal: str | None = None
@@ -233,6 +236,7 @@ class AdminConnection(FrameHandler):
         self._intake.proceed()
 
     def _begin(self, requests: list[admin.Message]) -> None:
+        """Begin requests in their order; some of them are answered at once."""
         version = _required(self._intake.connection).version
         for request in requests:
             match request:
@@ -245,6 +249,8 @@ class AdminConnection(FrameHandler):
                         self._answer(admin.AdminFailureResponse(seq, refusal))
                 case admin.MetricsRequest(seq):
                     self._answer(admin.MetricsResponse(seq, self._metrics()))
+                case admin.PullRecordsRequest():
+                    self._pull(request, self._audited(request))
                 case _:
                     # The handler refuses a message that is not a request.
                     reply = self._audited(request)
@@ -279,7 +285,7 @@ class AdminConnection(FrameHandler):
         if answer is None:
             if not connection.closed:
                 reason = "version 0 of the protocol has no answer for this request"
-                log.warning("closing storage admin connection of %s: %s", connection.peer, reason)
+                log.warning("closing storage admin connection from %s: %s", connection.peer, reason)
                 connection.close(reason)
             return
         connection.send(*admin.encode_parts(answer, connection.version))
@@ -292,7 +298,7 @@ def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> s
         return None
     why = allowed.refusal(connection.peer_certificate)
     if why is not None:
-        log.warning("refused a %s connection of %s: %s", port, connection.peer, why)
+        log.warning("refused a %s connection from %s: %s", port, connection.peer, why)
         # The first request gets the reason as its answer. A peer without a request must not use up
         # the connections of the port.
         asyncio.get_running_loop().call_later(_REFUSED_SECONDS, connection.close, why)

@@ -8,7 +8,8 @@ because these use the main event loop.
 A round of several partitions is written and flushed by another thread, the writer, so that the
 answers of each partition leave as soon as it is durable. A few threads flush (see
 `parallel_flushes`). A few others do tasks (reads, truncations, sessions, assignments). Another
-thread makes the flushed marks durable. Touches threads, and the disk through the engine.
+thread makes the flushed marks durable, which say how far each log is flushed. Touches threads, and
+the disk through the engine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from waltz.runtime.process import new_event_loop
-from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask, Ready
+from waltz_storage.core.engine.engine import Done, Engine, EngineInput, LaneTask, Ready
 from waltz_storage.core.engine.rounds import Answer, RoundPart, RoundWriter
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.mailbox import Mailbox
@@ -33,7 +34,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _FLUSH_THREADS = 4
+"""How many threads flush the segment files of a round."""
 _TASK_THREADS = 4
+"""How many threads do tasks."""
 _MARKS_SECONDS = 0.1
 """The flushed marks are made durable at most this often. After a loss of power they may lag behind
 their logs by the appends of this time."""
@@ -61,9 +64,9 @@ class EngineThread:
         self._loop.set_exception_handler(self._handle_exception)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._lock = threading.Lock()
-        self._arrivals: list[Arrival] = []
-        """The arrivals that no step has got, guarded by ``_lock``. While there are any, a turn is
-        scheduled, or the writer will schedule one."""
+        self._inputs: list[EngineInput] = []
+        """The inputs that no step has got, guarded by ``_lock``. While there are any, a turn is
+        running or scheduled, or the writer will schedule one."""
         self._committing = False
         """Whether the writer commits a round. No step begins meanwhile, so that one round gets
         everything that arrives during the flushes of the one before."""
@@ -93,11 +96,11 @@ class EngineThread:
         """Run ``work`` on the event loop of the engine; return its result. Raises its errors."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue ``arrivals``, from any thread; one step of the engine gets all of them."""
+    def submit(self, inputs: Sequence[EngineInput]) -> None:
+        """Queue ``inputs``, from any thread; one step of the engine gets all of them."""
         with self._lock:
-            asleep = not self._arrivals
-            self._arrivals += arrivals
+            asleep = not self._inputs
+            self._inputs += inputs
         if asleep:
             self._wake_loop(self._turn)
 
@@ -109,6 +112,7 @@ class EngineThread:
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
+        """Do the work of `stop`, which may wait long: call it on a thread without an event loop."""
         self._stopping = True
         self._wake_loop(self._turn)
         self._idle.wait()
@@ -126,15 +130,20 @@ class EngineThread:
         self._thread.join()
 
     def _run(self) -> None:
+        """Run the event loop until it is stopped: the body of the thread of the engine."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
             self._loop.close()
 
+    def _is_current_thread(self) -> bool:
+        """Whether the caller runs on the thread of the engine."""
+        return threading.get_ident() == self._thread.ident
+
     def _wake_loop(self, function: Callable[[], None]) -> None:
         """Call ``function`` soon on the event loop; do nothing if the loop has ended."""
-        if threading.get_ident() == self._thread.ident:
+        if self._is_current_thread():
             self._loop.call_soon(function)
         else:
             with contextlib.suppress(RuntimeError):  # The loop is closed.
@@ -142,19 +151,21 @@ class EngineThread:
 
     def _turn(self) -> None:
         """Step the engine with everything that has arrived, unless the writer is busy."""
-        if self._committing or self._failed.is_set():
-            return
-        with self._lock:
-            arrivals, self._arrivals = self._arrivals, []
         try:
-            self._perform(self.engine.step(arrivals))
+            while not self._committing and not self._failed.is_set():
+                with self._lock:
+                    inputs, self._inputs = self._inputs, []
+                self._perform(self.engine.step(inputs))
+                if not self._inputs:
+                    break
         except Exception as error:
             self._give_up(error)
             return
-        if self._stopping and self.engine.idle and not self._arrivals and not self._committing:
+        if self._stopping and self.engine.idle and not self._inputs and not self._committing:
             self._idle.set()
 
     def _perform(self, ready: Ready) -> None:
+        """Deliver answers, begin tasks, and commit the round: what a step has returned."""
         self._deliver(ready.answers)
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
@@ -180,6 +191,7 @@ class EngineThread:
         self._turn()
 
     def _settle(self, part: RoundPart) -> None:
+        """Answer the appends of a part of a round, which is durable now."""
         self._finish(self.engine.settle(part, self._clock()))
         if not self._marks_written.is_set():  # `set` takes a lock, `is_set` does not.
             self._marks_written.set()
@@ -199,6 +211,7 @@ class EngineThread:
             self._marks_stopped.wait(_MARKS_SECONDS)
 
     def _run_task(self, task: LaneTask) -> None:
+        """Do a task, on a thread for tasks."""
         if self._failed.is_set():
             # The task waited for a thread. It must not change files whose content is unknown.
             return
@@ -208,14 +221,24 @@ class EngineThread:
             self._give_up(error)
 
     def _finish(self, done: Done) -> None:
+        """Deliver the answers of finished work, and submit its freed lane for the next step."""
         if self._failed.is_set():
             return
         self._deliver(done.answers)
-        self.submit((done.freed,))
+        if self._is_current_thread():
+            # `_turn`, which has called this method, steps again: another turn would take longer.
+            with self._lock:
+                self._inputs.append(done.freed)
+        else:
+            self.submit((done.freed,))
 
     def _deliver(self, answers: list[Answer]) -> None:
         """Call the callbacks of ``answers`` on the event loop of the engine."""
-        if threading.get_ident() == self._thread.ident:
+        if self._is_current_thread():
+            # Another thread posts its answers before it submits the lane that it frees. An answer
+            # of the next job of that lane must not overtake them: a server takes the answers to
+            # the appends of a partition in the order of its requests.
+            self._mailbox.deliver()
             for reply, answer in answers:
                 reply(answer)
         elif answers:

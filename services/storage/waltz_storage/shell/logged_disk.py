@@ -2,8 +2,8 @@
 
 The rest of the storage uses this disk as it uses the one of the operating system. A write, a cut, a
 creation or a removal of a segment file is queued, and a flush commits everything that was queued
-before it. After a crash the files have all changes up to one of them, in their order. That is one
-of the states that a crash without the log may leave. So the recovery of a partition is the same
+before it. After a crash the files have the first n of all changes, in their order, and no later
+change. A crash without the log may leave the same state. So the recovery of a partition is the same
 with and without the log.
 
 The control file and the flushed marks are not in the log: their changes are written and flushed as
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from waltz_storage.core.disk import Disk, DiskFile
@@ -256,6 +257,10 @@ class LoggedFile:
         self.write(offset, data)
         self.flush()
 
+    def one_flush(self) -> AbstractContextManager[object]:
+        """Return a context without effect: only one thread at a time uses a segment file."""
+        return nullcontext()
+
     def allocate(self, start: int, end: int) -> None:
         """Make the file longer, at once and not by way of the log.
 
@@ -278,6 +283,7 @@ class LoggedFile:
                 state.size = len(state.content)
             elif size < state.size or state.size_on_disk > state.size:
                 # In the second case an earlier cut is queued: the file on the disk is still longer.
+                # Another cut at the same size does no harm.
                 assert size <= state.size, "a truncation makes no file longer"
                 state.queue(QueuedChange(commits.next_number, size, None))
                 assert state.file is not None, "a file with a region has its final name"

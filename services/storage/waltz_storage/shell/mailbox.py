@@ -25,9 +25,12 @@ class Mailbox:
             asleep = not self._waiting
             self._waiting += answers
         if asleep and answers:
-            self._wake(self._deliver)
+            self._wake(self.deliver)
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Call the callbacks of all waiting answers. Call this only on the event loop."""
+        if not self._waiting:
+            return
         with self._lock:
             answers, self._waiting = self._waiting, []
         for reply, answer in answers:

@@ -32,6 +32,7 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.scrubber import Scrubber
 
 _REPORTED_RANGES = 100
+"""How many damaged ranges of a partition a health report lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def readiness(
 
 
 def _refusals(directory: StorageDirectory) -> dict[str, dict[str, Any]]:
+    """Return the reason why each refused partition is refused, and the place of its damage."""
     report: dict[str, dict[str, Any]] = {}
     for partition, refused in dict(directory.refused).items():
         report[str(partition)] = {"reason": str(refused)}
@@ -122,6 +124,7 @@ def _damaged_ranges(scrubber: Scrubber) -> dict[str, list[str]]:
 
 
 def _requests(name: str, partition: OpenPartition) -> int:
+    """Return the value of the counter ``name`` of a partition (see `COUNTER_NAMES`)."""
     return partition.core.requests[name]
 
 

@@ -45,6 +45,7 @@ from waltz_storage.shell.metrics import (
     storage_metrics,
 )
 from waltz_storage.shell.outside_jobs import OutsideJobs
+from waltz_storage.shell.peer_pull import PeerPulls
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.scrubbing import Scrubbing
 from waltz_storage.shell.wal_commits import DIRECT_BYTES
@@ -59,11 +60,13 @@ EXIT_DISK_FAILED = 70
 
 
 def _disk_space(directory: Path) -> tuple[int, int]:
+    """Return the free and the total bytes of the disk of ``directory``."""
     usage = shutil.disk_usage(directory)
     return usage.free, usage.total
 
 
 def _now_ms() -> int:
+    """Return the milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
@@ -160,6 +163,7 @@ class StorageNode:
         self._scrubber: Scrubber | None = None
         self._open_sessions = OpenSessions()
         self._scrubbing: asyncio.Task[None] | None = None
+        self._pulls: PeerPulls | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
         """Open the storage directory, start the engine and listen.
@@ -170,17 +174,7 @@ class StorageNode:
         clock, network = environment.clock, environment.network
         directory = await asyncio.to_thread(_open_directory, config, cluster, environment)
         self._directory = directory
-        for refused in directory.refused.values():
-            log.error("%s", refused)
-        if directory.unmarked:
-            log.warning(
-                "no flushed marks for partitions %s: Waltz 0.13.2 used this directory last, or %s "
-                "was lost; the marks are written again. An invalid record at the end of these logs "
-                "was taken for an interrupted write: compare the replicas with waltz storage "
-                "compare",
-                ", ".join(map(str, directory.unmarked)),
-                FLUSHED_FILE,
-            )
+        _report_problems(directory)
         engine = self._engine = environment.new_engine(directory, environment.fail, clock)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         outside = OutsideJobs(engine.submit, mailbox)
@@ -198,6 +192,14 @@ class StorageNode:
         )
         metrics = self._metrics = storage_metrics(sources, clock)
         scrubbing = Scrubbing(scrubber, directory, outside.submit, clock)
+        pulls = self._pulls = PeerPulls(
+            (cluster.key, cluster.num_partitions),
+            engine.submit,
+            mailbox.post,
+            network,
+            config.tls,
+            clock,
+        )
         handler = AdminHandler(directory, outside.submit, mailbox.post, scrubber)
         engine.start()
         self.listener = network.listener(
@@ -214,6 +216,7 @@ class StorageNode:
                 cluster,
                 handler,
                 lambda: json.dumps(metrics.json.bean_form()),
+                pulls.handle,
                 config.allowed_administrators,
             ),
             config.tls,
@@ -261,6 +264,8 @@ class StorageNode:
             await self._engine.run(self.listener.close())
         if self.admin_listener is not None:
             await self.admin_listener.close()
+        if self._pulls is not None:
+            await self._pulls.stop()
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.wait((self._scrubbing,))
@@ -268,9 +273,24 @@ class StorageNode:
             await self._engine.stop()
 
     def _scrubbing_ended(self, task: asyncio.Task[None]) -> None:
-        """End the node if the scrubber ended by an error: it has a bug, as after a failed task."""
+        """End the node if the scrubber ended by an error, which is a bug of the program."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._environment.fail(error)
+
+
+def _report_problems(directory: StorageDirectory) -> None:
+    """Log which partitions the directory refuses, and which have no flushed marks."""
+    for refused in directory.refused.values():
+        log.error("%s", refused)
+    if directory.unmarked:
+        log.warning(
+            "no flushed marks for partitions %s: Waltz 0.13.2 used this directory last, or %s "
+            "was lost; the marks are written again. An invalid record at the end of these logs "
+            "was taken for an interrupted write: compare the replicas with waltz storage "
+            "compare",
+            ", ".join(map(str, directory.unmarked)),
+            FLUSHED_FILE,
+        )
 
 
 async def _listen(listener: ListeningPort, host: str | None, port: int) -> None:

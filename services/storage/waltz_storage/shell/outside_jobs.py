@@ -1,7 +1,8 @@
-"""Submit jobs of the main event loop to the engine; their answers return there. Touches a mailbox.
+"""Submit jobs to the engine whose answers return to the main event loop. Touches a mailbox.
 
 The engine delivers answers on its own event loop. The jobs of administrators and of the scrubber
-belong to the main event loop: these jobs post their answers to its mailbox themselves.
+belong to the main event loop. So each of these jobs posts its answers to the mailbox of the main
+event loop, and returns no answer to the engine.
 """
 
 from __future__ import annotations

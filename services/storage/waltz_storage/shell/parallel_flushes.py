@@ -35,13 +35,17 @@ class ParallelFlushes:
             part.log.write(part.staged)
             flushes = part.log.unflushed(part.staged)
             self._begun += len(flushes)
+            is_last = number == len(parts) - 1
+            if is_last and len(flushes) == 1:
+                # The usual case, a round of one partition: no other flush is to be waited for.
+                flushes.pop()()
             if not flushes:
                 durable(part)
                 continue
             countdown = _Countdown(len(flushes), partial(durable, part))
             # The last flush of the last part runs on this thread, because it costs as much to pass
             # a flush to another thread as to do it.
-            inline = flushes.pop() if number == len(parts) - 1 else None
+            inline = flushes.pop() if is_last else None
             for flush in flushes:
                 flushing.append(self._executor.submit(countdown.run_flush, flush))
             if inline is not None:

@@ -6,14 +6,18 @@ import errno
 import fcntl
 import os
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from waltz_storage.core.disk import DiskFile, changing
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
 
 _ZEROS = bytes(1 << 20)
+"""The zeros that one write of `PosixFile.allocate` writes at most."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a write to a full disk."""
 _LOCKED = (errno.EACCES, errno.EAGAIN)
+"""The errors of a lock that another process holds."""
 _CLOSED = -1
 """No file has this descriptor: any use of a closed file fails."""
 
@@ -133,6 +137,10 @@ class PosixFile:
             self.write(offset, data)
             self.flush()
 
+    def one_flush(self) -> AbstractContextManager[object]:
+        """Return the lock of `write_durably`."""
+        return self._flushing
+
     def allocate(self, start: int, end: int) -> None:
         """Write zeros."""
         for position in range(start, end, len(_ZEROS)):
@@ -145,8 +153,11 @@ class PosixFile:
 
     def flush(self) -> None:
         """Flush content and length, not the times."""
-        with changing(f"flush of {self._path}"):
+        # Not `changing`: every append waits for this method.
+        try:
             os.fdatasync(self._fd)
+        except OSError as error:
+            raise DiskFailed(f"flush of {self._path} failed: {error.strerror}") from error
 
     def lock(self, length: int) -> bool:
         """Lock the first ``length`` bytes against other processes."""

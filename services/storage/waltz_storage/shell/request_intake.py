@@ -33,10 +33,11 @@ class WeightedRequest(NamedTuple, Generic[T]):
 class RequestIntake(Generic[T]):
     """Begins the requests of one connection in their order, and bounds how many are unanswered.
 
-    The bound is on the sum of their weights, separately for reads and for other requests. A read
-    that waits because of other reads is overtaken by other requests, so that reads do not delay
-    appends. Nothing overtakes a request that is not a read. While requests other than reads wait,
-    or too many reads, or the peer does not read its answers, nothing is read from the connection.
+    The bound is on the sum of their weights, separately for reads and for other requests. Requests
+    overtake a read that waits because of other reads, so that reads do not delay appends. No
+    request overtakes a waiting request that is not a read. Nothing is read from the connection
+    while a request that is not a read waits, while too many reads wait, or while the peer does not
+    read its answers.
     """
 
     def __init__(self, begin: Callable[[list[T]], None]) -> None:

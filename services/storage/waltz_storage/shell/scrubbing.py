@@ -101,6 +101,7 @@ class Scrubbing:
             )
 
     def _log_pass(self) -> None:
+        """Log the end of a pass."""
         progress, damaged = self.scrubber.progress, self.scrubber.findings.count
         log.info(
             "scrubber: pass %d is complete: %d bytes checked, %d damaged records",
@@ -110,6 +111,7 @@ class Scrubbing:
         )
 
     def _sizes(self) -> dict[int, int]:
+        """Return the bytes in the log of each open partition."""
         # Copied in one step, because other threads open and close partitions.
         opened = dict(self._directory.partitions)
         return {partition: core.log.size_bytes for partition, core in opened.items()}
@@ -120,6 +122,7 @@ def _check_steps(
 ) -> Steps[list[Answer]]:
     """Perform a check in its second step, so that appends that wait are done first.
 
+    The engine may do the first step of a read before the appends that wait, so that step is empty.
     A refusal means that the partition is not open any more.
     """
     yield

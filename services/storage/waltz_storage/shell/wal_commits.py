@@ -12,8 +12,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+
+from typing_extensions import override
 
 from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.wal.checkpoint_lag import CheckpointLag
@@ -25,15 +27,20 @@ DIRECT_BYTES = 256 << 10
 """A record of at least this size is written to its file once, and its checksum to the log. Smaller
 records are written twice, which costs less than a flush of one more file."""
 
-_CHECKPOINT_SECONDS = 1.0
-"""The oldest change waits at most this long for a checkpoint, and so a replay is short."""
+_LEAST_PAUSE_SECONDS = 1.0
+"""The shortest pause between two checkpoints."""
+_MOST_PAUSE_SECONDS = 10.0
+"""The longest pause between two checkpoints, so that a replay is short."""
+_PAUSE_PER_CHECKPOINT = 3
+"""The pause is this many times as long as the last checkpoint: the flushes of segment files, which
+compete with those of the log, take at most a fourth of the time."""
 _CHECKPOINT_SHARE = 4
-"""A checkpoint begins at the latest when this fraction (one fourth) of the log is used."""
+"""A checkpoint begins at the latest when a fourth of the log is used: this is the divisor."""
 
 Fail = Callable[[BaseException], None]
 """Ends the process at once because of an error."""
 OnApplied = Callable[[], None]
-"""Called with the lock when a unit is durable and applied."""
+"""Called when a unit is durable and applied, while the lock is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,32 @@ class _Unit:
     size: int
     """How many bytes the operations take in a transaction."""
     on_applied: OnApplied | None
+
+
+def pause_after(seconds: float) -> float:
+    """Return the pause in seconds after a checkpoint that took ``seconds``.
+
+    A checkpoint flushes each file that has changed. With a thousand files that takes longer than a
+    second, and without a pause the log would never have the disk alone.
+    """
+    return min(max(_LEAST_PAUSE_SECONDS, _PAUSE_PER_CHECKPOINT * seconds), _MOST_PAUSE_SECONDS)
+
+
+class _Locked(AbstractContextManager[None]):
+    """Holds the lock of ``commits``. One object serves all uses: a write takes the lock twice."""
+
+    __slots__ = ("_commits",)
+
+    def __init__(self, commits: WalCommits) -> None:
+        self._commits = commits
+
+    @override
+    def __enter__(self) -> None:
+        self._commits.acquire()
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        self._commits.release()
 
 
 class WalCommits:
@@ -72,9 +105,11 @@ class WalCommits:
         self.transactions = 0
         """How many transactions were flushed."""
         self._direct_bytes = direct_bytes
+        self._clock = clock
         self._lag = CheckpointLag(clock)
         self._changed = threading.Condition(threading.RLock())
         """The lock of all fields. Threads wait on it for the end of a commit or a checkpoint."""
+        self._locked = _Locked(self)
         self._queue: deque[_Unit] = deque()
         self._last_queued = 0
         """The number of the unit that was queued last."""
@@ -92,12 +127,9 @@ class WalCommits:
         """Whether the thread of `start` must end."""
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock; raises DiskFailed after a failure."""
-        with self._changed:
-            self._check_not_failed()
-            yield
+        return self._locked
 
     @property
     def fill(self) -> float:
@@ -192,11 +224,14 @@ class WalCommits:
             self._thread = None
 
     def _run(self, fail: Fail) -> None:
+        """Make checkpoints until `end_thread` is called: the body of the thread of `start`."""
+        pause = _LEAST_PAUSE_SECONDS
         while True:
-            self._wake.wait(_CHECKPOINT_SECONDS)
+            self._wake.wait(pause)
             if self._closed:
                 return
             self._wake.clear()
+            begun = self._clock()
             try:
                 with self._changed:
                     empty = self.logged.writer.following == self.logged.writer.checkpoint
@@ -207,6 +242,7 @@ class WalCommits:
                 # on although the content of its files is unknown.
                 fail(error)
                 return
+            pause = pause_after(self._clock() - begun)
 
     def _write_transaction(self) -> None:
         """Write and flush one transaction; the lock is held, but not during the flush.
@@ -281,8 +317,9 @@ class WalCommits:
     def _flush_header(self) -> None:
         """Make the header of the last checkpoint durable.
 
-        A transaction that is being flushed may have begun before the header was written. So the
-        header is flushed after that transaction.
+        The flush of a transaction includes a header that was written before the transaction. A
+        flush that is under way now may have begun earlier, without this header. So wait until that
+        flush has ended, and flush the header if it is still not durable.
         """
         while self.logged.header_pending:
             if self.logged.writer.writing:
@@ -314,6 +351,17 @@ class WalCommits:
             if isinstance(error, DiskFailed) or not isinstance(error, Exception):
                 raise
             raise DiskFailed(f"the write-ahead log cannot be used any more: {error}") from error
+
+    def acquire(self) -> None:
+        """Acquire the lock for `locked`; raises DiskFailed after a failure."""
+        self._changed.acquire()
+        if self._failed is not None:
+            self._changed.release()
+            self._check_not_failed()
+
+    def release(self) -> None:
+        """Release the lock that `acquire` has acquired."""
+        self._changed.release()
 
     def _check_not_failed(self) -> None:
         if self._failed is not None:

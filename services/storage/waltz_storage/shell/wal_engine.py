@@ -53,6 +53,7 @@ class WalEngine:
         self._lock: DiskFile | None = None
         """The locked file in the directory of the log, if the log has a directory of its own."""
         self._replay_seconds = 0.0
+        self._replayed: ReplayResult | None = None
         self._damaged: dict[int, PartitionDamaged] = {}
 
     @property
@@ -60,6 +61,12 @@ class WalEngine:
         """The commits and checkpoints, after `open`."""
         assert self._commits is not None, "the log is open"
         return self._commits
+
+    @property
+    def replayed(self) -> ReplayResult:
+        """What the replay has done, after `open`."""
+        assert self._replayed is not None, "the log is open"
+        return self._replayed
 
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
         """See `WriteAheadLog`.
@@ -92,7 +99,7 @@ class WalEngine:
             control.mark_logged()
         begun = options.clock()
         logged, result = start_log(disk, home, _log_progress)
-        self._replay_seconds = options.clock() - begun
+        self._replay_seconds, self._replayed = options.clock() - begun, result
         if result.transactions:
             log.info(
                 "replayed the write-ahead log: %d transactions in %d KiB, %.1f s%s",

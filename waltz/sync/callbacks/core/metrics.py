@@ -10,7 +10,8 @@ from waltz.runtime.core.timer import Timer
 class CallbackMetrics:
     """The metrics of one partition.
 
-    They show whether it is active, and the times from the submission of a context to its callbacks.
+    They show whether the partition is active, and the times from the submission of a context to the
+    context's callbacks.
     """
 
     def __init__(self, json: JsonMetrics, partition: int) -> None:

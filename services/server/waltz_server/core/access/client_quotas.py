@@ -7,7 +7,7 @@ so that its mean rate falls to the limit, and TCP makes the client wait. The cal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from waltz.runtime.core.token_bucket import TokenBucket
 
@@ -36,7 +36,7 @@ class _Client:
     """The state of one client. ``bucket`` is None if its rate has no limit."""
 
     bucket: TokenBucket | None
-    connections: int = field(default=0)
+    connections: int = 0
 
 
 class ClientQuotas:
@@ -55,7 +55,10 @@ class ClientQuotas:
         return len(self._clients)
 
     def enter(self, client: str, now: float) -> bool:
-        """Count a new connection of ``client``; return False, and do not count it, at the limit."""
+        """Count a new connection of ``client``, and return True.
+
+        If the client has as many connections as the limit allows, count nothing and return False.
+        """
         if client not in self._clients:
             if len(self._clients) >= _CLIENTS_BEFORE_CLEANUP:
                 self._forget_idle(now)

@@ -30,7 +30,9 @@ class ClientRights:
         self._rules: AccessRules | None = None
         """The rules for which ``_decided`` and ``_reported`` are valid."""
         self._decided: dict[tuple[Right, int], bool] = {}
+        """For each right and partition that was checked: whether the client has the right."""
         self._reported: set[tuple[Right, int]] = set()
+        """The rights and partitions whose denial was logged."""
 
     def allows(self, rules: AccessRules, right: Right, partition: int) -> bool:
         """Return whether ``rules`` give the client ``right`` on ``partition``."""

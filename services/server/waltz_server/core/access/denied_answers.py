@@ -30,7 +30,10 @@ ReadingRequest = (
 
 
 def denied_request(request: ReadingRequest, denial: str, version: int) -> cs.Message:
-    """Return the answer to ``request``, for a client of ``version``. Raises ProtocolViolation."""
+    """Return the answer to ``request``, for a client of ``version``.
+
+    Raises ProtocolViolation if ``version`` has no answer that fits.
+    """
     if version >= DENIALS_SINCE:
         return cs.RequestDenied(request.req_id, denial)
     match request:
@@ -43,7 +46,10 @@ def denied_request(request: ReadingRequest, denial: str, version: int) -> cs.Mes
 
 
 def denied_appends(req_ids: Iterable[ReqId], denial: str, version: int) -> list[cs.RequestDenied]:
-    """Return the answers to appends, none of which is ever in the log. Raises ProtocolViolation."""
+    """Return one RequestDenied for each append. None of the appends will be in the log.
+
+    Raises ProtocolViolation if the client's ``version`` has no RequestDenied.
+    """
     if version < DENIALS_SINCE:
         raise ProtocolViolation(denial)
     return [cs.RequestDenied(req_id, denial) for req_id in req_ids]

@@ -84,10 +84,11 @@ class OutcomeAnswers:
                 self._answer(append.answer_to, append, OutcomeKind.ABSENT, NO_TRANSACTION, mark)
 
     def dropped(self, appends: Sequence[Append]) -> None:
-        """Answer the batches of ``appends``, which an older generation has not sent to storages.
+        """Answer the batches of ``appends``, whose generation ended before they were sent.
 
-        Other appends have no answer: an answer would make a client that does not know the new
-        generation yet send the append again and again. The client looks for it in the log when it
+        A single append has no answer. If its client does not know the new generation yet, an answer
+        would make the client send the append again in the old generation, where it would be dropped
+        again, and so on. Without an answer, the client looks for the append in the log when it
         mounts the partition in the new generation.
         """
         self._batches.ended(appends, OutcomeKind.ABSENT)

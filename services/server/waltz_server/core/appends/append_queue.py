@@ -3,7 +3,7 @@
 An append is *granted* when it takes its locks and goes to the store. It is *refused* when a lock
 was taken after the client's mark, or when the log ends before that mark. It is *resolved* when the
 store reports its outcome. It is *dropped* if its generation ends before it is granted. It is *open*
-until one of the last three.
+until it is refused, resolved or dropped.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
 earlier open append as failed (spec/behaviour.md section 8). A lock is open while a granted append
@@ -19,9 +19,9 @@ queue granted first the appends whose locks are free, the batch would be decided
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from waltz.protocol import NO_TRANSACTION
@@ -62,7 +62,11 @@ class _BarrierBehindWaiter(NamedTuple):
 
 
 class _PlacedBarrier(NamedTuple):
-    """A barrier that passes as soon as ``num_granted`` granted appends are resolved."""
+    """A barrier that passes when the first ``num_granted`` granted appends are resolved.
+
+    All appends that arrived before it were decided. Counting is enough: the store resolves appends
+    in the order in which they were granted.
+    """
 
     num_granted: int
     barrier: Barrier
@@ -87,7 +91,7 @@ class AppendQueue:
         self._waiting: LockQueues[_Item] = LockQueues()
         self._barriers_behind_waiters: deque[_BarrierBehindWaiter] = deque()
         self._numbers = count()
-        """The numbers of the next waiters and of the next barriers behind them."""
+        """The next number in the order of arrival of the waiters and the barriers behind them."""
         self._dropped: list[Append] = []
         """The appends dropped since the last call of `take_dropped`."""
         self._granted = 0
@@ -119,7 +123,7 @@ class AppendQueue:
         "waiters of an old generation stay" (tests/mutants/planted_sessions.py) shows that failure.
         """
         stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
-        dropped = [append for item in stale for append in _appends_of(item)]
+        dropped = list(chain.from_iterable(map(_appends_of, stale)))
         arrived, self._arrived = self._arrived, []
         for entry in arrived:
             if isinstance(entry, Barrier) or _appends_of(entry)[0].generation == generation:
@@ -223,7 +227,8 @@ class AppendQueue:
     ) -> None:
         """Grant or refuse an append that has just arrived, or let it wait."""
         peer, append = single
-        if append.answer_to is not None and self._name_mark(append) > self._mark:
+        # Only clients that know the outcome AHEAD send appends that have an ``answer_to``.
+        if append.answer_to is not None and self._is_ahead(append):
             refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
             return
         # The slots that a grant takes, and those that are checked against the client's mark.
@@ -232,9 +237,8 @@ class AppendQueue:
             append.taken += locks.slots(append.append_locks)
         if append.read_locks:
             append.checked += locks.slots(append.read_locks)
-        if (self._waiting and self._must_queue(append)) or not self._try_single(
-            locks, single, granted, refused
-        ):
+        must_queue = self._waiting and self._must_queue(append)
+        if must_queue or not self._try_single(locks, single, granted, refused):
             self._wait(locks, single)
 
     def _try_single(
@@ -270,7 +274,7 @@ class AppendQueue:
         """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
         if batch.peer.version >= APPEND_ANSWERS_SINCE:  # Older clients do not know AHEAD.
             # All appends of a batch have the same mark, so either all are ahead or none.
-            ahead = [append for append in batch.appends if self._name_mark(append) > self._mark]
+            ahead = [append for append in batch.appends if self._is_ahead(append)]
             for append in ahead:
                 refused.append(self._refused(batch.peer, append, OutcomeKind.AHEAD, self._mark))
             if ahead:
@@ -278,9 +282,8 @@ class AppendQueue:
         for append in batch.appends:
             append.taken = locks.slots(append.write_locks + append.append_locks)
             append.checked = locks.slots(append.write_locks + append.read_locks)
-        if any(map(self._must_queue, batch.appends)) or not self._try_batch(
-            locks, batch, granted, refused
-        ):
+        must_queue = any(map(self._must_queue, batch.appends))
+        if must_queue or not self._try_batch(locks, batch, granted, refused):
             self._wait(locks, batch)
 
     def _try_batch(
@@ -296,9 +299,9 @@ class AppendQueue:
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
             # Only commits change the table's marks, so they do not include this batch's appends.
-            taken_by = locks.last_taken(append.checked)
-            if append.checked and append.client_mark < taken_by:
-                refused.append(self._refused(batch.peer, append, OutcomeKind.REFUSED, taken_by))
+            latest = locks.last_taken(append.checked)
+            if append.checked and latest > append.client_mark:
+                refused.append(self._refused(batch.peer, append, OutcomeKind.REFUSED, latest))
             else:
                 taken += append.taken
                 granted.append(append)
@@ -309,7 +312,7 @@ class AppendQueue:
         self, locks: LockTable, granted: list[Append], refused: list[RefusedAppend]
     ) -> None:
         """Decide the waiters that are due; see `lock_queues`."""
-        self._release_barriers(self._granted)
+        self._place_unblocked_barriers(self._granted)  # `drop_stale` may have removed waiters.
         while waiter := self._waiting.next_due():
             item = waiter.item
             if isinstance(item, AppendBatch):
@@ -318,7 +321,7 @@ class AppendQueue:
                 decided = self._try_single(locks, item, granted, refused)
             if decided:
                 self._waiting.leave(waiter)
-                self._release_barriers(self._granted + len(granted))
+                self._place_unblocked_barriers(self._granted + len(granted))
             else:
                 self._park(locks, waiter)
 
@@ -329,27 +332,25 @@ class AppendQueue:
     def _wait(self, locks: LockTable, item: _Item) -> None:
         """Queue ``item`` behind the waiters of its client and of its locks."""
         appends = _appends_of(item)
-        wanted = (lock for append in appends for lock in _locks_of(append))
+        wanted = chain.from_iterable(map(_locks_of, appends))
         waiter = self._waiting.add(next(self._numbers), item, appends[0].client_id, wanted)
-        if not waiter.behind:  # Number of its queues in which another waiter is first.
+        if not waiter.behind:
+            # The waiter is first in all its queues, so it waits only for an open lock.
             self._park(locks, waiter)
 
     def _park(self, locks: LockTable, waiter: Waiter[_Item]) -> None:
         """Park a waiter at one of its open locks, until that lock may be free."""
-        lock = next(
-            lock for slots in _slots_of(waiter.item) for lock in slots if locks.any_open((lock,))
-        )
-        self._waiting.park(waiter, lock)
+        wanted = chain.from_iterable(_slots_of(waiter.item))
+        self._waiting.park(waiter, next(lock for lock in wanted if locks.any_open((lock,))))
 
-    def _name_mark(self, append: Append) -> int:
-        """Replace `LOG_MARK` by the log's mark; return the append's mark.
+    def _is_ahead(self, append: Append) -> bool:
+        """Replace a mark `LOG_MARK` by the log's mark; return whether the log ends before the mark.
 
-        If the log ends before the mark of an append, the append is refused: its locks could not be
-        checked, because no transaction took them after its mark.
+        Then the append is refused: no transaction is after its mark, so no lock could refuse it.
         """
         if append.client_mark == LOG_MARK:
             append.client_mark = self._mark
-        return append.client_mark
+        return append.client_mark > self._mark
 
     def _refused(
         self, peer: Peer, append: Append, kind: OutcomeKind, transaction_id: int
@@ -373,7 +374,7 @@ class AppendQueue:
         else:
             self._placed_barriers.append(_PlacedBarrier(granted_so_far, barrier))
 
-    def _release_barriers(self, granted_so_far: int) -> None:
+    def _place_unblocked_barriers(self, granted_so_far: int) -> None:
         """Place the barriers that no waiter precedes any more; see `_place_barrier`."""
         behind, waiting = self._barriers_behind_waiters, self._waiting
         while behind and (waiting.first is None or behind[0].number < waiting.first):
@@ -382,13 +383,17 @@ class AppendQueue:
 
 
 def _appends_of(item: _Item) -> Sequence[Append]:
+    """Return the appends of a batch, or the one append of a single one."""
     return item.appends if isinstance(item, AppendBatch) else (item[1],)
 
 
-def _slots_of(item: _Item) -> Iterable[Slots]:
-    """Return the slots of all locks that must not be open when ``item`` is granted."""
-    return (slots for append in _appends_of(item) for slots in (append.taken, append.checked))
+def _slots_of(item: _Item) -> Iterator[Slots]:
+    """Yield the slots of all locks that must not be open when ``item`` is granted."""
+    for append in _appends_of(item):
+        yield append.taken
+        yield append.checked
 
 
 def _locks_of(append: Append) -> tuple[int, ...]:
+    """Return the hashes of all locks of ``append``."""
     return append.write_locks + append.read_locks + append.append_locks

@@ -103,10 +103,7 @@ class LockQueues(Generic[Item]):
         for slots_of_lock in slots:
             for slot in slots_of_lock:
                 for waiter in self._parked.pop(slot, ()):
-                    for other_slot in waiter.parked:
-                        if other_slot != slot:
-                            self._unpark(other_slot, waiter)
-                    waiter.parked = ()
+                    self._unpark(waiter, slot)
                     self._make_due(waiter)
 
     def leave(self, waiter: Waiter[Item]) -> None:
@@ -138,6 +135,8 @@ class LockQueues(Generic[Item]):
         return dropped
 
     def _requeue(self, waiter: Waiter[Item]) -> None:
+        """Add a waiter again to all queues, under its number. It is no longer parked."""
+        # `add` puts the queue of the client first.
         (_, client), *locks = waiter.queues
         new = self.add(waiter.number, waiter.item, client, [lock for _, lock in locks])
         if not new.behind:
@@ -146,9 +145,12 @@ class LockQueues(Generic[Item]):
     def _make_due(self, waiter: Waiter[Item]) -> None:
         heappush(self._due, waiter)
 
-    def _unpark(self, slot: int, waiter: Waiter[Item]) -> None:
-        parked = self._parked.get(slot)
-        if parked is not None:
-            parked.discard(waiter)
-            if not parked:
-                del self._parked[slot]
+    def _unpark(self, waiter: Waiter[Item], removed_slot: int) -> None:
+        """End the parking of ``waiter`` at its slots; ``removed_slot`` has been removed already."""
+        for slot in waiter.parked:
+            parked = self._parked.get(slot) if slot != removed_slot else None
+            if parked is not None:
+                parked.discard(waiter)
+                if not parked:
+                    del self._parked[slot]
+        waiter.parked = ()

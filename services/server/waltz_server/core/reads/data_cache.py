@@ -1,7 +1,8 @@
 """Cache the data of transactions that clients have read, bounded in bytes. Pure.
 
-An entry is the record tail of a transaction (see `append`): header, data length, data and checksum.
-The bytes of an append go into answers without being decoded.
+An entry has the record tail of a transaction (see `append`): header, data length, data and
+checksum, as they arrived in the append. An answer to a client has the same bytes, so nothing is
+decoded or encoded.
 """
 
 from __future__ import annotations

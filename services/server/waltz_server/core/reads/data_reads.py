@@ -6,9 +6,9 @@ transactions, its *window*. It serves all requests for transactions in its windo
 beyond them, because most clients read forward. A failure is not cached, so that a client can repeat
 a request that came too early.
 
-A request is first in the *queue* of its connection. From there it is answered from memory, or it
-*waits* for the read of its transaction. When the read is done, the request goes back to the front
-of the queue, to be answered with the result.
+A request begins at the end of the *queue* of its connection. At the front of the queue it is
+answered from memory, or it leaves the queue and *waits* for the read of its transaction. When the
+read is done, the request goes back to the front of the queue, to be answered with the result.
 
 The bounds, and the work that each of them limits:
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,7 +77,7 @@ class _ClientReads:
     queue: deque[_QueuedRequest] = field(default_factory=deque)
     """The requests that are neither answered nor wait for a read, in order."""
     waiting: set[int] = field(default_factory=set)
-    """The transactions for whose reads the requests wait that are not in ``queue``."""
+    """The transactions that the requests wait for which have left ``queue``."""
     num_waiting: int = 0
     """Number of requests that wait; several may want one transaction."""
 
@@ -150,21 +150,38 @@ class DataReads:
         """Answer the requests for the records that were read.
 
         If the answer ended before a record that a request waits for, another read begins with this
-        record. If the read failed, refuse the requests for its records. All these requests go back
-        into the queues of their connections first, because a connection may be congested now.
+        record. If the read failed, refuse the requests for its records. No request is answered
+        directly: a connection may be congested now. So each request goes back to the front of the
+        queue of its connection, and `_serve` answers it from there.
         """
         first_id = purpose.first_id
         window = range(first_id, first_id + self._windows.pop(first_id))
         records: dict[int, bytes] = {}
-        for transaction_id, _, tail in done.records.parts() if done.records is not None else ():
+        parts = done.records.parts() if done.records is not None else ()
+        for transaction_id, _, tail in parts:
             self._cache.put(self._partition, transaction_id, tail)
             self._learn_size(len(tail))
             if transaction_id in self._waiting:
                 records[transaction_id] = tail
-        error = None if done.error is None else f"{_STORE_ERROR}: {done.error}"
-        answered = list(records) if error is None else [n for n in window if n in self._waiting]
+        if done.error is None:
+            requests = self._take_waiting(records, None)
+        else:
+            failed = [n for n in window if n in self._waiting]
+            requests = self._take_waiting(failed, f"{_STORE_ERROR}: {done.error}")
+        self._read_missing(window)
+        for peer, queued in requests.items():
+            # These requests are older than those in the queue.
+            self._clients[peer].queue.extendleft(reversed(queued))
+            peer.queued_reads += len(queued)
+            self._serve(peer, records)
+        self._read_replicas()
+
+    def _take_waiting(
+        self, transaction_ids: Iterable[int], error: str | None
+    ) -> dict[Peer, list[_QueuedRequest]]:
+        """Take the requests that wait for these transactions; return them with ``error``."""
         requests: dict[Peer, list[_QueuedRequest]] = {}
-        for transaction_id in answered:
+        for transaction_id in transaction_ids:
             for peer, req_ids in self._waiting.pop(transaction_id).items():
                 client = self._clients[peer]
                 client.waiting.remove(transaction_id)
@@ -173,13 +190,7 @@ class DataReads:
                     _QueuedRequest(req_id, transaction_id, error) for req_id in req_ids
                 )
             self._unread.pop(transaction_id, None)
-        self._read_missing(window)
-        for peer, queued in requests.items():
-            # These requests are older than those in the queue.
-            self._clients[peer].queue.extendleft(reversed(queued))
-            peer.queued_reads += len(queued)
-            self._serve(peer, records)
-        self._read_replicas()
+        return requests
 
     def writable(self, peer: Peer) -> None:
         """Continue to answer a connection that is no longer congested."""
@@ -297,8 +308,10 @@ class DataReads:
     def _from_recent(self, wanted: int) -> bytes | None:
         """Cache the recent batch that contains ``wanted``; return the record tail of ``wanted``."""
         batch = self._recent.batch_with(wanted)
+        if batch is None:
+            return None
         found = None
-        for transaction_id, _, tail in batch.parts() if batch is not None else ():
+        for transaction_id, _, tail in batch.parts():
             self._cache.put(self._partition, transaction_id, tail)
             if transaction_id == wanted:
                 found = tail
@@ -345,7 +358,11 @@ class DataReads:
         return min(max(int(READ_BYTES // max(self._mean_bytes, 1.0)), 1), _MAX_READ_AHEAD)
 
     def _first_of_window(self, wanted: int) -> int:
-        """Return where a read begins that includes ``wanted`` and the unread ones before it."""
+        """Return the first transaction of a read that includes ``wanted``.
+
+        Unread transactions shortly before ``wanted`` are read, too. Example: with a window of 16
+        records, ``wanted`` 100, and 90 and 95 unread as well, the read begins with 90.
+        """
         lowest = max(0, wanted - self._window_size() + 1)
         return next(n for n in range(lowest, wanted + 1) if n in self._unread)
 

@@ -33,13 +33,10 @@ BLOCK_TRANSACTIONS = 64
 def feed_frames(first_id: int, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the frames of consecutive transactions; an entry is (request id, header), encoded."""
     pack = _ID.pack
-    return b"".join(
-        [
-            part
-            for transaction_id, (req_id, header) in enumerate(entries, first_id)
-            for part in (_PREFIX, req_id, pack(transaction_id), header)
-        ]
-    )
+    parts: list[bytes] = []
+    for transaction_id, (req_id, header) in enumerate(entries, first_id):
+        parts += (_PREFIX, req_id, pack(transaction_id), header)
+    return b"".join(parts)
 
 
 def frames_of_headers(headers: Sequence[RecordHeader]) -> bytes:

@@ -38,9 +38,10 @@ _HEADER_BLOCKS = 8
 class _HeaderRead:
     """A read of headers in progress.
 
-    A storage may return fewer headers than requested. The rest is then requested until a feed can
-    go on, and only then are the headers cached. If they were cached before, commits could evict
-    them, and the same headers would be read again and again.
+    A storage may return fewer headers than requested. Then the rest is requested, until the headers
+    reach ``needed_id``. The headers are cached only after that. If each part was cached when it
+    arrived, commits could evict it before the feed is served, and the same headers would be read
+    again and again.
     """
 
     first_id: int
@@ -107,7 +108,8 @@ class FeedDelivery:
             if served or self._reading is None:
                 self.feeds.end_turn(feed, self._mark)
             else:
-                # The feed needs headers that are being read, or another read must end first.
+                # The feed may need headers, and one read at a time is under way. The turn ends
+                # after that read.
                 self._waiting.append(feed)
         # The feed may be a real-time feed now. Without this call, it would wait for a commit.
         self.serve()

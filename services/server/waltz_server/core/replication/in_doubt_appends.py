@@ -43,7 +43,8 @@ def outcomes(
     """
     if in_doubt.generation == generation:
         return _outcomes_at(in_doubt, queue, mark)
-    # Another server may have written since: the mark shows nothing about these appends.
+    # Another server may have written since, so the mark shows nothing about these appends. Or no
+    # append is in doubt (generation -1), and only the appends in ``queue`` can be stale.
     return _outcomes_of_stale(in_doubt, queue, generation)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from waltz.protocol import RecordBatch
 from waltz_server.core.appends.append import Append
@@ -19,8 +19,7 @@ _BATCH_OVERHEAD_BYTES = 400
 """Roughly how much memory one batch needs besides its records."""
 
 
-@dataclass(frozen=True, slots=True)
-class SentBatch:
+class SentBatch(NamedTuple):
     """Appends with consecutive ids from ``first_id`` on, and the records sent to every replica."""
 
     first_id: int

@@ -30,7 +30,7 @@ def older_than_replica(storage: str, session: int, next_session: int) -> str:
 
 
 def names_no_replica(storage: str, last_id: int) -> str:
-    """Say that ``storage`` has had ``last_id``, although the metadata are of a new partition."""
+    """Say that ``storage`` has records, although the metadata are of a new partition."""
     return (
         f"the metadata in ZooKeeper are lost: they name no replica, but storage {storage} has "
         f"transactions up to {last_id}"

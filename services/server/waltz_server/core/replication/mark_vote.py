@@ -17,6 +17,10 @@ def decided_position(positions: Iterable[int], absent: int, quorum: int) -> int 
     with the absent replicas, it may be committed, and a session that opens below it would lose it.
     So no lower position can be decided (undecidable_vote.txt).
 
+    Example with a quorum of two: positions 12 and 10, and one replica absent. The absent replica
+    may have 12, too, so nothing is decided. If it then connects with 10, only one replica supports
+    12, and 10 is decided.
+
     No other rule is needed to keep the transactions that the last session committed. A quorum of
     that session's replicas holds each of them, and each replica of this quorum is either counted
     at or above the transaction, or absent. So the vote ends at or above the transaction: it has

@@ -1,6 +1,7 @@
 """Convert the steps of a recovery to requests, and the answers of storages to reports. Pure.
 
-The steps are those of `recovery_steps`, the reports are methods of `SessionRecovery`.
+The steps are those of `recovery_steps`. A *report* is a call of a method of `SessionRecovery`, such
+as `SessionRecovery.measured`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ The fence is the highest session that has contacted the storage."""
 def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
     """Report to ``recovery`` the answer of ``replica`` to its first request.
 
-    A storage may refuse the request because its fence is of a newer session. Then the metadata are
-    older than the replica, and this is reported as ``recovery.contradiction``. Return False, and
+    A storage may refuse the request because its fence is above this session. Then the metadata in
+    ZooKeeper are older than the replica, and ``recovery.contradiction`` is set. Return False, and
     report nothing, if the storage refused the request for a reason that may pass.
     """
     match response:
@@ -32,9 +33,9 @@ def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
             return True
         case st.FailureResponse(failure=failure):
             fenced = _FENCED.search(failure.message or "")
-            newest = int(fenced[1]) if fenced is not None else -1
-            if newest > recovery.session_id:
-                recovery.contradiction = older_than_replica(replica, newest, recovery.session_id)
+            fence = int(fenced[1]) if fenced is not None else -1
+            if fence > recovery.session_id:
+                recovery.contradiction = older_than_replica(replica, fence, recovery.session_id)
                 return True
     return False
 

@@ -161,13 +161,13 @@ class ReplicaReads:
     def _send(self, read: _ReplicaRead, session: StoreSession) -> bool:
         """Send ``read`` or report that it failed; return False if it must wait."""
         last_id = min(read.first_id + read.count - 1, session.high_water_mark)
-        holders = readable_replicas(session.replica_states.values(), last_id, read.tried)
-        if not holders:
+        replicas = session.replica_states.values()
+        if not readable_replicas(replicas, last_id, read.tried):
             tried = ", ".join(sorted(read.tried)) or "none"
             error = f"no replica could deliver transactions from {read.first_id} on, tried: {tried}"
             self._reports.add(ReadDone(read.purpose, error=error))
             return True
-        storage = choose_replica(holders, last_id, self._busy())
+        storage = choose_replica(replicas, last_id, self._busy() | read.tried)
         if storage is None:
             return False
         read.storage = storage

@@ -8,22 +8,30 @@ their recovery.
 
 Only a session that opens changes the states of the replicas in ZooKeeper (the *metadata*). If a
 session fails before it opens, the next session votes among the same replicas. The next vote must
-still find everything that the failed session's vote has counted:
+still find everything that the failed session's vote has counted. So:
 
-* A voter keeps its log, so its position can be counted again.
-* The log of a replica that left an earlier session is cut first. Then the id of the new session
-  is written to its disk with the *interim mark*: the mark at which the log was cut, or the mark on
-  the disk if that is higher. Only then the replica receives copies, which count. If a later session
-  finds this session id on the disk, the records above the mark are copies: the later session counts
-  the copies and does not cut them off.
+* A voter keeps its log. Its position can be counted again.
+* A replica that left an earlier session passes three steps, in this order:
 
-The mark on a replica's disk can still be wrong: a session of Waltz 0.13.2, which does not keep this
-order, may have written the mark, or the disk of a counted replica may have been emptied. So a log
-is never trusted beyond its *closing mark* in the metadata: the high-water mark at which the replica
+  1. Its log is cut.
+  2. The id of the new session is written to its disk, with the *interim mark*: the mark at which
+     the log was cut, or the mark on the disk if that is higher.
+  3. It receives copies, which count in the vote.
+
+  If the session fails, the next session finds the id of the failed session on this disk. That
+  proves that the records above the mark are copies. The next session counts them and does not cut
+  them off.
+
+The mark on a replica's disk can be wrong in spite of this order: Waltz 0.13.2, which does not keep
+the order, may have written it, or the disk of a counted replica may have been emptied. So a log is
+never trusted beyond its *closing mark* in the metadata: the high-water mark at which the replica
 left its session. It is UNRESOLVED for the replicas that took part in the last session that opened.
-Only a session that opens writes closing marks. A log that is cut at its closing mark may end below
-its *local low-water mark* (its last id when the disk got its mark). Then the storage accepts no new
-mark until the log again reaches the local low-water mark; until then the replica supports nothing.
+Only a session that opens writes closing marks.
+
+Each disk also has a *local low-water mark*: the id at which the log ended when the low-water mark
+was written. A log that is cut at its closing mark may end below it. The storage then refuses every
+new mark until copies have filled the log up to the local low-water mark. Until then the replica
+supports nothing.
 """
 
 from __future__ import annotations
@@ -103,9 +111,9 @@ class Classification:
     It is the *interim mark*. None: the id is not written before the mark is resolved.
     """
     mark_counts: bool
-    """Whether the low-water mark on the replica's disk may be committed.
+    """Whether the low-water mark on the replica's disk is possibly committed.
 
-    If so, recovery resolves no lower mark (known_mark.txt).
+    If it is, the recovery resolves no lower mark (known_mark.txt).
     """
 
 
@@ -118,43 +126,55 @@ def classify(
     of the replica, and its ``low_water_mark``.
     """
     entry = entries.get(replica)
-    # The last rule below: the replica left a session earlier. The other rules replace these values.
-    role, case = VoteRole.CLEAN, RecoveryCase.CLOSED
-    cut_at: int | None = None
-    if entry is None and not entries:
-        role, case = VoteRole.VOTER, RecoveryCase.NEW_PARTITION
-    elif entry is None:
-        # If the replica was assigned again with its old files, it may hold uncommitted records.
-        role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark
-    elif session < entry.session_id:
-        # The metadata show that the replica took part in a session that is not on its disk: the
-        # disk was emptied or restored. Transactions that it acknowledged then may be lost.
-        role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER
-        cut_at = _lower(low_water_mark, entry.closing_mark)
-    elif entry.closing_mark == UNRESOLVED:
-        # The replica took part in the last session that opened.
-        role, case = VoteRole.VOTER, RecoveryCase.VOTER
-    elif session > _last_opened(entries):
-        # A session that never opened has begun to copy records to the replica. The vote of that
-        # session may have counted these copies, so they must not be cut off.
-        case = RecoveryCase.FILLED
-    elif entry.session_id == NEVER:
-        # The replica may hold records of an earlier assignment. Above its own low-water mark they
-        # may differ from the log.
-        case = RecoveryCase.NEVER_TOOK_PART
-        cut_at = _lower(low_water_mark, entry.closing_mark)
-    else:
-        # No quorum has acknowledged the records that the replica received after its closing mark.
-        cut_at = entry.closing_mark
-    # The metadata name the session that is on the disk, so this session has opened: its mark is not
-    # left over from a session that failed.
-    mark_confirmed = entry is not None and entry.session_id == session != NEVER
+    role, case, cut_at = _rule_for(entry, entries, session, low_water_mark)
+    # The mark on the disk counts in three cases. A voter gets only resolved marks. The disk of a
+    # replica that is older than its metadata may also have a resolved mark. The metadata name the
+    # session on the disk: that session opened, so it had resolved its mark. In any other case, the
+    # mark may be of an earlier assignment, or an interim mark of a session that failed.
+    mark_confirmed = entry is not None and session != NEVER and session == entry.session_id
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or mark_confirmed
     interim_mark = None
     if role is VoteRole.CLEAN and cut_at is not None:
         # A storage refuses a mark below the one on its disk.
         interim_mark = max(cut_at, low_water_mark)
     return Classification(role, case, cut_at, interim_mark, mark_counts)
+
+
+def _rule_for(
+    entry: ReplicaState | None,
+    entries: Mapping[str, ReplicaState],
+    session: int,
+    low_water_mark: int,
+) -> tuple[VoteRole, RecoveryCase, int | None]:
+    """Return the role and the case of a replica, and where its log is cut (None: nowhere).
+
+    ``entry`` is the state of the replica in the metadata, None if it has none.
+    """
+    if entry is None and not entries:
+        return VoteRole.VOTER, RecoveryCase.NEW_PARTITION, None
+    if entry is None:
+        # If the replica was assigned again with its old files, it may hold uncommitted records.
+        return VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark
+    if session < entry.session_id:
+        # The metadata show that the replica took part in a session that is not on its disk: the
+        # disk was emptied or restored. Transactions that it acknowledged then may be lost.
+        known_up_to = _lower(low_water_mark, entry.closing_mark)
+        return VoteRole.UNKNOWN, RecoveryCase.OLDER, known_up_to
+    if entry.closing_mark == UNRESOLVED:
+        # The replica took part in the last session that opened.
+        return VoteRole.VOTER, RecoveryCase.VOTER, None
+    if session > _last_opened(entries):
+        # A session that never opened has begun to copy records to the replica. The vote of that
+        # session may have counted these copies, so they must not be cut off.
+        return VoteRole.CLEAN, RecoveryCase.FILLED, None
+    if entry.session_id == NEVER:
+        # The replica may hold records of an earlier assignment. Above its own low-water mark they
+        # may differ from the log.
+        known_up_to = _lower(low_water_mark, entry.closing_mark)
+        return VoteRole.CLEAN, RecoveryCase.NEVER_TOOK_PART, known_up_to
+    # The replica left a session earlier. No quorum has acknowledged the records that it received
+    # after its closing mark.
+    return VoteRole.CLEAN, RecoveryCase.CLOSED, entry.closing_mark
 
 
 def _last_opened(entries: Mapping[str, ReplicaState]) -> int:

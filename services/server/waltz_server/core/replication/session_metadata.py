@@ -118,6 +118,8 @@ class SessionMetadata:
             elif version != self._version:
                 session.close("metadata: another process has changed the partition's metadata")
                 return
+            # Otherwise the write did not happen: `proceed` repeats it. It may fail again, so the
+            # failure count stays.
         else:
             self._failures = 0
         # A session whose metadata must still be written does not drain yet: its write could collide

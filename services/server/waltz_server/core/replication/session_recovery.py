@@ -5,13 +5,15 @@ replicas may have committed. It cuts the records above R from each replica, and 
 each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6). `replica_roles`
 decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
-A *mark* is a transaction id up to which a log is right. A storage keeps two with the session id:
-the *low-water mark*, which a session wrote, and the *local low-water mark* (*local mark*), where
-its log ended at that time. A *closing mark* in the metadata in ZooKeeper is the mark at which a
-replica left. A *clean* replica has certainly acknowledged no record beyond its log, so what it
-holds counts, also after copies. If its log must be cut first, its disk then gets the new session
-id. R is not resolved yet, so an *interim mark* is written with the id: where the log was cut, or
-the mark on the disk if that is higher.
+A *mark* is a transaction id up to which a log is right. A storage keeps two marks with the id of
+its last session: the *low-water mark*, which this session wrote, and the *local low-water mark*
+(*local mark*), where its log ended at that time. A *closing mark*, in the metadata in ZooKeeper, is
+the mark at which a replica left its session.
+
+A *clean* replica has certainly acknowledged no record beyond its log. So its position counts, also
+after it has received copies. If its log must be cut first, the new session id is then written to
+its disk, before copies count. Because R is not resolved yet, an *interim mark* is written with the
+id: the id at which the log was cut, or the mark on the disk if that is higher.
 
 The session reports each replica that connects with `introduced`. It takes steps with `take_steps`,
 performs them, and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While
@@ -31,10 +33,9 @@ A storage accepts no mark while its log ends below its local mark; then `Copy` c
 
 The rules, and the failure that each prevents:
 
-* *A resolved mark never goes down in a later session.* Otherwise a session could write its mark to
-  a disk and fail, and a later session could cut records below that mark. The disk would still count
-  as right up to the mark. So a clean replica that was cut gets the session id on its disk, with the
-  interim mark, before copies count.
+* *A resolved mark never goes down in a later session* (how: see `replica_roles`). Otherwise session
+  8 could resolve 100, write this mark to a disk and fail. If session 9 then resolved 90, other
+  records 91 to 100 would follow, and that disk would still count as right up to 100.
 * *A vote counts only records on the disks of replicas that are present.* A replica that fails is
   absent from then on: while the mark is unresolved, its reports count neither for a position nor
   against one (storage_restart.txt). This can only delay the decision: every position has less
@@ -129,12 +130,12 @@ class SessionRecovery:
             self.contradiction = older_than_replica(replica, last_session, self.session_id)
         elif not self._last_replicas and low_water_mark >= 0:
             self.contradiction = names_no_replica(replica, low_water_mark)
-        c = classify(replica, self._replica_states, last_session, low_water_mark)
-        first_step = Measure() if c.cut_at is None else cut_log(c.cut_at, low_water_mark)
+        rule = classify(replica, self._replica_states, last_session, low_water_mark)
+        first_step = Measure() if rule.cut_at is None else cut_log(rule.cut_at, low_water_mark)
         self._replicas[replica] = RecoveringReplica(
-            c.role, c.case, low_water_mark, local_mark, first_step, c.interim_mark
+            rule.role, rule.case, low_water_mark, local_mark, first_step, rule.interim_mark
         )
-        if c.mark_counts:
+        if rule.mark_counts:
             self._known_committed = max(self._known_committed, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
@@ -356,17 +357,17 @@ class SessionRecovery:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
-            # Without replicas in the metadata, no mark on a disk is known to be wrong. With -1 the
-            # cut names no unconfirmed mark, and the storage refuses to cut its log below its mark.
+            # Metadata without replicas may be lost metadata, so a mark on a disk may be right. With
+            # -1 the cut names no unconfirmed mark, and a storage refuses to cut below its mark.
             return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 
     def _copy(self, position: int, bound: int | None) -> Copy | None:
-        """Return a copy for a replica at ``position`` from the counted replica nearest ahead of it.
+        """Return the next copy for a replica at ``position``; it ends at ``bound`` at the latest.
 
-        Return None if no counted replica is ahead. So a replica moves from position to position of
-        the vote: the mark may be resolved at any of them, and records copied beyond the mark would
-        have to be cut. The copy ends at ``bound`` at the latest.
+        The source is the counted replica nearest ahead; without one, return None. Copies end at
+        each position of the vote, because the mark may be resolved at any of them, and records
+        copied beyond the mark would have to be cut.
         """
         ahead = [
             (end, name)

@@ -11,8 +11,9 @@ from waltz.protocol import storage as st
 CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
 _SHORTEST_READ_MS = 1.0
+"""A read that took less time than this counts as this long."""
 _LONGEST_READ_MS = 3000.0
-"""The duration of a read counts as at least the one and at most the other."""
+"""A read that took more time than this counts as this long."""
 
 
 class StoreStage(Enum):
@@ -86,7 +87,8 @@ class ReplicaSession:
     """Total time in milliseconds that the reads sent to this replica were expected to take.
 
     It only grows. The next read goes to the replica with the smallest total, so a replica that
-    answers twice as fast gets twice as many reads."""
+    answers twice as fast gets twice as many reads. The time in which a replica cannot be read does
+    not count: see `choose_replica`."""
     expected_read_ms: float = 10.0
     """How long a read of this replica is expected to take, in milliseconds."""
 
@@ -105,12 +107,19 @@ class ReplicaSession:
         self.next_id += count
         self.in_flight += 1
 
-    def acknowledge(self, last_id: int) -> None:
-        """Note that all transactions up to ``last_id`` are on the replica's disk."""
+    def acknowledge(self, first_id: int, count: int) -> bool:
+        """Note that the replica has acknowledged ``count`` records from ``first_id`` on.
+
+        Return False, and note nothing, if it has not acknowledged the records before them: counting
+        these as durable could lose them (`test_replica_that_answers_out_of_order_is_dropped`).
+        """
         assert self.in_flight > 0, "acknowledged without an append"
-        assert self.acknowledged < last_id < self.next_id, "only sent records are acknowledged"
+        assert first_id + count <= self.next_id, "only sent records are acknowledged"
+        if first_id != self.acknowledged + 1:
+            return False
         self.in_flight -= 1
-        self.acknowledged = last_id
+        self.acknowledged += count
+        return True
 
     def adapt_catch_up(self, copied_bytes: int) -> None:
         """Choose the number of records of the next copy, so that the copy has about a megabyte."""
@@ -144,12 +153,17 @@ def choose_replica(
     """Choose the least loaded active replica that has the log up to ``needed_id``.
 
     Add the expected time of one read to its load: the caller must send it a read. Return None if no
-    such replica exists outside ``excluded``.
+    such replica exists outside ``excluded``. ``replicas`` are all replicas of the session: those
+    that cannot be chosen now keep up with the smallest load. Otherwise a replica that was away
+    would later get all reads until its load equals the others'.
     """
-    holders = readable_replicas(replicas, needed_id, excluded)
+    states = list(replicas)
+    holders = readable_replicas(states, needed_id, excluded)
     if not holders:
         return None
     least_loaded = min(holders, key=lambda replica: replica.read_load)
+    for replica in states:
+        replica.read_load = max(replica.read_load, least_loaded.read_load)
     least_loaded.read_load += least_loaded.expected_read_ms
     return least_loaded.storage
 

@@ -40,8 +40,8 @@ from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outco
 from waltz_server.core.replication.lost_metadata import LostMetadata
 from waltz_server.core.replication.metadata_operation import AwaitedOperation
 from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.replication.session_attempts import SessionAttempts
 from waltz_server.core.replication.session_metadata import (
-    METADATA_BACKOFF,
     REPLICAS_CHANGED,
     SessionMetadata,
     renewal_reason,
@@ -68,9 +68,8 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False from an overdue recovery, or a failure to open a session, until one opens."""
+        """False after a recovery is overdue or a session fails to open, until a session opens."""
         self._limits = limits
-        self._retry = retry
         self._generation = -1
         self._replicas: tuple[str, ...] = ()
         self._stage = StoreStage.IDLE
@@ -84,10 +83,7 @@ class StorePartition:
         self._begun: PartitionMetadata | None = None
         """The metadata that are being written to begin a session."""
         self._lost = LostMetadata()
-        self._failures = 0
-        """Number of attempts that have failed since a session opened."""
-        self._attempt = 0
-        """Number of the last attempt to begin a session; timers of earlier ones are ignored."""
+        self._attempts = SessionAttempts(partition, retry, ready)
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
         self._in_doubt = InDoubtAppends()
@@ -156,6 +152,7 @@ class StorePartition:
             self._restart()
         elif self.session.phase is SessionPhase.RECOVERING:
             self.session.drain(REPLICAS_CHANGED)
+        # This also begins the renewal of an open session (see `renewal_reason`).
         self._after_session_input()
 
     def close(self) -> None:
@@ -207,7 +204,7 @@ class StorePartition:
     def metadata_read(
         self, operation: MetadataOperation, value: PartitionMetadata, version: int
     ) -> None:
-        """Begin a session on the metadata that ``operation`` has read."""
+        """Begin a session on ``value``, or pass it to the current session if there is one."""
         if not self._awaited.take(operation):
             return
         if self._metadata is not None:
@@ -220,8 +217,8 @@ class StorePartition:
             over = f"generation {self._generation} is over: generation {value.generation} has begun"
             self._log(LogLevel.WARNING, f"{over} on another server; waiting for a new assignment")
             return
-        if lost := self._lost.check(value, version, self._last_session_id):
-            self._retry_unhealthy(lost)
+        if contradiction := self._lost.check(value, version, self._last_session_id):
+            self._retry_unhealthy(contradiction)
             return
         begun = PartitionMetadata(self._generation, value.session_id + 1, value.replicas)
         self._begun = begun
@@ -243,8 +240,8 @@ class StorePartition:
         if not self._awaited.take(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
-            self._retry_after(METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
-            self._failures += 1
+            self._stage = StoreStage.WAITING
+            self._attempts.pause_without_metadata(f"metadata: {reason}")
         elif self._metadata is not None:
             self._metadata.failed(operation, reason)
             self._after_session_input()
@@ -252,8 +249,8 @@ class StorePartition:
     def timer_expired(self, timer: StoreTimer) -> None:
         """Act on a timer that `StartTimer` started."""
         match timer:
-            case RetrySession(attempt):
-                if self._stage is StoreStage.WAITING and attempt == self._attempt:
+            case RetrySession():
+                if self._stage is StoreStage.WAITING and self._attempts.is_due(timer):
                     self._start_attempt()
             case RetryMetadata(session_id):
                 if self._metadata is not None and session_id == self.session_id:
@@ -287,7 +284,7 @@ class StorePartition:
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self) -> None:
-        """Begin a session with new values; an attempt under way takes them when it begins one."""
+        """Begin a session with new values; an attempt under way continues and uses them, too."""
         if self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
             self._start_attempt()
 
@@ -298,12 +295,6 @@ class StorePartition:
             return
         self._stage = StoreStage.READING
         self._awaited.start(ReadMetadata())
-
-    def _retry_after(self, seconds: float, reason: str) -> None:
-        self._attempt += 1
-        self._stage = StoreStage.WAITING
-        self._log(LogLevel.WARNING, f"{reason}; retrying in {seconds:g} s")
-        self._ready.add(StartTimer(seconds, RetrySession(self._attempt)))
 
     def _begin_session(self, begun: PartitionMetadata, version: int) -> None:
         self._begun = None
@@ -316,8 +307,15 @@ class StorePartition:
         self._stage = StoreStage.RUNNING
         self._opened = False
         self._lost.session_begun(begun.session_id, version)
-        environment = (self._limits, self._queue, self._ready, self._reports)
-        session = self.session = StoreSession(self.partition, begun, self._replicas, *environment)
+        session = self.session = StoreSession(
+            self.partition,
+            begun,
+            self._replicas,
+            self._limits,
+            self._queue,
+            self._ready,
+            self._reports,
+        )
         self._metadata = SessionMetadata(session, version, self._awaited, self._ready)
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session.session_id)))
         for name in self._backoff.available():
@@ -334,10 +332,11 @@ class StorePartition:
             self._mark = session.high_water_mark
         self._backoff.back_off(session.newly_failed)
         session.newly_failed.clear()
+        # A renewal ends this session, so that the next one begins. An open session drains after it
+        # has read the metadata. A session in recovery ends only if it cannot open any more:
+        # otherwise the renewal could delay the opening, if the storage to readmit fails again.
         renewal = renewal_reason(session, self._replicas, self._backoff)
         if renewal is not None and session.is_stuck():
-            # `proceed` ends an open session. A recovery that may still open its session is not
-            # ended: the storage to readmit might only delay the next session, too.
             session.drain(renewal)
         self._metadata.proceed(renewal)
         if session.phase is SessionPhase.CLOSED:
@@ -346,7 +345,7 @@ class StorePartition:
     def _session_opened(self, session: StoreSession) -> None:
         self._opened = True
         self.healthy = True
-        self._failures = 0
+        self._attempts.succeeded()
         mark = session.low_water_mark
         assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         in_doubt, self._in_doubt = self._in_doubt, InDoubtAppends()
@@ -386,8 +385,8 @@ class StorePartition:
         """Count the store as unhealthy, and retry: later each time, until a session opens."""
         self.healthy = False
         self._reports.add(SessionDelayed())
-        self._retry_after(self._retry.delay(self._failures), reason)
-        self._failures += 1
+        self._stage = StoreStage.WAITING
+        self._attempts.pause_without_session(reason)
 
     def _admit_storage(self, storage: str) -> None:
         """Let ``storage`` take part if it is available, in a new session if necessary."""

@@ -118,7 +118,7 @@ class StoreSession:
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
         """Handle an answer; ``response`` is None if the connection was lost: see `storage_down`.
 
-        Return False if the storage refused the request of `storage_up`, which may be repeated.
+        Return False if the storage refused the request of `storage_up`: the store repeats it later.
         """
         r = self.replica_states[storage]
         if self.phase is SessionPhase.CLOSED:
@@ -136,7 +136,6 @@ class StoreSession:
         if isinstance(response, st.FailureResponse):
             self._fail(r, f"{storage} refused: {response.failure.message}")
         elif r.stage is ReplicaStage.ACTIVE:
-            assert isinstance(request, st.AppendRequest)
             self._acknowledged(r, request)
         elif report_answer(self.recovery, storage, request, response):
             self._recover()
@@ -185,8 +184,6 @@ class StoreSession:
         if self.phase is not SessionPhase.CLOSED:
             self.phase = SessionPhase.CLOSED
             self.end_reason = reason
-
-    # ---- state
 
     def in_doubt(self) -> list[Append]:
         """Return the appends that were sent and not committed, in the order of their ids."""
@@ -238,8 +235,8 @@ class StoreSession:
             if isinstance(step, Copy):
                 assert isinstance(request, st.RecordListRequest)
                 self.replica_states[storage].copying = request
-                storage = step.source
-            self._ready.add(SendToStorage(storage, request))
+            receiver = step.source if isinstance(step, Copy) else storage
+            self._ready.add(SendToStorage(receiver, request))
         if len(self.recovery.recovered()) >= self._quorum and self.metadata_due is None:
             wanted = self.recovery.metadata()
             if wanted != self._written:
@@ -353,9 +350,12 @@ class StoreSession:
         else:
             self.pump()
 
-    def _acknowledged(self, r: ReplicaSession, request: st.AppendRequest) -> None:
+    def _acknowledged(self, r: ReplicaSession, request: st.Request) -> None:
         """Commit the batches that a quorum has now, and send the next ones."""
-        r.acknowledge(request.records.first_id() + request.records.count - 1)
+        assert isinstance(request, st.AppendRequest)
+        if not r.acknowledge(request.records.first_id(), request.records.count):
+            self._fail(r, f"{r.storage} did not acknowledge appends in their order")
+            return
         replicas = self.replica_states.values()
         committed = committed_id(replicas, self._quorum)
         if committed > self.high_water_mark:

@@ -95,6 +95,7 @@ class ControlFile:
         self._write_key(self._key)
 
     def _write_key(self, key: uuid.UUID) -> None:
+        """Write the header with ``key``, durably."""
         self._header = replace(self._header, key=key)
         self._file.write_durably(0, self._header.encode())
 
@@ -114,7 +115,7 @@ class ControlFile:
         }
 
     def info(self, partition: int) -> PartitionInfo:
-        """Return a partition's info; raises PartitionDamaged."""
+        """Return a partition's session, marks and flags; raises PartitionDamaged."""
         return self._entry(partition).info
 
     def sequence(self, partition: int) -> int:
@@ -291,7 +292,8 @@ def _check_owner(header: ControlHeader, expected: ControlHeader, can_replay: boo
         raise DirectoryRefused(
             "the storage directory needs its write-ahead log, which this storage does not use: a "
             "storage with storage.engine: wal used the directory last and did not stop cleanly. "
-            "Start the storage with storage.engine: wal, and stop it; then change the engine"
+            "Start the storage with storage.engine: wal, and stop it; then change the engine. Or "
+            "run waltz disk flatten"
         )
     if header.key != expected.key and not needs_log:
         raise DirectoryRefused(

@@ -8,8 +8,9 @@ A partition has a read switch and a write switch. Waltz 0.13.2 has one common sw
 state "only one of the two switches is on" is a flag that 0.13.2 does not know: 0.13.2 finds such a
 partition switched off, and copies the flag in each update. If an administrator of 0.13.2 then sets
 the common switch, the copied flag is wrong. So this flag is written with a stamp, the low 16 bits
-of the update's number. The flag counts only if the stamp fits the number of the last update; after
-an update by 0.13.2 the stamp does not fit (`test_storage_switches`).
+of the update's number. The flag counts only if the stamp fits the number of the last update.
+Example: this storage writes the flag in update 7, with the stamp 7. 0.13.2 copies both in update 8.
+The stamp 7 does not fit 8, so the flag does not count any more (`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def inverted(key: uuid.UUID) -> uuid.UUID:
 
 
 def is_partly_inverted(found: uuid.UUID, key: uuid.UUID) -> bool:
-    """Return whether ``found`` is ``key`` with all, some or none of its bytes inverted.
+    """Return whether each byte of ``found`` is the byte of ``key``, as it is or inverted.
 
     A crash may tear the write of an inverted key, so that only some of its bytes are inverted.
     """
@@ -144,6 +145,7 @@ class PartitionInfo:
         return replace(self, flags=self.flags | _ASSIGNED)
 
     def _switched(self, readable: bool, writable: bool) -> PartitionInfo:
+        """Return a copy with the read switch and the write switch on or off."""
         flags = self.flags & ~(_AVAILABLE | _ONLY_ONE_SWITCH)
         if readable and writable:
             flags |= _AVAILABLE
@@ -232,16 +234,16 @@ def decode_entry(raw: bytes) -> ControlEntry:
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:
     """Return the structs that reset an entry if they are written in this order, each flushed.
 
-    ``entry`` has the current struct; it is None if both structs are damaged.
-    The result is the same as with Waltz 0.13.2: the struct that was current gets number -1, and the
-    other one number 0. After a crash between two steps, the current struct has the last info or
-    fresh info. It never has the info of the older struct, whose marks are outdated
-    (`test_storage_control`).
+    ``entry`` has the current struct; it is None if both structs are damaged. The result is the same
+    as with Waltz 0.13.2: both structs have fresh info, with the numbers -1 and 0. The order matters
+    for a crash between two steps: the current struct then has the last info or fresh info. It never
+    has the info of the older struct, whose marks are outdated (`test_storage_control`).
     """
+    # Without a current struct, either slot may be written first.
     current = entry or ControlEntry(PartitionInfo(), 0, 0)
     fresh = current.updated(PartitionInfo())
     return (
-        fresh,
+        fresh,  # It has the next number, and replaces the older struct.
         ControlEntry(PartitionInfo(), -1, current.slot),
         ControlEntry(PartitionInfo(), 0, fresh.slot),
     )
@@ -257,8 +259,8 @@ def _stamped(flags: int, sequence: int) -> int:
 def _unstamped(raw: int, sequence: int) -> int:
     """Return the flags of ``raw``, written in update ``sequence``.
 
-    A flag that only one switch is on counts only if its stamp fits ``sequence``, and if no other
-    flag says something else about the switches.
+    The flag "only one of the two switches is on" is removed unless its stamp fits ``sequence`` and
+    no other flag contradicts it.
     """
     flags = raw & _LOW_16_BITS
     stamp_fits = raw >> _STAMP_SHIFT == sequence & _LOW_16_BITS

@@ -13,10 +13,13 @@ to, and counts only while that struct is current.
 A raised mark is not flushed at once. After a loss of power the mark may lag behind the log, by the
 time between two calls of `FlushedMarks.flush`. After the death of the process it is exact.
 
-An update must not destroy the last durable mark: a torn write would leave no mark. Nor may it
-change a slot while a flush writes that slot to the disk. So there are three slots: the newest one
-that is durable, the one that a flush may be writing, and the one to write next
-(`test_storage_flushed_marks`). Files are used only through the `Disk` that the caller passes.
+Each partition has three slots, because two of them must not be written:
+
+* The newest durable slot. If its write were torn by a crash, no mark would be left.
+* The newest slot, if a flush may be writing it. It counts as durable when that flush ends.
+
+The next mark goes to the third slot (`test_storage_flushed_marks`). Files are used only through the
+`Disk` that the caller passes.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class _PartitionSlots:
     This is the first flush that begins after the slot was written."""
     last_sequence: int
     """The highest sequence number so far."""
+    newest: int = 0
+    """The number of the newest slot that is needed; any number if there is none."""
     entry_checksum: int = 0
     """The checksum of the partition's current struct in the control file."""
     end: FlushedEnd | None = None
@@ -97,8 +102,10 @@ class FlushedMarks:
             _partition_slots(decode_slots(raw, partition)) for partition in range(num_partitions)
         ]
         # Flushes have numbers, from 1 on. A slot is durable if a flush has ended that began after
-        # the slot was written. These two counters show that without a lock: a race only makes a
-        # slot count as not durable yet.
+        # the slot was written. Only the thread that holds `DiskFile.one_flush` changes these two
+        # counters. Otherwise a thread that is slow to store its number could set a counter back: a
+        # slot that was written after the beginning of a flush would count as durable when that
+        # flush ends, and the last durable slot could be overwritten.
         self._newest_begun_flush = _AT_OPENING
         self._newest_ended_flush = _AT_OPENING
         self._dirty = False
@@ -108,15 +115,19 @@ class FlushedMarks:
         """Return the mark that a partition has in the file, None if no slot counts.
 
         ``entry_checksum`` is that of the current struct of the partition in the control file. Only
-        the slots that belong to this struct count. A slot that this process has written counts,
-        too: a partition that was refused at the start, switched off and assigned again must be
-        refused again.
+        the slots that belong to this struct count.
+
+        A slot that this process has written counts, too. Example: the start has refused a
+        partition, because its log ends before its mark. An administrator switches the partition
+        off. That changes its struct, so `before_update` writes the mark again. If the partition is
+        then assigned again, its log is opened again, and must be refused again.
         """
         found = self._partitions[partition]
         slot = current_slot(found.slots, entry_checksum)
         found.slots = [
             each if each and each.entry_checksum == entry_checksum else None for each in found.slots
         ]
+        found.newest = found.newest_of(range(SLOTS))
         found.entry_checksum = entry_checksum
         found.end = slot.end if slot else None
         return found.end
@@ -185,38 +196,46 @@ class FlushedMarks:
 
     def _flush(self) -> None:
         """Make all written marks durable before the call returns."""
-        self._dirty = False
-        number = self._newest_begun_flush + 1
-        self._newest_begun_flush = number
-        # Write nothing, and flush: `write_durably` is the only method that serializes the flushes
-        # of a file, so that no flush hides the error of another one (see `DiskFile`).
-        self._file.write_durably(0, b"")
-        self._newest_ended_flush = max(self._newest_ended_flush, number)
+        with self._file.one_flush():
+            self._dirty = False
+            number = self._newest_begun_flush + 1
+            self._newest_begun_flush = number
+            self._file.flush()
+            # A disk in memory has no lock, and a test may flush again during the flush above.
+            self._newest_ended_flush = max(self._newest_ended_flush, number)
 
     def _write(self, partition: int, end: FlushedEnd, entry_checksum: int, slot: int) -> None:
+        """Write the mark ``end`` to a slot, without a flush; raises NoSpace, DiskFailed."""
         found = self._partitions[partition]
         found.last_sequence += 1
         written = MarkSlot(found.last_sequence, end, entry_checksum)
         self._file.write(slot_offset(partition, slot), written.encode(partition))
         found.slots[slot] = written
+        found.newest = slot
         # Read the counter after the write: a flush that began meanwhile may not include all of it.
         found.durable_after[slot] = self._newest_begun_flush + 1
         self._dirty = True
 
     def _slot_to_write(self, found: _PartitionSlots) -> int:
-        """Return the number of the slot for the next mark of the present control struct."""
-        newest = found.newest_of(range(SLOTS))
-        if found.durable_after[newest] > self._newest_begun_flush:
-            # The slot is not durable, and no flush is writing it: a torn write destroys nothing.
-            return newest
-        return self._unneeded_slot(found)
+        """Return the number of the slot for the next mark of the present control struct.
+
+        Example: slot 0 has the newest durable mark, and a flush is writing slot 1. The next mark
+        goes to slot 2. So does each mark after it, until a flush begins that writes slot 2.
+        """
+        newest = found.newest
+        no_flush_writes_it = found.durable_after[newest] > self._newest_begun_flush
+        return newest if no_flush_writes_it else self._unneeded_slot(found)
 
     def _unneeded_slot(self, found: _PartitionSlots) -> int:
-        """Return the number of the oldest slot, but not of the newest one or newest durable one."""
-        newest = found.newest_of(range(SLOTS))
+        """Return the number of a slot that is neither the newest nor the newest durable one.
+
+        If there are two such slots, it is the older one.
+        """
+        newest = found.newest
         durable = [n for n in range(SLOTS) if found.durable_after[n] <= self._newest_ended_flush]
-        needed = (newest, found.newest_of(durable) if durable else newest)
-        return min((n for n in range(SLOTS) if n not in needed), key=found.sequence)
+        newest_durable = found.newest_of(durable) if durable else newest
+        unneeded = (n for n in range(SLOTS) if n not in (newest, newest_durable))
+        return min(unneeded, key=found.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,4 +273,6 @@ def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
 def _partition_slots(slots: list[MarkSlot | None]) -> _PartitionSlots:
     """Return the state of a partition whose ``slots`` are durable."""
     last_sequence = max((slot.sequence for slot in slots if slot), default=-1)
-    return _PartitionSlots(slots, [_AT_OPENING] * SLOTS, last_sequence)
+    found = _PartitionSlots(slots, [_AT_OPENING] * SLOTS, last_sequence)
+    found.newest = found.newest_of(range(SLOTS))
+    return found

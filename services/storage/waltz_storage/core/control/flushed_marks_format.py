@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from waltz.protocol.checksums import crc32
 from waltz_storage.core.log.flushed_end import FlushedEnd
@@ -26,8 +26,7 @@ SLOT_BYTES = _SLOT.size + _CHECKSUM.size
 PARTITION_BYTES = SLOTS * SLOT_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class MarkSlot:
+class MarkSlot(NamedTuple):
     """One slot: the mark ``end``, and the checksum of the control struct that it belongs to."""
 
     sequence: int

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from waltz.protocol import storage
 from waltz_storage.core.engine.rounds import Answer, AppendJob, Reply, RoundPart
@@ -69,16 +70,20 @@ class ReadTask:
 Job = AppendJob | RequestJob | ReadTask | Task
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Input for the lane of ``partition``: a new job, or the end of the work that uses the lane.
-
-    ``job`` is the new job. It is None if the lane is free again, because its task, a step of its
-    read, or its part of a round is done.
-    """
+class Arrival(NamedTuple):
+    """A new job for the lane of ``partition``."""
 
     partition: int
-    job: Job | None
+    job: Job
+
+
+class LaneFreed(NamedTuple):
+    """The lane of ``partition`` is free again: its task, read step or part of a round is done."""
+
+    partition: int
+
+
+EngineInput = Arrival | LaneFreed
 
 
 class LaneRead:
@@ -127,15 +132,14 @@ class Ready:
     parts: list[RoundPart] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """What the shell must do after a task, a step of a read, or a part of a round.
 
     Deliver ``answers``, then pass ``freed`` to `Engine.step`.
     """
 
     answers: list[Answer]
-    freed: Arrival
+    freed: LaneFreed
 
 
 @dataclass(slots=True)
@@ -171,9 +175,9 @@ class Engine:
         """Whether no job waits or is being done."""
         return not any(lane.taken or lane.jobs or lane.reads for lane in self._lanes.values())
 
-    def step(self, arrivals: Sequence[Arrival]) -> Ready:
-        """Add arrivals to their lanes and take the jobs of these lanes that can begin now."""
-        touched = [self._add(arrival) for arrival in arrivals]
+    def step(self, inputs: Sequence[EngineInput]) -> Ready:
+        """Give inputs to their lanes and take the jobs of these lanes that can begin now."""
+        touched = [self._add(each) for each in inputs]
         ready = Ready()
         for lane in touched:
             while not lane.taken and (lane.jobs or lane.reads):
@@ -194,31 +198,33 @@ class Engine:
             if refused is None:
                 opened.count_append(append.request.records.count, now - append.arrived)
         replies = [append.reply for append in appends]
-        return Done(list(zip(replies, answers, strict=True)), Arrival(opened.partition, None))
+        return Done(list(zip(replies, answers, strict=True)), LaneFreed(opened.partition))
 
     def run_task(self, task: LaneTask) -> Done:
         """Do a task, or one step of a read; raises DiskFailed."""
         job = task.job
-        freed = Arrival(task.partition, None)
+        freed = LaneFreed(task.partition)
         if isinstance(job, LaneRead):
             return Done(job.step(), freed)
         if isinstance(job, RequestJob):
             return Done([(job.reply, self._response(job))], freed)
         return Done(job(), freed)
 
-    def _add(self, arrival: Arrival) -> _Lane:
-        partition, job = arrival.partition, arrival.job
+    def _add(self, added: EngineInput) -> _Lane:
+        """Free the lane of an input, or queue its job there; return the lane."""
+        partition = added.partition
         if not 0 <= partition < self.directory.num_partitions:
             partition = _UNKNOWN_PARTITION
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane(partition)
-        if job is None:
+        if isinstance(added, LaneFreed):
             assert lane.taken, f"partition {partition}: freed a lane that was free"
             lane.taken = False
             if lane.reads and lane.reads[0].ended:
                 lane.reads.popleft()
             return lane
+        job = added.job
         lane.jobs.append(job)
         if isinstance(job, AppendJob | RequestJob):
             # The fence rises when a request arrives, before the waiting jobs are done. So waiting
@@ -306,6 +312,7 @@ class Engine:
         return [(job.reply, answer)]
 
     def _response(self, job: RequestJob) -> storage.Response:
+        """Execute a request that is neither an append nor a read; return its answer."""
         try:
             opened = self.directory.partition(job.request.partition)
             return opened.handle(job.request, job.version)

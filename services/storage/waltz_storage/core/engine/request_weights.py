@@ -19,7 +19,7 @@ ADMIN_WEIGHT = 16 << 20
 """The weight of a request on the admin port, unless its own bytes are more."""
 
 _SMOOTHING = 8
-"""An answer with smaller records lowers the estimated size by this fraction of the difference."""
+"""An answer with smaller records lowers the estimated size by one eighth of the difference."""
 _HEADER_BYTES = 256
 """About how many bytes of memory a header needs."""
 _MOST_HEADERS_BYTES = 4 << 20

@@ -7,8 +7,7 @@ durable, and need not wait for the other parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from waltz.protocol import storage
 from waltz_storage.core.log.partition_log import PartitionLog, StagedAppend
@@ -21,8 +20,7 @@ Answer = tuple[Reply, Any]
 """A callback, and the answer to pass to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendJob:
+class AppendJob(NamedTuple):
     """A server's append.
 
     ``version`` is the protocol version of its connection. ``reply`` is called with the
@@ -35,8 +33,7 @@ class AppendJob:
     arrived: float
 
 
-@dataclass(frozen=True, slots=True)
-class RoundPart:
+class RoundPart(NamedTuple):
     """The appends of one partition in a round, and their staged (encoded) records."""
 
     partition: StoragePartition

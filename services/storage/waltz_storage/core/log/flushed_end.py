@@ -8,13 +8,12 @@ names the last record that was flushed, in another file (`core.control.flushed_m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from waltz.protocol.records import NO_TRANSACTION
 
 
-@dataclass(frozen=True, slots=True)
-class FlushedEnd:
+class FlushedEnd(NamedTuple):
     """The last record of a log that was flushed: its id, and its record checksum.
 
     The id is -1 and the checksum 0 if the log is empty. The checksum distinguishes the log from an

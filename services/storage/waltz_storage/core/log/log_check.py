@@ -149,17 +149,16 @@ def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[in
     neighbours count as damaged.
     """
     base, count = offsets[0], len(offsets) - 1
+    damaged: list[int] = []
     try:
         raw = data.read(base, offsets[-1] - base)
     except OSError:
         if count == 1:
             return [first_id]
-        return [
-            transaction_id
-            for number in range(count)
-            for transaction_id in _damaged_in(data, first_id + number, offsets[number : number + 2])
-        ]
-    view, total, damaged = memoryview(raw), len(raw), []
+        for number in range(count):
+            damaged += _damaged_in(data, first_id + number, offsets[number : number + 2])
+        return damaged
+    view, total = memoryview(raw), len(raw)
     id_and_length, checksum = ID_AND_LENGTH.unpack_from, CHECKSUM.unpack_from
     for number in range(count):
         start, end = offsets[number] - base, offsets[number + 1] - base

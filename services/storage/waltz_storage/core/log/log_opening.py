@@ -43,11 +43,11 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
-    Files that contradict what is ``known`` about the log from other files are damaged. The log
-    reports to ``mark`` up to which record it is flushed. Raises PartitionDamaged or
-    PartitionUnopened before it changes the files of a segment, with one exception: an older copy of
-    a log is noticed only after the invalid bytes at its end were removed. Raises NoSpace and
-    DiskFailed.
+    ``known`` is what the control files record about the log; segment files that contradict it are
+    reported as damaged. The log reports to ``mark`` up to which record it is flushed. Raises
+    PartitionDamaged or PartitionUnopened before it changes the files of a segment, with one
+    exception: an older copy of a log is noticed only after the invalid bytes at its end were
+    removed. Raises NoSpace and DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         _check_files(disk, identity, known)
@@ -125,14 +125,16 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     if found and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
         return
     what = "its directory has no segments" if found else "its directory is missing"
-    has = (
-        f"records up to {known.must_reach}" if known.must_reach >= 0 else "taken part in a session"
+    evidence = (
+        f"the partition has records up to {known.must_reach}"
+        if known.must_reach >= 0
+        else "the partition has taken part in a session"
     )
     raise PartitionDamaged(
         identity.partition,
         identity.directory,
         0,
-        f"{what}, although the partition has {has}",
+        f"{what}, although {evidence}",
     )
 
 
@@ -170,6 +172,8 @@ def _check_flushed_record(log: PartitionLog, known: KnownLog) -> None:
 def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
     """Remove the remains of an interrupted creation; return the first ids of the segments.
 
+    Raises PartitionDamaged, PartitionUnopened, OSError.
+
     An index file that has entries but no data file is damage: its records were lost. If it were
     removed, this replica would open an empty log, and would vote as if it had never held those
     records (`test_index_with_entries_but_no_data_file_is_damage`).
@@ -184,9 +188,13 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
         elif name == stem + DATA_SUFFIX and stem.isdecimal():
             first_ids.append(int(stem))
         elif name == stem + INDEX_SUFFIX and stem + DATA_SUFFIX not in names:
-            index = disk.open(path)
-            size = index.size()
-            index.close()
+            index = _open_to_check(disk, identity, path)
+            try:
+                size = index.size()
+            except OSError as error:
+                raise _unreadable(identity, path, error) from error
+            finally:
+                index.close()
             if size > HEADER_BYTES:
                 raise PartitionDamaged(
                     identity.partition,
@@ -231,12 +239,14 @@ def _plan(
         path = identity.path(first_id, suffix)
         raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage
     except OSError as error:
-        path = identity.path(first_id, suffix)
-        raise PartitionDamaged(
-            identity.partition, path, 0, f"it cannot be read: {error.strerror}"
-        ) from error
+        raise _unreadable(identity, identity.path(first_id, suffix), error) from error
     finally:
         files.close()
+
+
+def _unreadable(identity: LogIdentity, path: str, error: OSError) -> PartitionDamaged:
+    """Return the damage of a file that was opened but cannot be read."""
+    return PartitionDamaged(identity.partition, path, 0, f"it cannot be read: {error.strerror}")
 
 
 def _open_to_check(disk: Disk, identity: LogIdentity, path: str) -> DiskFile:

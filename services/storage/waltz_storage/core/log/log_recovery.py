@@ -100,9 +100,10 @@ def recover_segment(
     # of all records shows which, and rebuilds the index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if last_clean == first_id:
-        # This may be a checkpoint at the beginning of the segment, which shows nothing about the
-        # first record: before the next checkpoint, only the mark shows whether it is known clean.
-        # Waltz 0.13.2 does not check the mark here, and drops a damaged first record as a torn tail
+        # If the segment begins at a checkpoint, for example with record 2000, `_known_clean` may
+        # have returned just this checkpoint. It shows nothing about record 2000 itself. So the mark
+        # alone decides whether the first record is known clean. Waltz 0.13.2 does not check the
+        # mark here, and drops a damaged first record as a torn tail
         # (`test_damaged_first_record_below_local_mark_is_damage`).
         last_clean = min(claimed_last, local_low_water_mark)
     if first_id <= last_clean and plan.next_id <= last_clean:

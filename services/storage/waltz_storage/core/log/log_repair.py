@@ -177,11 +177,11 @@ def _wrong_entries(
     first_id: int,
     offsets: array[int],
 ) -> tuple[int, bytes]:
-    """Return a position in the index file, and the bytes to write there: none if they are there.
+    """Return a position in the index file, and the entries to write there; none if all are right.
 
-    The bytes are the entries of the repaired records and of the record after them: a wrong entry of
-    the latter would make the last repaired record count as damaged. The index file has no entries
-    of the newest records yet; these are in memory, and right.
+    Checked are the entries of the repaired records and of the record after them: if the latter was
+    wrong, the last repaired record would count as damaged. The entries of the newest records are
+    not in the file yet. They are in memory, and right.
     """
     number = first_id - segment.first_id
     count = min(len(offsets), segments.entries_in_file(segment) - number)
@@ -219,8 +219,9 @@ def _refuse_undamaged(
 ) -> None:
     """Raise RequestRefused if the log has an undamaged record with the id ``transaction``.
 
-    It would be replaced by another record of the peer. It could be at ``offset``, where the peer's
-    record belongs, or where the index says. Raises OSError.
+    A repair must not replace that record by a different one of the peer. The record is searched at
+    ``offset``, where the peer's record would be written, and at its position by the index. Raises
+    OSError.
     """
     for position in (offset, _indexed_position(segments, segment, transaction)):
         if position is None:
@@ -235,9 +236,10 @@ def _refuse_undamaged(
 def _begins_at(
     segments: LogSegments, segment: SegmentBounds, data: ByteSource, transaction: int, position: int
 ) -> bool:
-    """Return whether a record of the segment, or the end of its last record, is at ``position``.
+    """Return whether the record ``transaction`` begins at ``position``.
 
-    The index says so, or an undamaged record with this id is there.
+    That is true if the index says so, or if an undamaged record with this id is there. If
+    ``transaction`` is the id after the last record, it must be the end of the segment.
     """
     if _indexed_position(segments, segment, transaction) == position:
         return True
@@ -250,13 +252,15 @@ def _indexed_position(
 ) -> int | None:
     """Return where a record begins by the index, None if the index cannot be read.
 
-    The beginning and the end of the segment are known without the index.
+    ``transaction_id`` may also be the id after the last record of the segment, which would begin at
+    the segment's end.
     """
     if transaction_id == segment.first_id:
         return HEADER_BYTES
     if transaction_id == segment.next_id:
         return segment.end
     try:
+        # The extent of the record before it ends where this record begins.
         return segments.extent(segment, transaction_id - 1, 1).offsets[1]
     except (PartitionDamaged, OSError):
         return None
@@ -285,9 +289,9 @@ def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
 
     To change a part of a block, the operating system reads the block first. If that fails, the
     write fails, and the process ends (`DiskFailed`). A block that is written whole is not read, so
-    it may be unreadable. This does not hold with a write-ahead log, which may divide a write within
-    any block: the write would then fail at each replay, and the storage could not start any more.
-    Raises RequestRefused, OSError.
+    it may be unreadable. With a write-ahead log, every block must be readable, because the log may
+    divide a write within any block. Otherwise the write would fail at each replay, and the storage
+    could not start any more. Raises RequestRefused, OSError.
     """
     files = segments.files(repair.segment.first_id)
     divided = segments.options.divided_writes

@@ -74,7 +74,8 @@ class LogSegments:
         self.tail = tail
         self.removals = 0
         """How often records were removed, or the files closed. No read that is done in steps may
-        continue after that: it asserts that this number stays the same (see `log_reads`)."""
+        continue after that: it asserts that this number stays the same (see `log_reads`).
+        `PartitionLog` raises it when it truncates the log."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
         """The open files of sealed segments, by first id; those that were used last are last."""
@@ -170,7 +171,7 @@ class LogSegments:
         bounds = self.sealed.pop()
         with changing(f"opening of segment {self.identity.path(bounds.first_id, '')}"):
             files = self.files(bounds.first_id)
-        # The files of the tail are not among those that are closed when others are opened.
+        # From now on the files are those of the tail, which are always open.
         del self._open[bounds.first_id]
         self.tail = self._new_tail(files, bounds)
 
@@ -189,10 +190,12 @@ class LogSegments:
             remove_files(self._disk, self.identity, segment.first_id)
 
     def _new_tail(self, files: SegmentFiles, bounds: SegmentBounds) -> TailSegment:
+        """Return the segment with ``bounds`` as a tail with the options of this log."""
         options = self.options
         return TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
 
     def _keep_open(self, first_id: int, files: SegmentFiles) -> None:
+        """Keep the files of a sealed segment open; close those used least recently, if too many."""
         self._open[first_id] = files
         self._open.move_to_end(first_id)
         while len(self._open) > max(1, self.options.open_segments):

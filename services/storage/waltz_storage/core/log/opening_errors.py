@@ -9,7 +9,7 @@ import errno
 from collections.abc import Mapping
 from typing import Final
 
-# The text in which a remedy appears has named the files.
+# "them" are the files that the error text names before the remedy.
 _RIGHTS = "give this process the right to read and write them"
 NOT_DAMAGE: Final[Mapping[int, str]] = {
     errno.EMFILE: "raise this process's limit of open files (ulimit -n)",

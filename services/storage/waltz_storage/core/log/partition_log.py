@@ -176,9 +176,9 @@ class PartitionLog:
         self._tail.write_checkpoint()
         try:
             for chunk in staged.chunks:
-                # The chunk before fills its segment. The tail must have its records before the tail
-                # is sealed; they are durable then.
+                # Make the chunk before part of the log. It fills its segment, which is sealed next.
                 self._add_written(staged)
+                # A chunk that does not start at the end of the tail belongs to a new segment.
                 if chunk.start != self._tail.end:
                     self._segments.roll_over()
                 self._tail.write(chunk)

@@ -102,8 +102,8 @@ def read_records(
 def bounded_range(extent: Extent, max_bytes: int, at_least: int) -> tuple[int, int]:
     """Return how many records of ``extent`` to read, and the position where the last one ends.
 
-    These are the records that end within ``max_bytes`` of the first position, but ``at_least`` so
-    many. Raises Damage if a position from the index is outside the segment.
+    These are the records that end within ``max_bytes`` of the first position, but never fewer than
+    ``at_least``. Raises Damage if a position from the index is outside the segment.
     """
     offsets = extent.offsets
     start = offsets[0]
@@ -158,7 +158,10 @@ def _check_positions(extent: Extent) -> None:
 
 
 def _windows(offsets: array[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of records to read at once: at least one record each."""
+    """Yield the ranges of records to read at once, with at least one record each.
+
+    A range is the number of its first record and the number after its last one, from 0.
+    """
     count, first = len(offsets) - 1, 0
     while first < count:
         stop = first + 1

@@ -75,7 +75,7 @@ class TailSegment:
     def write(self, encoder: SegmentEncoder) -> None:
         """Write the encoder's records at the end.
 
-        Raises DiskFailed, or NoSpace after it has removed the bytes that it has written.
+        Raises DiskFailed, or NoSpace after it has durably removed the bytes that it has written.
         """
         # A gap or an overlap would corrupt the log: recovery would take it for a torn tail.
         assert encoder.start == self.end, "records must be written where the last one ends"
@@ -86,7 +86,10 @@ class TailSegment:
         try:
             self.files.data.write(encoder.start, b"".join(encoder.parts))
         except NoSpace:
+            # Some of the records may have been written. They must not be back after a loss of
+            # power: the server may learn meanwhile that the log ends before them.
             self._trim()
+            self.flush_data()
             raise
         self._allocated = max(self._allocated, encoder.offset)
 
@@ -102,6 +105,9 @@ class TailSegment:
 
     def write_checkpoint(self) -> None:
         """Write the index entries up to the last checkpoint that is due, if it is not written yet.
+
+        Example: if the next id is 2345, the entries of all records before 2000 are written, and the
+        entries from 2000 on stay in memory.
 
         `flush_index` makes them durable. The entries between two checkpoints are an interval. Each
         interval is flushed before the next one is written. So a crash tears at most the newest
@@ -203,8 +209,9 @@ class TailSegment:
     def _allocate_beyond(self, end: int) -> None:
         """Allocate space after ``end``: a flush is cheaper if the file keeps its size.
 
-        Within its bounds, the space is as large as the file: a small log stays small. On a full
-        disk, this segment is not allocated ahead any more.
+        The space is as large as the file, so that a small log stays small. It is at least
+        `_SMALLEST_STEP_BYTES` and at most ``allocate_bytes``. After an allocation on a full disk
+        has failed, this segment is not allocated ahead any more.
         """
         step = min(self._allocate_bytes, max(_SMALLEST_STEP_BYTES, end))
         target = min(end + step, self._allocate_limit)
@@ -248,6 +255,7 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, last: bool) -> Segment
 
 
 def _rewrite(file: DiskFile, start: int, end: int) -> None:
+    """Write the bytes from ``start`` to ``end`` again, unchanged and without a flush."""
     for position in range(start, end, _COPY_BYTES):
         file.write(position, file.read(position, min(_COPY_BYTES, end - position)))
 

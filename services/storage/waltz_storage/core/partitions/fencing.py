@@ -58,10 +58,11 @@ def is_possible(session_id: int, info: PartitionInfo) -> bool:
     An impossible id is above the ids of all servers. If it raised the fence, all servers would be
     refused until the storage restarts, and for ever once the id is persisted.
 
-    A wrong id may also be possible: a storage cannot distinguish it from the id of a new server. So
-    the fence that it has raised does not fall when its connection ends. A new server may have read
-    the end of this log, and may not have noticed yet that its connection is lost. If the fence
-    fell, the server that it replaces could commit appends after that end.
+    A possible id may be wrong, too: a storage cannot distinguish it from the id of a new
+    server. Nevertheless a fence never falls, also when the connection that raised it ends. Example:
+    the new server, with session 8, has read that this log ends at 100, and its connection is lost,
+    which it has not noticed yet. If the fence fell to 7, the old server, with session 7, could
+    commit an append 101 here, and the new server would begin its session without this append.
     """
     return session_id - info.session_id <= MAX_SESSION_JUMP
 

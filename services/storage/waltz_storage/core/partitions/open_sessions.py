@@ -28,7 +28,8 @@ class OpenSessions:
         self._connections.pop(id(sessions), None)
 
     def unattended(self, infos: Mapping[int, PartitionInfo]) -> list[int]:
-        """Return the partitions, of those in ``infos``, whose replicas should take part and do not.
+        """Return the partitions in ``infos`` whose replica should take part in a session, but does
+        not.
 
         A replica that was never in a session has no server yet. A replica that is switched off
         takes part in no session: an administrator or an offline copy has switched it off.

@@ -158,7 +158,7 @@ class StoragePartition:
                     batch = yield from log.batch_steps(first_id, most, size)
                     return storage.RecordListResponse(*context, batch)
                 case storage.CommittedRecordListRequest():
-                    return (yield from self._committed(request))
+                    return (yield from self._committed_steps(request))
                 case _:
                     raise AssertionError(f"{type(request).__name__} is not a read of records")
 
@@ -186,9 +186,10 @@ class StoragePartition:
     def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
         """Replace damaged records by those of a peer, durably; return a check of them afterwards.
 
-        Only records up to the local low-water mark are repaired: the same id cannot name different
-        transactions there, because every store session since then began with these records. Raises
-        RequestRefused, DiskFailed.
+        Only records up to the local low-water mark are repaired. Every store session since then
+        began with these records, so the peer has the same transactions under these ids. Above the
+        mark, the peer may have another transaction under the same id. Raises RequestRefused,
+        DiskFailed.
         """
         mark = self.info.local_low_water_mark
         if records.count and records.first_id() + records.count - 1 > mark:
@@ -211,8 +212,13 @@ class StoragePartition:
         self.requests[_COUNTERS.get(type(request), _WITHOUT_METRIC)] += 1
         self.admit(request, version)
 
-    def _committed(self, request: storage.CommittedRecordListRequest) -> Steps[storage.Response]:
-        """Answer a request for committed records, in the form that it asks for."""
+    def _committed_steps(
+        self, request: storage.CommittedRecordListRequest
+    ) -> Steps[storage.Response]:
+        """Answer a request for committed records.
+
+        A StoredRecordListRequest, which is a subclass, is answered in disk form.
+        """
         context = (request.session_id, request.seq_num, request.partition)
         most = min(request.max_records, request.last_id + 1 - request.first_id)
         size = min(request.max_bytes, BULK_LIMIT_BYTES)

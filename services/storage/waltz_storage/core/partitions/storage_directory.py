@@ -269,9 +269,9 @@ class StorageDirectory:
         self._control.update(partition, self.info(partition).with_switch(switch, on))
 
     def _check_switch(self, partition: int, on: bool) -> None:
-        """Raise the reason why a damaged partition cannot be switched on.
+        """Raise PartitionDamaged if a damaged partition is to be switched ``on``.
 
-        It stays off until it is replaced. `waltz storage recover` shows the reason.
+        The partition stays off until it is replaced. `waltz storage recover` shows the reason.
         """
         refused = self._refused.get(partition)
         if on and isinstance(refused, PartitionDamaged):

@@ -15,8 +15,9 @@ from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.scrub.findings import Findings, Ranges
 
 CHECK_BYTES = 256 << 10
-"""One check reads up to this, unless a single record is longer. An append that arrives during a
-check waits for it."""
+"""How many bytes one check reads at most, unless a single record is longer.
+
+An append that arrives during a check waits until the check ends."""
 
 PASS_SECONDS = 3600.0
 """A pass begins at the earliest this long after the one before. Otherwise a storage with little

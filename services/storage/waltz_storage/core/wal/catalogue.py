@@ -31,6 +31,7 @@ CATALOGUE_REGION = 0
 FIRST_REGION = 2
 """The regions before this one have no file."""
 MAX_REGIONS = 1 << 24
+"""The number of regions: the number of a region has 24 bits."""
 ROW_BYTES = 32
 NO_PARTITION = -1
 

@@ -23,7 +23,7 @@ class CheckpointLag:
         self._since: float | None = None
         """When the oldest waiting transaction became complete, None if none waits."""
         self._since_after_running: float | None = None
-        """The same for the transactions that the running checkpoint does not pass."""
+        """When the oldest transaction that the running checkpoint does not pass became complete."""
         self._running = False
 
     @property

@@ -81,9 +81,9 @@ def lock_log_directory(data: Disk, home: Disk, *, logged: bool) -> DiskFile:
 
 
 def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
-    """Compare the UUIDs, and make both durable; write a new UUID if that is allowed.
+    """Check that both pair files have the same UUID, or write a new one to both if that is allowed.
 
-    ``lock`` is the open pair file in ``home``.
+    Both files are durable when this returns. ``lock`` is the open pair file in ``home``.
     """
     file = data.create(LOG_PAIR_FILE)
     try:

@@ -66,8 +66,7 @@ class _RegionChanges:
     last: TransactionId
     """The last transaction that changes the region."""
     end: int = 0
-    """The end of the last byte that an operation changes, after the last write of the region's row.
-    """
+    """The highest end of all ranges that were changed after the last write of the region's row."""
     row: TransactionId | None = None
     """The last transaction that writes the region's row, None if the log has none."""
 
@@ -75,8 +74,9 @@ class _RegionChanges:
 class LoggedChanges:
     """The changes of all transactions since the checkpoint, and of the one being written.
 
-    Not every byte is recorded. So `may_write` and `may_write_directly` may return False for a
-    change that would be safe, but never True for one that would not.
+    Only the end of the changes of each region is recorded, and the write of a row counts as a
+    change of the whole file. So `may_write` and `may_write_directly` may return False for a change
+    that would be safe. They never return True for an unsafe one.
     """
 
     def __init__(self) -> None:
@@ -87,9 +87,15 @@ class LoggedChanges:
     def add(self, transaction: TransactionId, operations: Iterable[Operation]) -> None:
         """Add a transaction that is going to be written."""
         for operation in operations:
+            if isinstance(operation, WriteData) and operation.address.region != CATALOGUE_REGION:
+                # Almost all operations. This does what the code below does, but creates no object
+                # for the range.
+                address = operation.address
+                found = self._of_region(address.region, transaction)
+                found.end = max(found.end, address.offset + len(operation.data))
+                continue
             changed = changed_range(operation)
-            found = self._regions.setdefault(changed.region, _RegionChanges(transaction))
-            found.last = transaction
+            found = self._of_region(changed.region, transaction)
             if operation.address.region == CATALOGUE_REGION:
                 # While the log has this write of the row, it counts as a change of the whole file.
                 # Earlier operations need not be known: they leave the log before this write does.
@@ -99,6 +105,14 @@ class LoggedChanges:
             if isinstance(operation, Move):
                 source = range_at(operation.source, operation.length)
                 self._sources.append((transaction, source))
+
+    def _of_region(self, region: int, transaction: TransactionId) -> _RegionChanges:
+        """Return the changes of a region, of which ``transaction`` is the last one now."""
+        found = self._regions.get(region)
+        if found is None:
+            found = self._regions[region] = _RegionChanges(transaction)
+        found.last = transaction
+        return found
 
     def forget(self, checkpoint: TransactionId) -> None:
         """Remove the transactions before ``checkpoint``, which must be durable in the header."""
@@ -138,9 +152,9 @@ def resolve_moves(
 ) -> list[Operation]:
     """Return the operations, with a WriteData instead of each Move that must not be applied twice.
 
-    These are the Moves whose source is changed by the same transaction: by the Move itself, or by
-    an operation after it or before it. The WriteData has the bytes that the Move would copy.
-    ``read`` returns bytes as they are before the transaction.
+    Such a Move has a source that the same transaction changes: by the Move itself, or by another
+    operation. The WriteData has the bytes that the Move would copy. ``read`` returns bytes as they
+    are before the transaction.
     """
     resolved: list[Operation] = []
     for number, operation in enumerate(operations):

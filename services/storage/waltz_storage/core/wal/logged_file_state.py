@@ -43,8 +43,8 @@ def is_new_segment(path: str) -> bool:
 class QueuedChange:
     """A queued write of ``data`` at ``offset``, or, if ``data`` is None, a cut at ``offset``.
 
-    ``number`` is that of the *unit* that has the change: the operations that one call of
-    `WalCommits.queue` added. Units have ascending numbers, from 1 on.
+    A *unit* is the operations that one call of `WalCommits.queue` adds. Units have ascending
+    numbers, from 1 on. ``number`` is the number of the unit to which the change belongs.
     """
 
     number: int

@@ -24,7 +24,14 @@ from waltz_storage.core.wal.logged_changes import (
     range_at,
     resolve_moves,
 )
-from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData
+from waltz_storage.core.wal.operations import (
+    Address,
+    Check,
+    Move,
+    Operation,
+    WriteData,
+    encoded_bytes,
+)
 from waltz_storage.core.wal.region_files import Flush, RegionFiles
 from waltz_storage.core.wal.ring import TransactionId
 from waltz_storage.core.wal.wal_writer import WalWriter, WrittenTransaction
@@ -36,8 +43,9 @@ class LoggedFiles:
     def __init__(
         self, writer: WalWriter, files: RegionFiles, checksum: Checksum, most_open: int = 1 << 30
     ) -> None:
-        """Take an open log, all of whose transactions are in their files, durably.
+        """Take an open log.
 
+        All its transactions must be applied to their files, and these files must be flushed.
         ``most_open`` limits how many unchanged files stay open after a checkpoint.
         """
         assert writer.reclaimed <= writer.following, "a log ends after its checkpoint"
@@ -46,6 +54,8 @@ class LoggedFiles:
         self._checksum = checksum
         self._most_open = most_open
         self._changes = LoggedChanges()
+        self._reclaimed = writer.reclaimed
+        """The durable checkpoint at the last `_reclaim`: transactions before it are forgotten."""
         self._direct: list[tuple[Check, Flush]] = []
         """The direct data of the next transaction, or of the one that is being written."""
         self._pending: tuple[WrittenTransaction, Sequence[Operation]] | None = None
@@ -68,14 +78,15 @@ class LoggedFiles:
         `WalWriter.most_bytes`, and no replay of it applies anything. Each Move counts as the
         WriteData that may replace it.
         """
-        largest = [_largest_form(operation) for operation in operations]
-        return self.writer.fits(largest) and self._changes.may_write(operations)
+        size = sum(map(_largest_bytes, operations))
+        return self.writer.fits(size) and self._changes.may_write(operations)
 
     def write_directly(self, address: Address, data: bytes) -> Check | None:
         """Write data of the next transaction to their file; return the Check to write with it.
 
-        Return None if the log has a change of these bytes: then the caller logs a WriteData. Raises
-        NoSpace; then the next transaction must not have the Check. Raises DiskFailed.
+        Return None, and write nothing, if the log has a change of these bytes or a Move from them:
+        then the caller logs a WriteData. Raises NoSpace; then the next transaction must not have
+        the Check. Raises DiskFailed.
         """
         assert self._pending is None, "direct data belong to the next transaction"
         if not self._changes.may_write_directly(range_at(address, len(data))):
@@ -109,6 +120,8 @@ class LoggedFiles:
 
         Raises NoSpace, DiskFailed: then the process must end.
         """
+        if not any(_is_large(operation, least_bytes) for operation in operations):
+            return list(operations)
         changes: dict[int, list[RegionRange]] = {}
         for operation in operations:
             changed = changed_range(operation)
@@ -116,10 +129,11 @@ class LoggedFiles:
         to_write: list[Operation] = []
         for operation in operations:
             check = None
-            if isinstance(operation, WriteData) and len(operation.data) >= least_bytes:
+            if _is_large(operation, least_bytes):
                 target = changed_range(operation)
                 overlapping = [each for each in changes[target.region] if each.overlaps(target)]
-                only_this = len(overlapping) == 1
+                only_this = len(overlapping) == 1  # The operation overlaps itself.
+                assert isinstance(operation, WriteData), "only data are large"
                 if only_this and self._is_data(operation.address.region):
                     check = self.write_directly(operation.address, operation.data)
             to_write.append(operation if check is None else check)
@@ -144,8 +158,9 @@ class LoggedFiles:
         return [self.writer.flush, *files.values()]
 
     def complete(self) -> None:
-        """Apply the transaction, all of whose flushes have returned: it may be acknowledged.
+        """Apply the written transaction. Afterwards it may be acknowledged.
 
+        All flushes that `flushes` returned must have returned without an error.
         If this raises NoSpace or DiskFailed, the process must end; the next start applies the
         transaction.
         """
@@ -178,7 +193,7 @@ class LoggedFiles:
         return self.files.begin_flush(self._checkpoint)
 
     def end_checkpoint(self) -> None:
-        """Write the header of a checkpoint, all of whose flushes have returned.
+        """Write the header of the checkpoint; its flushes must have returned without an error.
 
         The header becomes durable with the next transaction, or by `flush_header` if none comes.
         Raises DiskFailed.
@@ -211,12 +226,17 @@ class LoggedFiles:
     def _reclaim(self) -> None:
         """Forget the transactions before the durable checkpoint, and let regions be used again."""
         reclaimed = self.writer.reclaimed
+        if reclaimed == self._reclaimed:
+            # The usual case: the cost of a transaction must not grow with the number of changed
+            # files.
+            return
+        self._reclaimed = reclaimed
         self._changes.forget(reclaimed)
         while self._removed and self._removed[0][0] <= reclaimed:
             self.files.catalogue.allow_reuse(self._removed.pop(0)[1])
 
     def _is_data(self, region: int) -> bool:
-        """Return whether a region is the data file of a segment, which exists."""
+        """Return whether the file of a region exists and is the data file of a segment."""
         row = self.files.catalogue.rows.get(region)
         return row is not None and row.state is RowState.PRESENT and row.file.kind is FileKind.DATA
 
@@ -241,21 +261,28 @@ class LoggedFiles:
     def _check_regions(self, operations: Sequence[Operation]) -> None:
         """Check that each operation names a file that exists, or that the transaction creates."""
         rows = self.files.catalogue.rows
-        created = {
-            changed_range(operation).region
-            for operation in operations
-            if operation.address.region == CATALOGUE_REGION
-        }
-        for operation in operations:
-            region = changed_range(operation).region
-            if region not in created:
-                assert rows[region].state is RowState.PRESENT, (
-                    "an operation names a file that exists"
-                )
+        regions = {operation.address.region for operation in operations}
+        if CATALOGUE_REGION in regions:
+            regions.remove(CATALOGUE_REGION)
+            regions -= {
+                changed_range(operation).region
+                for operation in operations
+                if operation.address.region == CATALOGUE_REGION
+            }
+        for region in regions:
+            assert rows[region].state is RowState.PRESENT, "an operation names a file that exists"
 
 
-def _largest_form(operation: Operation) -> Operation:
-    """Return the largest operation that may be written for ``operation``."""
+def _is_large(operation: Operation, least_bytes: int) -> bool:
+    """Return whether an operation writes data of at least ``least_bytes``."""
+    return isinstance(operation, WriteData) and len(operation.data) >= least_bytes
+
+
+def _largest_bytes(operation: Operation) -> int:
+    """Return the largest encoded size of what may be written for ``operation``, in bytes.
+
+    `resolve_moves` may replace a Move by a WriteData, which is larger.
+    """
     if isinstance(operation, Move):
-        return WriteData(operation.address, bytes(operation.length))
-    return operation
+        return encoded_bytes(WriteData(operation.address, bytes(operation.length)))
+    return encoded_bytes(operation)

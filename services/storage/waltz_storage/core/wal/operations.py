@@ -25,6 +25,8 @@ class MalformedTransaction(ValueError):
 
 
 class _Type(IntEnum):
+    """The number of an operation's type in its entry."""
+
     MEMCPY = 0
     MEMMOVE = 1
     ZEROING = 2
@@ -173,6 +175,7 @@ def decode_checksum(raw: bytes, position: int) -> tuple[bytes, int]:
 
 
 def _take(raw: bytes, position: int, length: int) -> bytes:
+    """Return ``length`` bytes at ``position``; raises MalformedTransaction if there are fewer."""
     taken = raw[position : position + length]
     if len(taken) != length:
         raise MalformedTransaction("the data of an entry are cut off")

@@ -49,28 +49,32 @@ class RunBuffer:
         self.file = file
         self._start = 0
         """The offset in the file at which the run begins."""
-        self._run = bytearray()
+        self._end = 0
+        """The offset after the run; the run is empty if this is ``_start``."""
+        self._parts: list[bytes] = []
+        """The data of the run, joined only when they are written: each byte is copied once."""
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Buffer`."""
+        # Bytes before the run are in the file already.
         if offset + length > self._start:
             self.write_out()
         return self.file.read(offset, length)
 
     def write(self, offset: int, data: bytes) -> None:
         """See `Buffer`."""
-        if self._run and offset != self._start + len(self._run):
+        if offset != self._end:
             self.write_out()
-        if not self._run:
-            self._start = offset
-        self._run += data
-        if len(self._run) >= _RUN_BYTES:
+            self._start = self._end = offset
+        self._parts.append(data)
+        self._end += len(data)
+        if self._end - self._start >= _RUN_BYTES:
             self.write_out()
 
     def zero(self, offset: int, length: int) -> None:
         """See `Buffer`."""
         self.write_out()
-        self.file.allocate(offset, offset + length)
+        self.file.allocate(offset, offset + length)  # Also overwrites existing bytes with zeros.
 
     def cut(self, length: int) -> None:
         """See `Buffer`."""
@@ -79,14 +83,15 @@ class RunBuffer:
 
     def write_pending(self, offset: int, length: int) -> None:
         """See `Buffer`."""
-        if offset < self._start + len(self._run) and self._start < offset + length:
+        if offset < self._end and self._start < offset + length:
             self.write_out()
 
     def write_out(self) -> None:
         """See `Buffer`."""
-        if self._run:
-            self.file.write(self._start, bytes(self._run))
-            self._run.clear()
+        if self._start < self._end:
+            self.file.write(self._start, b"".join(self._parts))
+            self._parts.clear()
+            self._start = self._end
 
 
 class ImageBuffer:

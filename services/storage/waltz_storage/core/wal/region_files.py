@@ -1,8 +1,8 @@
 """Pure. The files of the regions: operations are applied to them, then flushed by a checkpoint.
 
-Operations are applied in the order of the log. A replay applies operations that may have been
-applied before, by this process or by one that crashed, and so may any of the operations after them.
-That is correct because of the invariants 3 to 5 in docs/decisions/write-ahead-log.md: each
+Operations are applied in the order of the log. When a replay applies an operation, its file may
+already have the changes of this operation, and of later ones, from the process that crashed. The
+result is right because of the invariants 3 to 5 in docs/decisions/write-ahead-log.md: each
 operation writes bytes that depend only on the log, or on bytes that no operation in the log
 changes. No operation begins beyond the end of its file, and no row makes a file longer: after a
 crash, the bytes beyond the former end can have any content.
@@ -122,7 +122,7 @@ class RegionFiles:
                     pass
 
     def read(self, address: Address, length: int) -> bytes:
-        """Return ``length`` bytes, zeros after the end of the file or if there is none.
+        """Return ``length`` bytes: zeros after the end of the file, or if the file does not exist.
 
         Raises OSError, NoSpace, DiskFailed, CatalogueDamaged.
         """
@@ -289,8 +289,8 @@ class RegionFiles:
     def _open_file(self, file: FileName) -> Buffer:
         """Open a file; create it if it is missing.
 
-        A file may be missing because a later operation, which was applied before, removed it. If it
-        is lost, the opening of its partition finds that.
+        A file may be missing because a later operation, which was applied before, removed it. If
+        the file was lost instead, the opening of its partition detects that.
         """
         disk, directory, path = self._place(file)
         with changing(f"opening of {path}"):

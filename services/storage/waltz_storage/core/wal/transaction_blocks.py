@@ -51,9 +51,9 @@ class Unreadable(Enum):
     NEVER_WRITTEN = auto()
     """The first block is not a block of any transaction."""
     STALE = auto()
-    """The first block is of another transaction, which was there in an earlier round."""
+    """The first block is of another transaction, written in an earlier round of the `Ring`."""
     INVALID = auto()
-    """The transaction began to be written there, and is not complete or fails its checksum."""
+    """The transaction begins there, but it is not complete or fails its checksum."""
 
 
 def encode_transaction(
@@ -62,24 +62,37 @@ def encode_transaction(
     """Return the blocks of a transaction, one after the other."""
     entries = encode_operations(operations)
     tail = encode_checksum(checksum.encode(entries))
-    pieces = [entries[at : at + ROOM_BYTES] for at in range(0, len(entries), ROOM_BYTES)] or [b""]
-    if len(pieces[-1]) + len(tail) > ROOM_BYTES:
-        pieces.append(b"")
-    last = len(pieces) - 1
-    blocks = []
-    for number, piece in enumerate(pieces):
-        content, flags = (piece + tail, HAS_TAIL) if number == last else (piece, 0)
-        head = _HEAD.pack(MAGIC, len(content), flags, transaction_id.value)
-        blocks.append((head + content).ljust(BLOCK_BYTES, b"\0"))
-    return b"".join(blocks)
+    # The blocks of the entries, and one more if the last of them has no room for the tail.
+    count, rest = divmod(len(entries), ROOM_BYTES)
+    count += rest > 0
+    if count == 0 or (rest or ROOM_BYTES) + len(tail) > ROOM_BYTES:
+        count += 1
+    raw = bytearray(count * BLOCK_BYTES)
+    # A view is divided without a copy: each byte is copied once.
+    view = memoryview(entries)
+    for number in range(count):
+        piece = view[number * ROOM_BYTES : (number + 1) * ROOM_BYTES]
+        begin = number * BLOCK_BYTES
+        end = begin + HEAD_BYTES + len(piece)
+        raw[begin + HEAD_BYTES : end] = piece
+        length, flags = len(piece), 0
+        if number == count - 1:
+            raw[end : end + len(tail)] = tail
+            length, flags = length + len(tail), HAS_TAIL
+        _HEAD.pack_into(raw, begin, MAGIC, length, flags, transaction_id.value)
+    return bytes(raw)
 
 
 def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
     """Return how many blocks `encode_transaction` makes of ``operations``."""
-    size = sum(map(encoded_bytes, operations)) + len(encode_checksum(bytes(checksum.size)))
-    full_blocks, rest = divmod(size, ROOM_BYTES)
-    # This counts as if the tail could be divided between two blocks. In truth it goes to a block of
-    # its own then, which makes the same number of blocks.
+    return blocks_of_bytes(sum(map(encoded_bytes, operations)), checksum)
+
+
+def blocks_of_bytes(size: int, checksum: Checksum) -> int:
+    """Return how many blocks a transaction has whose encoded operations have ``size`` bytes."""
+    full_blocks, rest = divmod(size + len(encode_checksum(bytes(checksum.size))), ROOM_BYTES)
+    # A tail that does not fit into the last block gets a block of its own. The number of blocks is
+    # the same as if the tail were divided between the two.
     return full_blocks + (rest > 0)
 
 

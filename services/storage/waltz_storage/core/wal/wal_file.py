@@ -18,12 +18,14 @@ from waltz_storage.core.wal.wal_header import (
 WAL_FILE = "waltz-storage.wal"
 _NEW_FILE = f"{WAL_FILE}.new"
 _WINDOW_BLOCKS = 256
+"""How many blocks a `BlockReader` reads at a time."""
 
 
 def create_wal(disk: Disk, header: WalHeader) -> None:
-    """Create the file of an empty log: all its blocks are allocated and zero.
+    """Create the file of an empty log, with all its blocks allocated.
 
-    The file gets its name when its content is durable. Raises NoSpace, DiskFailed.
+    The file is written under another name, and renamed when its content is durable. So a crash
+    leaves no incomplete log. Raises NoSpace, DiskFailed.
     """
     file = disk.create(_NEW_FILE)
     try:
@@ -38,12 +40,13 @@ def create_wal(disk: Disk, header: WalHeader) -> None:
 
 
 def read_wal_header(file: DiskFile) -> WalHeader:
-    """Return the current header, and make it durable.
+    """Make the current header durable and return it.
 
-    The last process may have died before the flush of the header. If it were used without being
-    durable, the next header would be written over the last durable one, and a torn write could
-    leave none. So the block is written again and flushed. Raises HeaderDamaged, OSError, NoSpace,
-    DiskFailed.
+    The file has two blocks for headers. An update of the header writes the block that is not
+    current. The last process may have written the current header and died before it flushed the
+    file. Then only the header in the other block is durable. The next update would write over that
+    block, and a crash that tore this write would leave no header. So this function writes the
+    current header again and flushes it. Raises HeaderDamaged, OSError, NoSpace, DiskFailed.
     """
     raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
     header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])

@@ -94,6 +94,7 @@ def decode_wal_header(first: bytes, second: bytes) -> WalHeader:
 
 
 def _decode(block: bytes) -> WalHeader:
+    """Return the header in one block; raises HeaderDamaged."""
     if len(block) < BLOCK_BYTES:
         raise HeaderDamaged("the file ends inside its header")
     magic, version, block_bytes, blocks, key, updates, checkpoint, name = _FIELDS.unpack_from(block)

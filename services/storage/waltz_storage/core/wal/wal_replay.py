@@ -88,6 +88,7 @@ class _Survey:
     transactions: int = 0
     blocks: int = 0
     last: Transaction | None = None
+    """The last of the transactions."""
     rows: dict[int, CatalogueRow] = field(default_factory=dict)
     """For each region, the row that the log writes first."""
     named: set[int] = field(default_factory=set)
@@ -120,7 +121,9 @@ def replay_log(
     files.flush(end.following)
     header = _write_empty_header(file, header, end.following)
     result = ReplayResult(survey.transactions, survey.blocks, end.torn, damaged)
-    return ReplayedLog(_begin_writing(file, header), header.checksum, result)
+    writer = WalWriter(file, header, header.checkpoint)
+    _overwrite_dropped(writer)
+    return ReplayedLog(writer, header.checksum, result)
 
 
 def _survey(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
@@ -290,16 +293,16 @@ def _write_empty_header(file: DiskFile, header: WalHeader, end: TransactionId) -
     return header
 
 
-def _begin_writing(file: DiskFile, header: WalHeader) -> WalWriter:
-    """Return the writer, after an empty transaction was written over an interrupted one.
+def _overwrite_dropped(writer: WalWriter) -> None:
+    """Write an empty transaction to the end of the log, where a dropped one may begin.
 
-    The blocks of an interrupted transaction may be complete, and only its direct data missing. If
-    the same records are written to the same place again, its Checks match, and the transaction
-    becomes valid. The next replay would apply it to other partitions, too, although this storage
-    has answered requests as if the transaction did not exist.
+    Otherwise a dropped transaction could become valid again. Example: the replay drops transaction
+    T, because T's direct data for partition 1 are missing; the blocks of T are complete. T also
+    changes partition 2. The storage answers requests of both partitions as if T did not exist. A
+    server sends the records of partition 1 again, they are written to their file, and the process
+    dies before it writes a transaction. The next replay would find the blocks and the direct data
+    of T complete, and would apply T to partition 2, too.
     """
-    writer = WalWriter(file, header, header.checkpoint)
     written = writer.write([])
     writer.flush()
     writer.complete(written)
-    return writer

@@ -24,7 +24,7 @@ from waltz_storage.core.wal.wal_header import WalHeader
 class LogEnd:
     """The end of the log: the next transaction gets the id ``following``.
 
-    ``torn`` says whether a transaction begins there whose writing was interrupted.
+    ``torn`` says whether a crash interrupted the writing of a transaction at that position.
     """
 
     following: TransactionId
@@ -76,6 +76,10 @@ def _read_at(
     position: TransactionId,
     most_blocks: int,
 ) -> Transaction | Unreadable:
+    """Return the transaction at ``position``, or why there is no valid one.
+
+    The transaction may take at most ``most_blocks``.
+    """
     ring = header.ring
     return read_transaction(
         position,

@@ -15,6 +15,7 @@ from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.wal.catalogue import CatalogueDamaged, CatalogueRow, present
 from waltz_storage.core.wal.checksums import DEFAULT
+from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
 from waltz_storage.core.wal.logged_file_state import file_of
 from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE, RegionFiles, create_catalogue
@@ -74,8 +75,45 @@ def start_log(
     return logged, replayed.result
 
 
+def check_log_is_empty(home: Disk) -> None:
+    """Check that the log in ``home`` of a plain directory has no transaction to replay.
+
+    A log that is missing, or whose header is damaged, passes: the segments need nothing of it.
+    Raises DirectoryRefused, OSError.
+    """
+    _empty_header(home)
+
+
+def remove_log_files(disk: Disk, home: Disk) -> None:
+    """Remove the log in ``home`` and the catalogue of the plain directory ``disk``, durably.
+
+    The pair files are removed, too, first that of the log: after a crash in between, the directory
+    of the log belongs to no storage, and a new start may use it (see `log_directory`). Raises
+    OSError, DiskFailed.
+    """
+    for place, names in (
+        (home, (WAL_FILE, LOG_PAIR_FILE)),
+        (disk, (CATALOGUE_FILE, LOG_PAIR_FILE)),
+    ):
+        for name in names:
+            if place.exists(name):
+                place.remove(name)
+        place.flush_directory("")
+
+
 def _end_of_existing_log(disk: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
     """Return the end of the existing empty log; None if there is no log that can be used again.
+
+    Raises DirectoryRefused if the log is not empty.
+    """
+    header = _empty_header(disk)
+    if header is None or (header.key, header.blocks) != (key, blocks):
+        return None
+    return header.checkpoint
+
+
+def _empty_header(disk: Disk) -> WalHeader | None:
+    """Return the header of the existing empty log; None if no log has a valid header.
 
     Raises DirectoryRefused if the log is not empty.
     """
@@ -94,7 +132,7 @@ def _end_of_existing_log(disk: Disk, key: uuid.UUID, blocks: int) -> Transaction
         file.close()
     if isinstance(found, Transaction):
         raise DirectoryRefused(_not_empty("it has transactions after its checkpoint"))
-    return header.checkpoint if (header.key, header.blocks) == (key, blocks) else None
+    return header
 
 
 def _not_empty(why: str) -> str:

@@ -19,7 +19,7 @@ from waltz_storage.core.wal.operations import Operation
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import (
     ROOM_BYTES,
-    blocks_of,
+    blocks_of_bytes,
     encode_transaction,
 )
 from waltz_storage.core.wal.wal_file import write_wal_header
@@ -104,23 +104,23 @@ class WalWriter:
         """How many bytes the encoded operations of a transaction may have."""
         return self.most_blocks * ROOM_BYTES - _TAIL_ROOM_BYTES
 
-    def fits(self, operations: Sequence[Operation]) -> bool:
-        """Return whether a transaction has space now.
+    def fits(self, size: int) -> bool:
+        """Return whether a transaction has space now; its encoded operations have ``size`` bytes.
 
         If it has none, the caller waits until a checkpoint has ended. The transaction must not be
         larger than `most_bytes`, or it would wait for ever.
         """
-        count = blocks_of(operations, self._header.checksum)
+        count = blocks_of_bytes(size, self._header.checksum)
         assert count <= self.most_blocks, "a transaction must be divided before it is written"
         return count <= self.free_blocks
 
     def write(self, operations: Sequence[Operation]) -> WrittenTransaction:
         """Write a transaction, not durably; raises NoSpace, DiskFailed."""
         assert self._written is None, "a transaction is written when the last one is durable"
-        assert self.fits(operations), "a transaction must not overwrite one that is needed"
         begun = self._following
         raw = encode_transaction(begun, operations, self._header.checksum)
         count = len(raw) // BLOCK_BYTES
+        assert count <= self.free_blocks, "a transaction must not overwrite one that is needed"
         position = 0
         for block, length in self._ring.pieces(begun.block, count):
             size = length * BLOCK_BYTES

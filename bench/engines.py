@@ -1,0 +1,90 @@
+"""Compare the storage engines: the same load on a cluster of each engine, in turns.
+
+Starts processes, touches the network and the disk.
+"""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from bench.cluster import MeasuredCluster, MeasuredEngine, measured_cluster
+
+PARTITIONS = (1, 16, 256, 1000)
+"""The numbers of partitions that are measured."""
+_CLIENTS, _WINDOW, _BYTES = 32, 5, 512
+_RECORDS = 40_000
+"""The number of records of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run: committed appends per second, p50, and what a transaction has cost each storage.
+
+    ``flushes`` is how many flushes a storage has made for a transaction, ``storage_us`` its CPU
+    time in microseconds.
+    """
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    flushes: float
+    storage_us: float
+
+
+async def measure_engines(partitions: int, rounds: int, scale: float) -> Table:
+    """Return a table with the medians of ``rounds`` runs of each engine, in turns.
+
+    The appends are spread over all ``partitions``: each client appends to several, in turn, if
+    there are more partitions than clients.
+    """
+    table = Table(
+        title=f"{partitions} partitions, {_CLIENTS} x {_WINDOW}, {_BYTES} bytes, medians of "
+        f"{rounds} runs in turns"
+    )
+    table.add_column("engine")
+    for name in ("tx/s", "of files", "p50 ms", "p99 ms", "flushes/tx", "storage us/tx"):
+        table.add_column(name, justify="right")
+    runs: dict[MeasuredEngine, list[_Run]] = {engine: [] for engine in MeasuredEngine}
+    async with AsyncExitStack() as stack:
+        clusters = {
+            engine: await stack.enter_async_context(
+                measured_cluster(partitions=partitions, engine=engine)
+            )
+            for engine in MeasuredEngine
+        }
+        for cluster in clusters.values():
+            # The first appends to a partition allocate its files.
+            await cluster.put_load(_CLIENTS, _WINDOW, _BYTES, 8 * partitions + 1000, locks=False)
+        for _ in range(rounds):
+            for engine, cluster in clusters.items():
+                runs[engine].append(await _run(cluster, int(_RECORDS * scale)))
+    plain = statistics.median(run.rate for run in runs[MeasuredEngine.FILES])
+    for engine, found in runs.items():
+        rate = statistics.median(run.rate for run in found)
+        table.add_row(
+            engine.value,
+            f"{rate:,.0f}",
+            f"{rate / plain:.2f}",
+            f"{statistics.median(run.p50_ms for run in found):.2f}",
+            f"{statistics.median(run.p99_ms for run in found):.2f}",
+            f"{statistics.median(run.flushes for run in found):.3f}",
+            f"{statistics.median(run.storage_us for run in found):.0f}",
+        )
+    return table
+
+
+async def _run(cluster: MeasuredCluster, records: int) -> _Run:
+    before = cluster.usage()
+    result = await cluster.put_load(_CLIENTS, _WINDOW, _BYTES, records, locks=False)
+    used, committed = cluster.usage().since(before), result.committed
+    return _Run(
+        committed / result.seconds,
+        result.p50_ms,
+        result.p99_ms,
+        used.flushes / committed / cluster.storages,
+        used.storage_seconds / committed / cluster.storages * 1e6,
+    )

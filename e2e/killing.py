@@ -1,0 +1,81 @@
+"""Run operators that are killed after a number of steps. Reads files, starts programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e import installing, resources
+from e2e.operators import Operator
+
+_POD = "killed-operator"
+"""The name of the pod, and of the ConfigMap with its program."""
+
+_PROGRAM = Path(__file__).with_name("killed_operator.py")
+
+
+@dataclass(slots=True)
+class KilledOperators:
+    """How many operators were killed; known when they have all ended."""
+
+    count: int = 0
+
+
+@contextmanager
+def killed_operators(operator: Operator, steps: int = 1) -> Iterator[KilledOperators]:
+    """Run one operator after another, in place of ``operator``, until the block ends.
+
+    Each one is killed after ``steps`` steps, or never if that is 0.
+    """
+    killed = KilledOperators()
+    operator.kubectl.apply(_program_config_map(), _pod(steps))
+    try:
+        yield killed
+    finally:
+        killed.count = operator.kubectl("logs", _POD).count("killed\n")
+        operator.kubectl.delete("pod", _POD, now=True)
+        operator.kubectl.delete("configmap", _POD)
+
+
+def _program_config_map() -> dict[str, Any]:
+    """Return the ConfigMap with the program that runs an operator and kills it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _POD},
+        "data": {_PROGRAM.name: _PROGRAM.read_text()},
+    }
+
+
+def _pod(steps: int) -> dict[str, Any]:
+    """Return the pod of `killed_operators`."""
+    script = f"while :; do python3 /programs/{_PROGRAM.name} {steps}; echo killed; done"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": _POD},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "serviceAccountName": installing.RELEASE,
+            "enableServiceLinks": False,
+            "volumes": [{"name": "programs", "configMap": {"name": _POD}}],
+            "containers": [
+                {
+                    "name": "operator",
+                    "image": f"waltz-operator:{resources.version()}",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sh", "-c", script],
+                    "env": [
+                        {"name": "WALTZ_OPERATOR_NAMESPACE", "value": "waltz-system"},
+                        {"name": "WALTZ_OPERATOR_POD", "value": _POD},
+                        {"name": "WALTZ_OPERATOR_LEASE", "value": installing.RELEASE},
+                    ],
+                    "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
+                }
+            ],
+        },
+    }

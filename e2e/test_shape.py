@@ -1,0 +1,120 @@
+"""Test that copies and storages are added, replaced and removed while clients append and read."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e import resources
+from e2e.killing import killed_operators
+from e2e.kubectl import Kubectl
+from e2e.operators import Operator
+from e2e.waiting import until
+from e2e.witnessing import Witness
+
+_PARTITIONS = 3
+_CHANGE_SECONDS = 420.0
+
+
+@pytest.fixture
+def served(namespace: Kubectl) -> Kubectl:
+    """A cluster of three pools that is Ready."""
+    namespace.apply(
+        *(resources.pool(name) for name in "xyz"),
+        resources.cluster("log", list("xyz"), partitions=_PARTITIONS),
+    )
+    namespace.await_condition("waltzcluster/log", "Healthy", 300)
+    return namespace
+
+
+def await_shape(namespace: Kubectl, pools: str, storages: int) -> None:
+    """Return when the cluster is Healthy with these pools, registered with all their storages."""
+
+    def reached() -> bool:
+        cluster = namespace.get("waltzcluster", "log")
+        assert cluster is not None
+        status = cluster["status"]
+        conditions = {each["type"]: each["status"] for each in status["conditions"]}
+        claimed = {
+            pool["metadata"]["name"]
+            for pool in namespace.find("storagepool", "waltz.dev/cluster=log")
+        }
+        return (
+            status["observedGeneration"] == cluster["metadata"]["generation"]
+            and conditions["Changing"] == "False"
+            and conditions["Healthy"] == "True"
+            and claimed == set(pools)
+            and status["storages"] == f"{storages}/{storages}"
+        )
+
+    until(reached, _CHANGE_SECONDS, f"the pools are {pools}", show=namespace.describe)
+
+
+def sets(namespace: Kubectl) -> dict[str, int]:
+    """Return the number of pods of each StatefulSet of storages."""
+    found = namespace.find("statefulset", "waltz.dev/component=storage")
+    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
+
+
+def claims(namespace: Kubectl) -> set[str]:
+    """Return the names of the claims of storages."""
+    found = namespace.find("persistentvolumeclaim", "waltz.dev/component=storage")
+    return {each["metadata"]["name"] for each in found}
+
+
+def replace_pool(namespace: Kubectl) -> None:
+    """Ask for a pool with larger volumes in place of the pool z, whose volumes are deleted."""
+    namespace.patch("storagepool", "z", {"spec": {"volumes": {"onScaleDown": "Delete"}}})
+    namespace.apply(resources.pool("w", volumes={"data": {"size": "2Gi"}}))
+    namespace.patch("waltzcluster", "log", {"spec": {"pools": ["x", "y", "w"]}})
+
+
+def check_replaced(namespace: Kubectl, witness: Witness) -> None:
+    """Check the cluster in which `replace_pool` is complete."""
+    await_shape(namespace, "xyw", 3)
+    assert sets(namespace) == {"x-storage": 1, "y-storage": 1, "w-storage": 1}
+    assert "data-z-storage-0" not in claims(namespace)
+    witness.await_progress(60)
+    witness.finish()
+
+
+def test_pool_reverted_half_way_returns_to_the_old_copies(served: Kubectl) -> None:
+    witness = Witness(served)
+    witness.start("log")
+    replace_pool(served)
+
+    def begun() -> bool:
+        cluster = served.get("waltzcluster", "log")
+        assert cluster is not None
+        return "pool w: partition" in cluster["status"].get("change", "")
+
+    until(begun, 120, "partitions are added to the pool w", show=served.describe)
+    served.patch("waltzcluster", "log", {"spec": {"pools": ["x", "y", "z"]}})
+    await_shape(served, "xyz", 3)
+    assert sets(served) == {"x-storage": 1, "y-storage": 1, "z-storage": 1}
+    assert "data-w-storage-0" in claims(served), "the volume of w is kept"
+    witness.await_progress(60)
+    witness.finish()
+
+
+def test_pool_scaled_up_and_down_under_load_loses_nothing(served: Kubectl) -> None:
+    witness = Witness(served)
+    witness.start("log")
+    served.patch("storagepool", "x", {"spec": {"storages": 2}})
+    await_shape(served, "xyz", 4)
+    served.patch("storagepool", "x", {"spec": {"storages": 1}})
+    await_shape(served, "xyz", 3)
+    assert sets(served)["x-storage"] == 1
+    assert "data-x-storage-1" in claims(served), "the volume is kept"
+    witness.await_progress(60)
+    witness.finish()
+
+
+def test_replaced_pool_with_operator_killed_after_every_step_loses_nothing(
+    served: Kubectl, no_other_operator: Operator
+) -> None:
+    witness = Witness(served)
+    witness.start("log")
+    replace_pool(served)
+    with killed_operators(no_other_operator) as killed:
+        check_replaced(served, witness)
+    assert killed.count >= 2 * _PARTITIONS

@@ -1,0 +1,396 @@
+"""Plan the replacement of lost volumes: new volume and pod, then replicas from their peers. Pure.
+
+A replacement begins if the annotation `waltz.dev/replace-volume` asks for it, or, with
+``volumes.onLoss: Replace``, if the loss has lasted ``volumes.lossDelaySeconds``.
+
+The volume of one storage at a time is replaced. The replacement begins only while every replica on
+all other storages is healthy and the partitions open without this storage (`core.disruption`). A
+second loss waits, and the message says why. A storage that has lost its replicas comes before one
+that still works with a volume that is to be replaced.
+
+The StoragePool records a replacement that has begun, and its phase (`core.volume_replacement`):
+
+* Empty. The old volume claims and the pod are deleted; the StatefulSet makes new ones. Whatever the
+  new volume holds is dropped. Example: the provisioner binds a volume with a copy from last week.
+  The copy may hold records that the other replicas have cut since, and must not vote.
+* Fill. Each replica follows the order `ReplicaRecovery` of `waltz.admin`, as ``waltz storage
+  recover`` does: it is created, copied from a healthy peer, and switched on. Servers never count a
+  replica before it is complete.
+* Compare. The replicas are compared with those of the other pools by range checksums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from waltz.admin.core.replica_recovery import ReplicaRecovery
+from waltz.admin.core.steps import (
+    CopyReplica,
+    CreateReplicas,
+    Done,
+    Refuse,
+    SwitchOff,
+    SwitchOn,
+    Wait,
+)
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.disruption import repair_obstacle
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
+from waltz_operator.core.planning.rolls import evictions_are_forbidden
+from waltz_operator.core.resources import OnLoss
+from waltz_operator.core.steps import (
+    EMPTY_PLAN,
+    ClusterPlan,
+    CompareReplica,
+    DeleteObject,
+    EmptyVolume,
+    RecordReplacement,
+    ReplacePod,
+    Step,
+    problem,
+    wait,
+)
+from waltz_operator.core.volume_replacement import (
+    Phase,
+    PoolPod,
+    Replacement,
+    VolumeLoss,
+    pool_pods,
+    pools_with_obsolete_record,
+    replacement_of,
+    requested_pod,
+    volume_losses,
+)
+
+_BatchedKind = type[CreateReplicas | SwitchOff | SwitchOn]
+"""The kinds of steps of which one step changes several partitions of a storage."""
+
+
+def healed_storages(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> frozenset[str]:
+    """Return the storages whose replicas `plan_replicas` must leave to `plan_healing`.
+
+    These are the storages whose volume is being replaced, and those whose lost volume will be
+    replaced without a further action of a person: ``volumes.onLoss`` is ``Replace``, or the
+    annotation has asked for the replacement already.
+    """
+    lost = (
+        loss.pool_pod
+        for loss in volume_losses(desired, observed, present)
+        if loss.pool_pod.pool.spec.volumes.on_loss is OnLoss.REPLACE
+        or requested_pod(loss.pool_pod.pool) == loss.pool_pod.pod
+    )
+    running = (pool_pod for pool_pod, _ in _running(desired, observed))
+    return frozenset(pool_pod.storage for pool_pod in (*lost, *running))
+
+
+def plan_healing(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> ClusterPlan:
+    """Return the plan that replaces lost volumes, one at a time.
+
+    A replacement that has begun continues; otherwise the next one begins, unless the record of one
+    cannot be decoded. Evictions must be forbidden before a storage is stopped. Otherwise the API
+    server could allow the eviction of another storage at the same moment, and a partition could
+    lose its quorum.
+    """
+    result = _plan_malformed(desired)
+    running = _running(desired, observed)
+    losses = volume_losses(desired, observed, present)
+    if not running and result.problems:
+        # The record that cannot be decoded may be that of a replacement that has begun. Another
+        # one could delete a second copy, or overwrite the record.
+        for loss in losses:
+            result += _report(loss, "it is not replaced before the malformed annotation is removed")
+        return result
+    if not running:
+        if obsolete := pools_with_obsolete_record(desired, observed):
+            return result + ClusterPlan(tuple(RecordReplacement(each, None) for each in obsolete))
+        return result + _plan_begin(desired, observed, present, losses)
+    pool_pod, replacement = running[0]
+    obstacle = _obstacle(present, pool_pod, losses)
+    if obstacle is None and not evictions_are_forbidden(desired, observed):
+        obstacle = "evictions of storages are not forbidden yet"
+    result += _continue(observed, present, pool_pod, replacement, obstacle)
+    why = f"the volume of storage {pool_pod.storage} is being replaced"
+    others = [loss for loss in losses if loss.pool_pod.storage != pool_pod.storage]
+    works = pool_pod.storage not in _storages_without_replicas(losses)
+    if replacement.phase is Phase.EMPTY and works and _storages_without_replicas(others):
+        # This storage still works with its old volume, and another storage has lost its replicas
+        # since. The other storage comes first: this replacement is cancelled, and its request is
+        # written back, so that it begins again later.
+        step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
+        return result + ClusterPlan((step,))
+    for loss in others:
+        result += _report(loss, why)
+    return result
+
+
+def _running(
+    desired: DesiredCluster, observed: ObservedCluster
+) -> list[tuple[PoolPod, Replacement]]:
+    """Return the replacements that have begun; annotations that cannot be decoded are left out."""
+    found = []
+    for pool_pod in pool_pods(desired, observed):
+        try:
+            replacement = replacement_of(pool_pod.pool)
+        except ValueError:
+            continue
+        if replacement is not None and replacement.pod == pool_pod.pod:
+            found.append((pool_pod, replacement))
+    return found
+
+
+def _plan_malformed(desired: DesiredCluster) -> ClusterPlan:
+    """Report each pool whose replacement cannot be decoded as a problem."""
+    result = EMPTY_PLAN
+    for pool in desired.own_pools:
+        try:
+            replacement_of(pool)
+        except ValueError as malformed:
+            result += problem(
+                f"the annotation of StoragePool {pool.metadata.name} about the replacement of a "
+                f"volume cannot be decoded ({malformed}): remove it"
+            )
+    return result
+
+
+# ---- the beginning
+
+
+def _plan_begin(
+    desired: DesiredCluster,
+    observed: ObservedCluster,
+    present: ClusterPresent,
+    losses: list[VolumeLoss],
+) -> ClusterPlan:
+    """Begin the replacement of one volume.
+
+    Storages that have lost their replicas are considered first. The plan has a reason for each
+    storage that is considered before the chosen one and must wait.
+    """
+    result = EMPTY_PLAN
+    lost = {loss.pool_pod.pod: loss for loss in losses}
+    without_replicas = _storages_without_replicas(losses)
+    for pool_pod in sorted(
+        pool_pods(desired, observed), key=lambda each: each.storage not in without_replicas
+    ):
+        loss, requested = lost.get(pool_pod.pod), requested_pod(pool_pod.pool) == pool_pod.pod
+        if loss is None and not requested:
+            continue
+        if not requested and (why := _reason_to_wait(pool_pod, observed)) is not None:
+            assert loss is not None
+            result += _report(loss, why)
+            continue
+        if (why := _obstacle(present, pool_pod, losses)) is not None:
+            result += wait(f"the volume of storage {pool_pod.storage} is not replaced yet: {why}")
+            continue
+        # A storage that has started empty has a new volume already.
+        claims = () if loss is not None and loss.has_new_volume else pool_pod.claim_uids
+        begin = RecordReplacement(pool_pod.pool.metadata.name, Replacement(pool_pod.pod, claims))
+        # The record is one write, and nothing else is planned before it is observed.
+        return result + ClusterPlan((begin,))
+    return result + _plan_unknown_requests(desired, observed)
+
+
+def _plan_unknown_requests(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Report each request that names no pod of its pool as a problem."""
+    pods = {pool_pod.pod for pool_pod in pool_pods(desired, observed)}
+    result = EMPTY_PLAN
+    for pool in desired.own_pools:
+        if (pod := requested_pod(pool)) is not None and pod not in pods:
+            result += problem(
+                f"StoragePool {pool.metadata.name} asks to replace the volume of {pod}, which is "
+                "not a pod of the pool: correct the annotation or remove it"
+            )
+    return result
+
+
+def _reason_to_wait(pool_pod: PoolPod, observed: ObservedCluster) -> str | None:
+    """Return why a lost volume that no user asks to replace must wait; None if it need not wait."""
+    volumes = pool_pod.pool.spec.volumes
+    if volumes.on_loss is OnLoss.MANUAL:
+        return (
+            f"annotate StoragePool {pool_pod.pool.metadata.name} with "
+            f"waltz.dev/replace-volume={pool_pod.pod} to replace it"
+        )
+    passed, delay = observed.lost_seconds.get(pool_pod.pod, 0.0), volumes.loss_delay_seconds
+    if passed < delay:
+        return f"it is replaced when the loss has lasted {delay} s"
+    return None
+
+
+def _obstacle(present: ClusterPresent, pool_pod: PoolPod, losses: list[VolumeLoss]) -> str | None:
+    """Return why the volume of a storage must not be replaced now, None if it may.
+
+    All replicas on the other storages must be healthy. There is one exception: several storages
+    have lost their replicas at the same time, and this storage is one of them. Then the other
+    storages of this kind need not be healthy, if the partitions open without all of them. Without
+    the exception each of them would wait until the others are healthy, forever.
+    """
+    storages = _storages_without_replicas(losses)
+    if pool_pod.storage not in storages:
+        storages = frozenset({pool_pod.storage})
+    return repair_obstacle(present, storages)
+
+
+def _storages_without_replicas(losses: list[VolumeLoss]) -> frozenset[str]:
+    """Return the storages whose replicas are lost already; see `VolumeLoss`."""
+    return frozenset(loss.pool_pod.storage for loss in losses if loss.is_without_replicas)
+
+
+def _report(loss: VolumeLoss, why: str) -> ClusterPlan:
+    """Return the plan that waits with the replacement of a lost volume; ``why`` is the reason."""
+    return wait(f"storage {loss.pool_pod.storage} has lost its volume: {loss.reason}; {why}")
+
+
+# ---- the phases
+
+
+def _continue(
+    observed: ObservedCluster,
+    present: ClusterPresent,
+    pool_pod: PoolPod,
+    replacement: Replacement,
+    obstacle: str | None,
+) -> ClusterPlan:
+    """Plan the present phase; ``obstacle`` is why the storage must not be stopped now, if any."""
+    match replacement.phase:
+        case Phase.EMPTY:
+            deletion = _plan_deletion(observed, pool_pod, replacement, obstacle)
+            return deletion or _plan_emptying(present, pool_pod, replacement)
+        case Phase.FILL:
+            return _plan_filling(present, pool_pod, replacement)
+        case Phase.COMPARE:
+            return _plan_comparison(present, pool_pod, replacement)
+
+
+def _plan_deletion(
+    observed: ObservedCluster, pool_pod: PoolPod, replacement: Replacement, obstacle: str | None
+) -> ClusterPlan | None:
+    """Delete the volume claims that are replaced, and the pod that uses them.
+
+    Returns None once the volume claims no longer exist.
+    """
+    old = {
+        name: claim
+        for name, claim in pool_pod.claims.items()
+        if claim["metadata"]["uid"] in replacement.claims
+    }
+    if not old:
+        return None
+    if obstacle is not None:
+        # Another storage may have failed since the beginning.
+        return wait(f"the volume of storage {pool_pod.storage} is not deleted yet: {obstacle}")
+    steps: list[Step] = [
+        DeleteObject(ObjectKey("PersistentVolumeClaim", name), claim["metadata"]["uid"])
+        for name, claim in old.items()
+        if not claim["metadata"].get("deletionTimestamp")
+    ]
+    pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
+    if pod is not None and not pod["metadata"].get("deletionTimestamp"):
+        steps.append(ReplacePod(pool_pod.pod, pod["metadata"]["uid"]))
+    if steps:
+        return ClusterPlan(tuple(steps))
+    return wait(
+        f"pod {pool_pod.pod} shuts down, so that its volume can be replaced; if its node is lost, "
+        "delete the node"
+    )
+
+
+def _plan_emptying(
+    present: ClusterPresent, pool_pod: PoolPod, replacement: Replacement
+) -> ClusterPlan:
+    """Drop what the new volume holds. The phase ends when the storage holds nothing."""
+    report = present.replicas.storages.get(pool_pod.storage)
+    if report is None or report.problem is not None:
+        why = "it is not registered" if report is None else report.problem
+        return wait(f"storage {pool_pod.storage} starts with a new volume: {why}")
+    if report.held:
+        return ClusterPlan(
+            (
+                EmptyVolume(
+                    pool_pod.pool.metadata.name,
+                    pool_pod.storage,
+                    tuple(sorted(report.held)),
+                    replacement,
+                ),
+            )
+        )
+    return _record(pool_pod, replace(replacement, phase=Phase.FILL))
+
+
+def _plan_filling(
+    present: ClusterPresent, pool_pod: PoolPod, replacement: Replacement
+) -> ClusterPlan:
+    """Perform the next step of all replicas together, but copy only one replica at a time."""
+    partitions = sorted(present.replicas.assigned(pool_pod.storage))
+    by_kind: dict[_BatchedKind, list[int]] = {CreateReplicas: [], SwitchOff: [], SwitchOn: []}
+    copies: list[CopyReplica] = []
+    waits: list[str] = []
+    for partition in partitions:
+        match ReplicaRecovery(partition, pool_pod.storage).next_step(present.replicas):
+            case CreateReplicas() | SwitchOff() | SwitchOn() as step:
+                by_kind[type(step)].append(partition)
+            case CopyReplica() as copy:
+                copies.append(copy)
+            case Wait(reason) | Refuse(reason):
+                waits.append(reason)
+            case other:
+                assert isinstance(other, Done), f"a recovery has no step {other}"
+    done = len(partitions) - len(copies) - len(waits) - sum(map(len, by_kind.values()))
+    if done == len(partitions):
+        return _record(pool_pod, replace(replacement, phase=Phase.COMPARE))
+    steps: list[Step] = [
+        kind(pool_pod.storage, tuple(listed)) for kind, listed in by_kind.items() if listed
+    ]
+    steps += copies[:1]
+    progress = (
+        f"storage {pool_pod.storage} gets its replicas again: {done} of {len(partitions)} done"
+    )
+    if copies:
+        progress += (
+            f", partition {copies[0].partition} is {_copied_percent(present, copies[0])} % copied"
+        )
+    return ClusterPlan(tuple(steps), (progress, *waits[:1]))
+
+
+def _copied_percent(present: ClusterPresent, copy: CopyReplica) -> int:
+    """Return how much of a replica is copied, in percent.
+
+    The copy ends at the local low-water mark of its source; servers bring the later transactions.
+    """
+    source = present.replicas.held(copy.source, copy.partition)
+    held = present.replicas.held(copy.destination, copy.partition)
+    if source is None or held is None or held.max_transaction_id is None:
+        return 0
+    wanted = source.local_low_water_mark + 1
+    return 100 if wanted <= 0 else min(100, 100 * (held.max_transaction_id + 1) // wanted)
+
+
+def _plan_comparison(
+    present: ClusterPresent, pool_pod: PoolPod, replacement: Replacement
+) -> ClusterPlan:
+    """Compare the next part of the replicas, partition by partition; end after the last one.
+
+    ``replacement`` says where the last part ended. Partition 3 and the next id 500 mean: partitions
+    below 3 are compared completely, and partition 3 up to transaction 499.
+    """
+    partitions = sorted(present.replicas.assigned(pool_pod.storage))
+    left = [partition for partition in partitions if partition >= replacement.partition]
+    if not left:
+        return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, None),))
+    first_id = replacement.next_id if left[0] == replacement.partition else 0
+    at = replace(replacement, partition=left[0], next_id=first_id)
+    step = CompareReplica(pool_pod.pool.metadata.name, pool_pod.storage, at)
+    progress = (
+        f"storage {pool_pod.storage} is compared with its peers: {len(partitions) - len(left)} of "
+        f"{len(partitions)} partitions done"
+    )
+    return ClusterPlan((step,), (progress,))
+
+
+def _record(pool_pod: PoolPod, replacement: Replacement) -> ClusterPlan:
+    return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, replacement),))

@@ -1,0 +1,35 @@
+"""Plan changes of the cluster's shape: copies are added, copies are removed, partitions move. Pure.
+
+Every step comes from an order of `waltz.admin`, which also serves the command line. This package
+only decides which order is next: `shape_growth` adds copies on pools that the spec names,
+`shape_removal` removes the copies of pools that it does not name, and `shape_moves` moves
+partitions between the storages of a pool. They act in this order, so that no copy is given up
+before every added copy is complete. One partition changes at a time. Before the next one, all
+replicas of all partitions must be healthy, and *level*: a level replica holds every transaction
+that was committed when the observation began
+(tests/unit/operator/test_operator_shape_properties.py).
+"""
+
+from __future__ import annotations
+
+from waltz.admin.core.replicas import PartitionView
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.planning.shape_growth import plan_growth
+from waltz_operator.core.planning.shape_moves import plan_moves
+from waltz_operator.core.planning.shape_removal import plan_removal
+from waltz_operator.core.steps import ClusterPlan
+
+Missing = list[tuple[PartitionView, frozenset[str]]]
+"""The partitions that lack replicas, each with the storages that must get one."""
+
+
+def plan_shape(desired: DesiredCluster, present: ClusterPresent, missing: Missing) -> ClusterPlan:
+    """Return the plan of the change that comes first; the empty plan if there is none."""
+    growth = plan_growth(desired, present, missing)
+    if not growth.done:
+        return growth
+    removal = plan_removal(desired, present)
+    if not removal.done:
+        return removal
+    return plan_moves(desired, present)

@@ -1,0 +1,132 @@
+"""Plan the removal of Kubernetes objects that a change of the cluster's shape leaves behind. Pure.
+
+The objects of a pool are removed when ZooKeeper has none of its storages. The volume claims
+of a storage are removed when ZooKeeper does not have it and its pod does not exist. A volume claim
+is deleted only if ``volumes.onScaleDown`` of its pool says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from waltz_operator.core import names
+from waltz_operator.core.desired import DesiredCluster, address_of
+from waltz_operator.core.names import POOL_LABEL, Component
+from waltz_operator.core.objects import ObjectKey, is_ours
+from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
+from waltz_operator.core.planning.shape_removal import registered_storages
+from waltz_operator.core.resources import Disposal, StoragePool
+from waltz_operator.core.steps import (
+    EMPTY_PLAN,
+    ClusterPlan,
+    DeleteObject,
+    ReleasePool,
+    ShapeChange,
+    ShapeChangeKind,
+)
+
+_POOL_KINDS = ("StatefulSet", "Service")
+"""The kinds of a pool's objects; `workloads` prunes its NetworkPolicy."""
+
+
+def retired_pools(desired: DesiredCluster, observed: ObservedCluster) -> frozenset[str]:
+    """Return the pools that leave the cluster and of which ZooKeeper has no storage."""
+    present = observed.metadata
+    if not isinstance(present, ClusterPresent) or not _is_own(desired, present):
+        return frozenset()
+    return frozenset(
+        pool.metadata.name
+        for pool in desired.leaving_pools
+        if not registered_storages(pool, present)
+    )
+
+
+def plan_released_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the plan that removes the objects of retired pools and of removed storages."""
+    retired, result = retired_pools(desired, observed), EMPTY_PLAN
+    for pool in desired.leaving_pools:
+        if pool.metadata.name in retired:
+            result += _plan_retired_pool(desired, observed, pool)
+    for pool in desired.wanted_pools:
+        result += ClusterPlan(tuple(_unused_claims(desired, observed, pool)))
+    return result
+
+
+def _plan_retired_pool(
+    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
+) -> ClusterPlan:
+    """Return the plan of the next phase of the removal of a pool's objects.
+
+    The phases are: delete the workload and its Service, wait until the pods have ended, delete the
+    volume claims unless the pool keeps them, release the pool. A phase begins when the one before
+    is done. The release does not wait for volume claims whose deletion has begun.
+    """
+    name = pool.metadata.name
+    # Each pool holds one copy of every partition.
+    copies = max(1, len(desired.cluster.spec.pools))
+    change = ShapeChange(
+        ShapeChangeKind.REMOVING_POOL,
+        name,
+        f"pool {name}: its pods are removed",
+        copies,
+    )
+    found = [
+        _delete(kind, live)
+        for kind in _POOL_KINDS
+        if (live := observed.objects.get(ObjectKey(kind, names.storage_set(name)))) is not None
+        and is_ours(live, desired.name)
+        and not live["metadata"].get("deletionTimestamp")
+    ]
+    if found:
+        return ClusterPlan(tuple(found), change=change)
+    if pods := _of_pool(observed, "Pod", name):
+        return ClusterPlan(waits=(f"{len(pods)} pods of pool {name} shut down",), change=change)
+    claims = [
+        _delete("PersistentVolumeClaim", claim)
+        for claim in _of_pool(observed, "PersistentVolumeClaim", name)
+        if is_ours(claim, desired.name) and not claim["metadata"].get("deletionTimestamp")
+    ]
+    if claims and pool.spec.volumes.on_scale_down is Disposal.DELETE:
+        return ClusterPlan(tuple(claims), change=change)
+    return ClusterPlan((ReleasePool(name),), change=change)
+
+
+def _unused_claims(
+    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
+) -> Iterator[DeleteObject]:
+    """Yield the deletion of a removed storage's volume claims, if the pool does not keep them."""
+    present, name = observed.metadata, pool.metadata.name
+    if pool.spec.volumes.on_scale_down is Disposal.KEEP:
+        return
+    if not isinstance(present, ClusterPresent) or not _is_own(desired, present):
+        return
+    registered, prefix = registered_storages(pool, present), f"-{names.storage_set(name)}-"
+    workload = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
+    num_pods = 0 if workload is None else workload["spec"].get("replicas", 0)
+    for claim in _of_pool(observed, "PersistentVolumeClaim", name):
+        number = claim["metadata"]["name"].rpartition(prefix)[2]
+        if not number.isdecimal() or claim["metadata"].get("deletionTimestamp"):
+            continue
+        pod = ObjectKey("Pod", f"{names.storage_set(name)}-{number}")
+        # Below the StatefulSet's number of replicas, the pod comes back and needs its claim.
+        if (
+            is_ours(claim, desired.name)
+            and int(number) >= max(pool.spec.storages, num_pods)
+            and address_of(pool, int(number)) not in registered
+            and pod not in observed.objects
+        ):
+            yield _delete("PersistentVolumeClaim", claim)
+
+
+def _of_pool(observed: ObservedCluster, kind: str, pool: str) -> list[LiveObject]:
+    found = observed.of_kind(kind, Component.STORAGE)
+    return [live for live in found if live["metadata"]["labels"].get(POOL_LABEL) == pool]
+
+
+def _delete(kind: str, live: LiveObject) -> DeleteObject:
+    metadata = live["metadata"]
+    return DeleteObject(ObjectKey(kind, metadata["name"]), metadata.get("uid", ""))
+
+
+def _is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
+    return (present.name, present.key) == (desired.metadata_name, desired.key)

@@ -1,0 +1,47 @@
+"""Turn an order of `waltz.admin` into the next steps of a plan. Pure."""
+
+from __future__ import annotations
+
+from waltz.admin.core.dry_run import after_step
+from waltz.admin.core.replicas import ReplicaObservation
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    Done,
+    DropReplicas,
+    Order,
+    Refuse,
+    Wait,
+)
+from waltz.admin.core.steps import Step as ReplicaStep
+from waltz_operator.core.steps import ClusterPlan, ShapeChange
+
+
+def follow_order(
+    order: Order, observation: ReplicaObservation, change: ShapeChange
+) -> ClusterPlan | None:
+    """Return the plan with the next steps of ``order``; None if the order is complete.
+
+    The plan ends with the first step after which servers or storages must be observed again.
+    """
+    steps: list[ReplicaStep] = []
+    while True:
+        match order.next_step(observation):
+            case Done():
+                return ClusterPlan(tuple(steps), change=change) if steps else None
+            case Wait(reason):
+                waits = () if steps else (f"{change.progress} waits: {reason}",)
+                return ClusterPlan(tuple(steps), waits, change=change)
+            case Refuse(reason):
+                problems = () if steps else (f"{change.progress} is not possible: {reason}",)
+                return ClusterPlan(tuple(steps), (), problems, change)
+            case step:
+                steps.append(step)
+                if isinstance(step, ChangeAssignment | CopyReplica | DropReplicas):
+                    return ClusterPlan(tuple(steps), change=change)
+                observation = after_step(observation, step)
+
+
+def waiting(change: ShapeChange, reason: str) -> ClusterPlan:
+    """Return the plan that waits with a change, for ``reason``."""
+    return ClusterPlan(waits=(f"{change.progress} waits: {reason}",), change=change)

@@ -1,0 +1,100 @@
+"""Plan fewer copies: remove the replicas of the pools that the spec does not name. Pure.
+
+A pool leaves partition by partition, by the order `Retirement` of `waltz.admin`. Before a replica
+is unassigned in ZooKeeper, the other replicas are healthy and a quorum, and range checksums prove
+that they are equal. The pool's storages drop their replicas only after all partitions have
+recovered without them. Then the storages are unregistered, and `shape_objects` removes the pool's
+objects.
+"""
+
+from __future__ import annotations
+
+from waltz.admin.core.retirement import Retirement
+from waltz.admin.core.steps import UnregisterStorage
+from waltz_operator.core.desired import DesiredCluster, ordinal_of
+from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.planning.shape_orders import follow_order, waiting
+from waltz_operator.core.planning.znodes import groups_of
+from waltz_operator.core.resources import Disposal, StoragePool
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ShapeChange, ShapeChangeKind
+
+MIN_COPIES = 3
+"""The number of copies below which a pool is removed only if the spec allows it explicitly."""
+
+
+def plan_removal(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:
+    """Return the plan that removes the replicas of the first pool that leaves the cluster."""
+    for pool in desired.leaving_pools:
+        if members := registered_storages(pool, present):
+            return _plan_pool(desired, present, pool, members)
+    return EMPTY_PLAN
+
+
+def registered_storages(pool: StoragePool, present: ClusterPresent) -> frozenset[str]:
+    """Return the storages of a pool that any of the storage maps contains."""
+    maps = present.maps
+    known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+    return frozenset(storage for storage in known if ordinal_of(pool, storage) is not None)
+
+
+def _plan_pool(
+    desired: DesiredCluster, present: ClusterPresent, pool: StoragePool, members: frozenset[str]
+) -> ClusterPlan:
+    """Return the next steps of a pool's removal; ``members`` are its registered storages."""
+    views = present.replicas.partitions.values()
+    affected = [view for view in views if view.replicas & members]
+    # The number of copies that the partition with the fewest copies keeps.
+    remaining = min((len(view.replicas - members) for view in affected), default=MIN_COPIES)
+    change = _change(present, pool, len(affected), remaining)
+    if affected and not _is_growth_complete(desired, present):
+        return waiting(change, "a pool of the spec does not have its copy yet")
+    if remaining < MIN_COPIES and not desired.cluster.spec.allow_fewer_copies:
+        copies = "copy" if remaining == 1 else "copies"
+        reason = (
+            f"pool {change.pool} is not removed: only {remaining} {copies} would remain; set "
+            "spec.allowFewerCopies to true to allow that, or name the pool in spec.pools again"
+        )
+        return ClusterPlan(problems=(reason,), change=change)
+    group_of_storage = present.maps.groups.groups
+    for group in sorted({group_of_storage[s] for s in members if s in group_of_storage}):
+        if other_storages := sorted({*present.maps.group_members(group)} - members):
+            reason = (
+                f"pool {change.pool} is not removed: its group {group} has other storages, too "
+                f"({', '.join(other_storages)}); correct their registration by hand"
+            )
+            return ClusterPlan(problems=(reason,), change=change)
+        delete_files = pool.spec.volumes.on_scale_down is Disposal.DELETE
+        order = Retirement(group, delete_files, at_once=1, prove=True)
+        if (plan := follow_order(order, present.replicas, change)) is not None:
+            return plan
+    return ClusterPlan(tuple(UnregisterStorage(each) for each in sorted(members)), change=change)
+
+
+def _is_growth_complete(desired: DesiredCluster, present: ClusterPresent) -> bool:
+    """Whether every pool that the spec names exists and has a replica of every partition."""
+    group_of_pool = groups_of(desired, present.maps)
+    group_of_storage = present.maps.groups.groups
+    wanted = {group_of_pool.get(pool.metadata.name) for pool in desired.wanted_pools}
+    if len(wanted) < len(desired.cluster.spec.pools):
+        return False
+    views = present.replicas.partitions.values()
+    return all(wanted <= {group_of_storage.get(each) for each in view.replicas} for view in views)
+
+
+def _change(
+    present: ClusterPresent, pool: StoragePool, num_affected: int, remaining: int
+) -> ShapeChange:
+    """Return the change that removes ``pool``.
+
+    ``num_affected`` is the number of partitions that still have a replica on the pool,
+    ``remaining`` the number of copies that the partition with the fewest copies keeps.
+    """
+    name, total = pool.metadata.name, present.num_partitions
+    progress = f"pool {name}: its storages drop their replicas"
+    if num_affected:
+        progress = f"pool {name}: partition {total - num_affected + 1} of {total}"
+    copies = remaining
+    if not num_affected:
+        views = present.replicas.partitions.values()
+        copies = min((len(view.replicas) for view in views), default=1)
+    return ShapeChange(ShapeChangeKind.REMOVING_POOL, name, progress, copies)

@@ -1,0 +1,263 @@
+"""Run the planner forward on a simulated cluster, and record what it does. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from waltz.admin.core.steps import ChangeAssignment
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import pod_of_storage
+from waltz_operator.core.observed import ObservedCluster
+from waltz_operator.core.planning import plan
+from waltz_operator.core.preview.replicas import size_of_partition, spare_storages
+from waltz_operator.core.preview.simulation import SimulatedCluster, after_step, settled
+from waltz_operator.core.steps import (
+    ClaimPool,
+    ClusterPlan,
+    ReleasePool,
+    RemoveFinalizer,
+    ReplacePod,
+    ShapeChange,
+    Step,
+)
+
+_ROUNDS = 200
+"""A preview ends after this many rounds plus those for its replicas: plans might never end."""
+_ROUNDS_OF_A_REPLICA = 10
+"""How many more rounds a preview may have for each partition of each pool."""
+
+
+class Ending(StrEnum):
+    """Why a preview has no more steps."""
+
+    COMPLETE = "complete"
+    """The cluster is as its resources specify."""
+
+    WAITS = "waits"
+    """The operator waits for something that it does not do itself."""
+
+    REFUSED = "refused"
+    """The operator refuses the rest until a person acts."""
+
+    UNFINISHED = "unfinished"
+    """The preview has reached its largest number of rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGain:
+    """A replica that a storage gets of a partition.
+
+    ``copied_bytes`` is the size of the partition if it is copied, 0 if the partition was never
+    open, and None if no storage reports the size. Fewer bytes are copied if the storage kept the
+    files of an earlier replica.
+    """
+
+    partition: int
+    storage: str
+    copied_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoss:
+    """A replica that a storage gives up."""
+
+    partition: int
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The steps of one plan, performed together.
+
+    ``spare`` is how many storages may fail in the worst moment of the round. ``spare_after`` is how
+    many may fail after the round. Both are None if the replicas are not observed (see
+    `spare_storages`). ``copies`` is the largest number of replicas that a partition has after the
+    round. ``new_claims`` are the volume claims that Kubernetes creates for new pods, each with its
+    size.
+    """
+
+    steps: tuple[Step, ...]
+    change: ShapeChange | None
+    gains: tuple[ReplicaGain, ...]
+    losses: tuple[ReplicaLoss, ...]
+    spare: int | None
+    spare_after: int | None
+    copies: int
+    new_claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What the operator would do, in its order.
+
+    ``spare_before`` is how many storages may fail now. ``awaited`` are the waits that end during
+    the preview without an action of the operator. ``waits`` are those that have not ended at its
+    end. ``refusals`` are the problems of all plans, each once.
+    """
+
+    rounds: tuple[Round, ...]
+    ending: Ending
+    spare_before: int | None
+    awaited: tuple[str, ...]
+    waits: tuple[str, ...]
+    refusals: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert all(each.steps for each in self.rounds), "a round has steps"
+        assert bool(self.waits) == (self.ending is Ending.WAITS)
+        assert self.refusals or self.ending is not Ending.REFUSED
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """All steps in their order."""
+        return (step for each in self.rounds for step in each.steps)
+
+    @property
+    def gains(self) -> tuple[ReplicaGain, ...]:
+        """The replicas that storages get, in their order."""
+        return tuple(gain for each in self.rounds for gain in each.gains)
+
+    @property
+    def losses(self) -> tuple[ReplicaLoss, ...]:
+        """The replicas that storages give up, in their order."""
+        return tuple(loss for each in self.rounds for loss in each.losses)
+
+    @property
+    def claimed_pools(self) -> tuple[str, ...]:
+        """The pools that join the cluster."""
+        return tuple(step.pool for step in self.steps if isinstance(step, ClaimPool))
+
+    @property
+    def released_pools(self) -> tuple[str, ...]:
+        """The pools that leave the cluster."""
+        return tuple(step.pool for step in self.steps if isinstance(step, ReleasePool))
+
+
+def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
+    """Return what the operator would do from now on, if nothing else changes the cluster."""
+    cluster = SimulatedCluster(desired, observed)
+    spare_before = _spare(cluster)
+    rounds: list[Round] = []
+    awaited: dict[str, None] = {}
+    refusals: dict[str, None] = {}
+    most = _ROUNDS + _ROUNDS_OF_A_REPLICA * desired.cluster.spec.partitions * len(desired.own_pools)
+    decided = _plan(cluster)
+    for _ in range(most):
+        refusals |= dict.fromkeys(decided.problems)
+        if decided.steps:
+            done, cluster = _perform(cluster, decided)
+            rounds.append(done)
+            if RemoveFinalizer() in decided.steps:
+                return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
+            decided = _plan(cluster)
+            continue
+        if decided.done:
+            return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
+        # In the simulation, a wait ends only if replicas catch up or missing pods start.
+        cluster = settled(cluster, all_catch_up=True)
+        next_decision = _plan(cluster)
+        if next_decision == decided:
+            ending = Ending.REFUSED if decided.problems else Ending.WAITS
+            waits = () if decided.problems else decided.waits or (_progress(decided),)
+            return _end(rounds, ending, spare_before, awaited, waits, refusals)
+        awaited |= dict.fromkeys(decided.waits)
+        decided = next_decision
+    return _end(rounds, Ending.UNFINISHED, spare_before, awaited, (), refusals)
+
+
+def _plan(cluster: SimulatedCluster) -> ClusterPlan:
+    """Return what the operator decides for the cluster as it is."""
+    return plan(cluster.desired, cluster.observed)
+
+
+def _progress(decided: ClusterPlan) -> str:
+    """Return how far the change of a plan is, for a plan that gives no reason for its wait."""
+    return "the change is not complete" if decided.change is None else decided.change.progress
+
+
+def _end(
+    rounds: Sequence[Round],
+    ending: Ending,
+    spare_before: int | None,
+    awaited: dict[str, None],
+    waits: tuple[str, ...],
+    refusals: dict[str, None],
+) -> Preview:
+    """Return the finished preview; the keys of ``awaited`` and ``refusals`` are texts in order."""
+    return Preview(tuple(rounds), ending, spare_before, tuple(awaited), waits, tuple(refusals))
+
+
+def _perform(cluster: SimulatedCluster, decided: ClusterPlan) -> tuple[Round, SimulatedCluster]:
+    """Return the round of a plan's steps, and the cluster after it has settled."""
+    gains: list[ReplicaGain] = []
+    losses: list[ReplicaLoss] = []
+    spares, before = [_spare(cluster)], cluster.observed
+    for step in decided.steps:
+        if isinstance(step, ChangeAssignment):
+            gains += _gains(cluster, step)
+            losses += _losses(step)
+        cluster = after_step(cluster, step)
+        spares.append(_spare(cluster))
+        if isinstance(step, ReplacePod):
+            # The storage is absent until its new pod has started. It may have been absent before.
+            spares.append(_spare_without(cluster, step.pod))
+    cluster = settled(cluster)
+    known = [spare for spare in spares if spare is not None]
+    replicas = cluster.replicas
+    views = () if replicas is None else replicas.partitions.values()
+    copies = max((len(view.replicas) for view in views), default=0)
+    spare = min(known, default=None)
+    after = _spare(cluster)
+    done = Round(
+        decided.steps,
+        decided.change,
+        tuple(gains),
+        tuple(losses),
+        spare,
+        after,
+        copies,
+        tuple(_new_claims(before, cluster.observed)),
+    )
+    return done, cluster
+
+
+def _new_claims(before: ObservedCluster, after: ObservedCluster) -> Iterator[str]:
+    """Yield the volume claims that only ``after`` has, each with its size."""
+    for key in sorted(after.objects.keys() - before.objects.keys()):
+        if key.kind == "PersistentVolumeClaim":
+            size = after.objects[key]["spec"]["resources"]["requests"]["storage"]
+            yield f"{key.name} ({size})"
+
+
+def _spare_without(cluster: SimulatedCluster, pod: str) -> int | None:
+    """Return how many storages may fail while the storage of a pod is absent."""
+    replicas = cluster.replicas
+    if replicas is None:
+        return None
+    storages = {s: each for s, each in replicas.storages.items() if pod_of_storage(s) != pod}
+    return spare_storages(replace(replicas, storages=storages))
+
+
+def _spare(cluster: SimulatedCluster) -> int | None:
+    """Return how many storages may fail, None if the replicas are not observed."""
+    return None if cluster.replicas is None else spare_storages(cluster.replicas)
+
+
+def _gains(cluster: SimulatedCluster, step: ChangeAssignment) -> Iterator[ReplicaGain]:
+    """Yield the replicas that a change of assignments gives to storages."""
+    replicas = cluster.replicas
+    assert replicas is not None, "assignments change only while they are observed"
+    for change in step.changes:
+        size = size_of_partition(replicas, change.partition, change.expected)
+        was_open = bool(replicas.partitions[change.partition].session_replicas)
+        for storage in sorted(change.wanted - change.expected):
+            yield ReplicaGain(change.partition, storage, size if was_open else 0)
+
+
+def _losses(step: ChangeAssignment) -> Iterator[ReplicaLoss]:
+    """Yield the replicas that a change of assignments takes from storages."""
+    for change in step.changes:
+        for storage in sorted(change.expected - change.wanted):
+            yield ReplicaLoss(change.partition, storage)

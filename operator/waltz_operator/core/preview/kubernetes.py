@@ -1,0 +1,161 @@
+"""Simulate what Kubernetes does with the objects of a cluster: applies, pods and claims. Pure.
+
+Every pod that is created starts, and is ready at once. Pods that existed before stay as they were
+observed. A StatefulSet creates the claims of its pods and never deletes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from waltz_operator.core.names import MANIFEST_ANNOTATION
+from waltz_operator.core.objects import Manifest, ObjectKey, matches
+from waltz_operator.core.objects.manifest import digest
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.pods_of_sets import REVISION_LABEL, is_current, is_ready
+
+Objects = Mapping[ObjectKey, LiveObject]
+
+_NEW = "new-"
+"""The beginning of the uid of a simulated object; Kubernetes gives no such uid."""
+
+
+def with_applied(objects: Objects, wanted: Manifest) -> dict[ObjectKey, LiveObject]:
+    """Return the objects after a server-side apply of ``wanted``.
+
+    The pods of a workload are not changed yet: see `with_pods`.
+    """
+    key = wanted.key
+    live = objects.get(key)
+    if live is None:
+        metadata = {**wanted.body["metadata"], "uid": f"{_NEW}{key.kind}-{key.name}"}
+        status = {"updateRevision": digest(wanted.body)} if key.kind == "StatefulSet" else {}
+        return {**objects, key: {**wanted.body, "metadata": metadata, "status": status}}
+    merged = _merged(live, wanted.body)
+    if key.kind == "StatefulSet" and _changes_template(live, wanted):
+        merged["status"] = {**(live.get("status") or {}), "updateRevision": digest(wanted.body)}
+    return {**objects, key: merged}
+
+
+def with_pods(objects: Objects, names: Iterable[str]) -> dict[ObjectKey, LiveObject]:
+    """Return the objects after Kubernetes has started and ended pods for some workloads.
+
+    ``names`` are the names of StatefulSets and Deployments.
+    """
+    result = dict(objects)
+    for name in names:
+        if (live := result.get(ObjectKey("Deployment", name))) is not None:
+            count = live["spec"].get("replicas", 0)
+            result[ObjectKey("Deployment", name)] = _with_counts(live, count, count)
+        if (live := result.get(ObjectKey("StatefulSet", name))) is not None:
+            _run_set(result, name, live)
+    return result
+
+
+def without_set(objects: Objects, name: str) -> dict[ObjectKey, LiveObject]:
+    """Return the objects after the deletion of a StatefulSet: its pods end, its claims stay."""
+    gone = {ObjectKey("StatefulSet", name), *(key for key, _ in _pods(objects, name))}
+    return {key: live for key, live in objects.items() if key not in gone}
+
+
+def is_new(live: LiveObject) -> bool:
+    """Return whether the simulation has created ``live``; otherwise it was observed."""
+    return str(live["metadata"].get("uid", "")).startswith(_NEW)
+
+
+def set_of_pod(pod: str) -> str:
+    """Return the name of the StatefulSet of a pod."""
+    return pod.rpartition("-")[0]
+
+
+def _run_set(objects: dict[ObjectKey, LiveObject], name: str, live: LiveObject) -> None:
+    """Create and remove pods of a StatefulSet in ``objects``, and count them in its status."""
+    count = live["spec"].get("replicas", 0)
+    revision = (live.get("status") or {}).get("updateRevision")
+    for key, ordinal in list(_pods(objects, name)):
+        if ordinal >= count:
+            del objects[key]
+    for ordinal in range(count):
+        pod = ObjectKey("Pod", f"{name}-{ordinal}")
+        if pod not in objects:
+            objects[pod] = _started_pod(live, pod.name, revision)
+            objects |= _missing_claims(objects, live, pod.name)
+    pods = [objects[key] for key, _ in _pods(objects, name)]
+    current = sum(is_current(pod, revision) for pod in pods)
+    objects[ObjectKey("StatefulSet", name)] = _with_counts(live, sum(map(is_ready, pods)), current)
+
+
+def _pods(objects: Objects, name: str) -> Iterator[tuple[ObjectKey, int]]:
+    """Yield the pods of a StatefulSet, with their ordinals."""
+    for key in objects:
+        ordinal = key.name.removeprefix(f"{name}-")
+        if key.kind == "Pod" and key.name == f"{name}-{ordinal}" and ordinal.isdecimal():
+            yield key, int(ordinal)
+
+
+def _started_pod(live: LiveObject, name: str, revision: str | None) -> dict[str, Any]:
+    """Return a ready pod of the StatefulSet ``live``."""
+    metadata = live["spec"]["template"]["metadata"]
+    labels = dict(metadata.get("labels") or {})
+    if revision is not None:
+        labels[REVISION_LABEL] = revision
+    return {
+        "metadata": {"name": name, "labels": labels, "uid": f"{_NEW}Pod-{name}-{revision}"},
+        "spec": {},
+        "status": {
+            "containerStatuses": [{"started": True, "state": {"running": {}}}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def _missing_claims(objects: Objects, live: LiveObject, pod: str) -> dict[ObjectKey, LiveObject]:
+    """Return the claims that a StatefulSet creates for a new pod; existing ones are used again."""
+    claims: dict[ObjectKey, LiveObject] = {}
+    for template in live["spec"].get("volumeClaimTemplates") or ():
+        key = ObjectKey("PersistentVolumeClaim", f"{template['metadata']['name']}-{pod}")
+        if key not in objects:
+            metadata = {**template["metadata"], "name": key.name, "uid": f"{_NEW}{key.name}"}
+            claims[key] = {"metadata": metadata, "spec": template["spec"]}
+    return claims
+
+
+def _with_counts(live: LiveObject, ready: int, current: int) -> dict[str, Any]:
+    """Return a workload with a status that counts its pods and belongs to its current version.
+
+    ``ready`` pods are ready, and ``current`` pods have the current template.
+    """
+    status = {
+        **(live.get("status") or {}),
+        "readyReplicas": ready,
+        "updatedReplicas": current,
+        "observedGeneration": live["metadata"].get("generation", 0),
+    }
+    return {**live, "status": status}
+
+
+def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
+    """Return whether an apply changes the template of the pods: existing pods are then outdated.
+
+    An apply also removes the fields that only the earlier manifest had. `matches` does not find
+    them, because it compares the fields that ``wanted`` has. If all of these are equal and the
+    digests of the manifests differ, the reason must be such a removal.
+    """
+    spec = wanted.body["spec"]
+    if not matches(Manifest(wanted.key, {"spec": {"template": spec["template"]}}), live):
+        return True
+    digest_before = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
+    digest_after = wanted.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
+    has_other_digest = digest_before not in (None, digest_after)
+    return has_other_digest and matches(Manifest(wanted.key, {"spec": spec}), live)
+
+
+def _merged(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``live`` with the fields of ``wanted``; a list is replaced as a whole."""
+    result = dict(live)
+    for key, each in wanted.items():
+        old = result.get(key)
+        both = isinstance(each, Mapping) and isinstance(old, Mapping)
+        result[key] = _merged(old, each) if both and old is not None else each
+    return result

@@ -1,0 +1,172 @@
+"""Simulate what servers and storages do with replicas, and count how many may be lost. Pure.
+
+Servers begin a new store session of a partition when its available replicas have changed. The
+session makes its replicas equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from waltz.admin.core.replicas import (
+    PartitionView,
+    ReplicaObservation,
+    absence_reason,
+    quorum,
+    session_opens,
+)
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+
+_NOT_IN_SESSION = ReplicaState(-1, -1)
+
+
+def with_sessions(
+    replicas: ReplicaObservation, partitions: Iterable[int], *, all_catch_up: bool
+) -> ReplicaObservation:
+    """Return the observation after servers have begun the sessions that ``partitions`` need.
+
+    With ``all_catch_up``, replicas that lag in their session get the missing transactions, too, and
+    a partition without a server gets one.
+    """
+    for partition in sorted(partitions):
+        view = replicas.partitions[partition]
+        available = _available(replicas, view)
+        if _is_current(replicas, view, available) and not (
+            all_catch_up and _may_improve(replicas, view, available)
+        ):
+            continue
+        if _opens(view, replicas, available):
+            replicas = _with_session(replicas, view, available)
+    return replicas
+
+
+def size_of_partition(
+    replicas: ReplicaObservation, partition: int, storages: Iterable[str]
+) -> int | None:
+    """Return the size in bytes of a partition's largest replica; None if none is reported."""
+    found = (replicas.held(storage, partition) for storage in storages)
+    sizes = (held.size_bytes for held in found if held is not None)
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def spare_storages(replicas: ReplicaObservation) -> int:
+    """Return how many storages may fail while every partition keeps the quorums of a session.
+
+    This number holds whichever storages fail. A negative number means that a partition has no
+    quorum. A partition that was never open has no transactions to lose, and does not count.
+    """
+    spares = (
+        _spare(replicas, view)
+        for view in replicas.partitions.values()
+        if view.session_replicas and view.replicas
+    )
+    return min(spares, default=0)
+
+
+def _spare(replicas: ReplicaObservation, view: PartitionView) -> int:
+    """Return how many storages may fail while a partition keeps its quorums.
+
+    A new session needs two: a quorum of the assigned replicas, and a quorum of the replicas of the
+    last session, which have all committed transactions.
+    """
+    available = _available(replicas, view)
+    up_to_date = available & _in_session(replicas, view)
+    return min(
+        len(available) - quorum(len(view.replicas)),
+        len(up_to_date) - quorum(len(view.session_replicas)),
+    )
+
+
+def _available(replicas: ReplicaObservation, view: PartitionView) -> frozenset[str]:
+    """Return the assigned storages that can take part in a session."""
+    return frozenset(s for s in view.replicas if absence_reason(replicas, view, s) is None)
+
+
+def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[str]:
+    """Return the storages that take part in the present session."""
+    return frozenset(
+        storage
+        for storage in view.session_replicas
+        if view.metadata.takes_part(storage)
+        and (held := replicas.held(storage, view.partition)) is not None
+        and held.session_id == view.metadata.session_id
+    )
+
+
+def _is_current(
+    replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
+) -> bool:
+    """Return whether the present session has exactly the replicas that it should have."""
+    return (
+        view.server_problem is None
+        and available == _in_session(replicas, view)
+        and view.replicas == view.session_replicas
+    )
+
+
+def _may_improve(
+    replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
+) -> bool:
+    """Return whether an available replica lacks transactions."""
+    end = _end(replicas, view, available)
+    ends = (_last_id(replicas, storage, view.partition) for storage in available)
+    return any(each < end for each in ends)
+
+
+def _opens(view: PartitionView, replicas: ReplicaObservation, available: frozenset[str]) -> bool:
+    """Return whether a server can begin a session with the ``available`` replicas."""
+    up_to_date = available & _in_session(replicas, view)
+    # A storage of the last session that is no longer assigned is not contacted.
+    last = view.session_replicas
+    knows_committed = not last or session_opens(
+        up_to_date | (available - last), view.replicas, last
+    )
+    return session_opens(available, view.replicas, frozenset()) and knows_committed
+
+
+def _with_session(
+    replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
+) -> ReplicaObservation:
+    """Return the observation after a new session of a partition has made its replicas equal."""
+    partition, session = view.partition, view.metadata.session_id + 1
+    states = {s: view.metadata.replicas.get(s, _NOT_IN_SESSION) for s in view.replicas}
+    states |= {s: ReplicaState(session, UNRESOLVED) for s in available}
+    metadata = PartitionMetadata(view.metadata.generation, session, states)
+    end = _end(replicas, view, available)
+    size = size_of_partition(replicas, partition, available)
+    storages = dict(replicas.storages)
+    for storage in available:
+        held = replicas.held(storage, partition)
+        assert held is not None, "an available replica exists"
+        filled = replace(
+            held,
+            session_id=session,
+            low_water_mark=end,
+            local_low_water_mark=end,
+            max_transaction_id=end,
+            size_bytes=size,
+        )
+        report = storages[storage]
+        storages[storage] = replace(report, held={**report.held, partition: filled})
+    opened = replace(view, metadata=metadata, server_problem=None)
+    partitions = {**replicas.partitions, partition: opened}
+    return replace(replicas, partitions=partitions, storages=storages)
+
+
+def _end(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> int:
+    """Return the last id of a partition: that of the replicas that take part in its session.
+
+    If none takes part, it is that of all ``available`` replicas.
+    """
+    up_to_date = available & _in_session(replicas, view) or available
+    ends = [_last_id(replicas, storage, view.partition) for storage in up_to_date]
+    return max([*ends, replicas.commit_bounds.get(view.partition, -1)])
+
+
+def _last_id(replicas: ReplicaObservation, storage: str, partition: int) -> int:
+    """Return the last id of a replica, -1 if it is empty, missing or not reported."""
+    held = replicas.held(storage, partition)
+    if held is None or held.max_transaction_id is None:
+        return -1
+    return held.max_transaction_id

@@ -1,0 +1,332 @@
+"""Simulate a cluster while the planner's steps are applied to its observed state. Pure.
+
+`after_step` does what the operator does, `settled` what Kubernetes, servers and storages do after
+it. Only what a step has changed settles. So a partition that is unhealthy at first stays so, and
+the planner waits for it, as it does in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from waltz.admin.core.dry_run import after_step as after_replica_step
+from waltz.admin.core.replicas import PartitionView, ReplicaObservation, StorageReplicas
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    DropReplicas,
+    RegisterStorage,
+    RepairRecords,
+    UnregisterStorage,
+)
+from waltz.admin.core.steps import Step as ReplicaStep
+from waltz.metadata.core.formats import NEW_PARTITION
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core import names
+from waltz_operator.core.desired import DesiredCluster, ordinal_of
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.objects.pods import tls_secret_name
+from waltz_operator.core.observed import (
+    ClusterAbsent,
+    ClusterPresent,
+    LiveObject,
+    ObservedCluster,
+    ZooKeeperUnreachable,
+)
+from waltz_operator.core.preview.kubernetes import (
+    is_new,
+    set_of_pod,
+    with_applied,
+    with_pods,
+    without_set,
+)
+from waltz_operator.core.preview.replicas import with_sessions
+from waltz_operator.core.resources import ObjectMeta, StoragePool
+from waltz_operator.core.steps import (
+    AddFinalizer,
+    ApplyObject,
+    ClaimPool,
+    CompareReplica,
+    CreateMetadata,
+    DeleteMetadata,
+    DeleteObject,
+    EmptyVolume,
+    IssueCertificates,
+    RecordReplacement,
+    ReleasePool,
+    RemoveFinalizer,
+    ReplacePod,
+    Step,
+)
+from waltz_operator.core.volume_replacement import record_annotations
+
+_NEW_CERTIFICATE_DAYS = 365.0
+"""How many days a certificate is valid that the simulated operator issues."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCluster:
+    """A cluster after the steps so far.
+
+    ``changed_sets`` are the workloads, ``changed_partitions`` the partitions that a step has
+    changed since the cluster settled.
+    """
+
+    desired: DesiredCluster
+    observed: ObservedCluster
+    changed_sets: frozenset[str] = field(default=frozenset())
+    changed_partitions: frozenset[int] = field(default=frozenset())
+
+    @property
+    def replicas(self) -> ReplicaObservation | None:
+        """The replicas of the cluster, None if its metadata does not exist or is not observed."""
+        present = self.observed.metadata
+        return present.replicas if isinstance(present, ClusterPresent) else None
+
+
+def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
+    """Return the cluster directly after the operator has performed a step."""
+    match step:
+        case AddFinalizer() | RemoveFinalizer() | ClaimPool() | ReleasePool():
+            return replace(cluster, desired=_with_claim(cluster.desired, step))
+        case RecordReplacement():
+            return replace(cluster, desired=_with_record(cluster.desired, step))
+        case CompareReplica(pool, _, at):
+            # The comparison of the partition is complete and found no difference.
+            done = replace(at, partition=at.partition + 1, next_id=0)
+            record = RecordReplacement(pool, done)
+            return replace(cluster, desired=_with_record(cluster.desired, record))
+        case ApplyObject(manifest, _):
+            changed = cluster.changed_sets | {manifest.key.name}
+            objects = with_applied(cluster.observed.objects, manifest)
+            return replace(_with_objects(cluster, objects), changed_sets=changed)
+        case ReplacePod(pod, _):
+            changed = cluster.changed_sets | {set_of_pod(pod)}
+            objects = _without(cluster.observed.objects, ObjectKey("Pod", pod))
+            return replace(_with_objects(cluster, objects), changed_sets=changed)
+        case DeleteObject(key, _):
+            return _after_deletion(cluster, key)
+        case IssueCertificates():
+            return _with_certificates(cluster)
+        case CreateMetadata() | DeleteMetadata():
+            return _with_metadata(cluster, step)
+        case EmptyVolume(_, storage, partitions, _):
+            drop = DropReplicas(storage, partitions, delete_files=True)
+            return _after_replica_step(cluster, drop)
+        case _:
+            return _after_replica_step(cluster, step)
+
+
+def settled(cluster: SimulatedCluster, *, all_catch_up: bool = False) -> SimulatedCluster:
+    """Return the cluster after Kubernetes, servers and storages have reacted to the steps.
+
+    With ``all_catch_up``, they also complete what was incomplete before the first step: missing
+    pods start, and replicas that can take part in a session catch up.
+    """
+    objects, changed = cluster.observed.objects, cluster.changed_sets
+    if all_catch_up:
+        changed |= {key.name for key in objects if key.kind in ("StatefulSet", "Deployment")}
+    cluster = _with_objects(cluster, with_pods(objects, sorted(changed)))
+    if cluster.desired.cluster.spec.zookeeper.managed is not None:
+        cluster = replace(cluster, observed=_with_zookeeper(cluster))
+    if isinstance(cluster.observed.metadata, ClusterPresent):
+        present = _settled_metadata(cluster, cluster.observed.metadata, all_catch_up)
+        cluster = replace(cluster, observed=replace(cluster.observed, metadata=present))
+    return replace(cluster, changed_sets=frozenset(), changed_partitions=frozenset())
+
+
+def _with_zookeeper(cluster: SimulatedCluster) -> ObservedCluster:
+    """Return what is observed of a managed ZooKeeper after its members have started."""
+    observed, name = cluster.observed, names.zookeeper_set(cluster.desired.name)
+    live = observed.objects.get(ObjectKey("StatefulSet", name))
+    if isinstance(observed.metadata, ZooKeeperUnreachable) and live is not None and is_new(live):
+        # A new ZooKeeper is empty. Nothing is known about one that exists and does not answer.
+        observed = replace(observed, metadata=ClusterAbsent())
+    if observed.zookeeper_leader is None:
+        # Any member may lead. Which one does is observed only during a roll of ZooKeeper.
+        observed = replace(observed, zookeeper_leader=f"{name}-0")
+    return observed
+
+
+def _settled_metadata(
+    cluster: SimulatedCluster, present: ClusterPresent, all_catch_up: bool
+) -> ClusterPresent:
+    """Return the metadata after storages and servers have started and sessions have begun."""
+    objects, desired = cluster.observed.objects, cluster.desired
+    servers = present.servers
+    deployment = objects.get(ObjectKey("Deployment", names.servers(desired.name)), {})
+    if not servers and (deployment.get("status") or {}).get("readyReplicas", 0) > 0:
+        servers = frozenset({"a new server"})
+    storages = dict(present.replicas.storages)
+    for storage in present.maps.groups.groups:
+        if storage not in storages and _pod_of(desired, storage) in objects:
+            storages[storage] = StorageReplicas()
+    replicas = replace(present.replicas, storages=storages)
+    never_open = {p for p, v in replicas.partitions.items() if not v.metadata.replicas}
+    partitions = {*replicas.partitions} if all_catch_up else cluster.changed_partitions | never_open
+    if servers:
+        replicas = with_sessions(replicas, partitions, all_catch_up=all_catch_up)
+    return replace(present, replicas=replicas, servers=servers)
+
+
+def _pod_of(desired: DesiredCluster, storage: str) -> ObjectKey | None:
+    """Return the pod of a storage, None if no pool of the cluster has it."""
+    for pool in desired.own_pools:
+        if (ordinal := ordinal_of(pool, storage)) is not None:
+            return ObjectKey("Pod", f"{names.storage_set(pool.metadata.name)}-{ordinal}")
+    return None
+
+
+# ---- resources
+
+
+def _with_claim(
+    desired: DesiredCluster, step: AddFinalizer | RemoveFinalizer | ClaimPool | ReleasePool
+) -> DesiredCluster:
+    """Return the desired state after a step has changed labels or finalizers of resources."""
+    match step:
+        case AddFinalizer() | RemoveFinalizer():
+            finalizers = (FINALIZER,) if isinstance(step, AddFinalizer) else ()
+            metadata = desired.cluster.metadata.model_copy(update={"finalizers": finalizers})
+            return replace(
+                desired, cluster=desired.cluster.model_copy(update={"metadata": metadata})
+            )
+        case ClaimPool(pool, cluster):
+            return _with_pool(
+                desired, pool, {"labels": {CLUSTER_LABEL: cluster}, "finalizers": (FINALIZER,)}
+            )
+        case ReleasePool(pool):
+            leaving = tuple(p for p in desired.leaving_pools if p.metadata.name != pool)
+            released: dict[str, object] = {"labels": {}, "finalizers": ()}
+            return replace(_with_pool(desired, pool, released), leaving_pools=leaving)
+
+
+def _with_record(desired: DesiredCluster, step: RecordReplacement) -> DesiredCluster:
+    """Return the desired state after the state of a replacement was recorded in its pool."""
+    metadata = next(p.metadata for p in desired.own_pools if p.metadata.name == step.pool)
+    changes = record_annotations(metadata, step.replacement, step.request)
+    merged: dict[str, str | None] = {**metadata.annotations, **changes}
+    annotations = {key: each for key, each in merged.items() if each is not None}
+    return _with_pool(desired, step.pool, {"annotations": annotations})
+
+
+def _with_pool(
+    desired: DesiredCluster, name: str, metadata: Mapping[str, object]
+) -> DesiredCluster:
+    """Return the desired state with other fields of the metadata of one pool."""
+
+    def changed(pool: StoragePool) -> StoragePool:
+        if pool.metadata.name != name:
+            return pool
+        new: ObjectMeta = pool.metadata.model_copy(update=dict(metadata))
+        return pool.model_copy(update={"metadata": new})
+
+    return replace(
+        desired,
+        pools=tuple(map(changed, desired.pools)),
+        leaving_pools=tuple(map(changed, desired.leaving_pools)),
+    )
+
+
+# ---- objects
+
+
+def _with_objects(
+    cluster: SimulatedCluster, objects: Mapping[ObjectKey, LiveObject]
+) -> SimulatedCluster:
+    """Return the cluster with other objects."""
+    return replace(cluster, observed=replace(cluster.observed, objects=objects))
+
+
+def _without(
+    objects: Mapping[ObjectKey, LiveObject], *gone: ObjectKey
+) -> dict[ObjectKey, LiveObject]:
+    """Return the objects except those of the keys ``gone``."""
+    return {key: live for key, live in objects.items() if key not in gone}
+
+
+def _after_deletion(cluster: SimulatedCluster, key: ObjectKey) -> SimulatedCluster:
+    """Return the cluster after Kubernetes has deleted an object, and its pods or its volume."""
+    objects = cluster.observed.objects
+    if key.kind == "StatefulSet":
+        return _with_objects(cluster, without_set(objects, key.name))
+    result = _with_objects(cluster, _without(objects, key))
+    present = cluster.observed.metadata
+    if key.kind != "PersistentVolumeClaim" or not isinstance(present, ClusterPresent):
+        return result
+    # The storage of a deleted claim starts with an empty volume.
+    storages = dict(present.replicas.storages)
+    for storage in storages:
+        pod = _pod_of(cluster.desired, storage)
+        if pod is not None and key.name == f"data-{pod.name}":
+            storages[storage] = StorageReplicas()
+    return _with_replicas(result, present, replace(present.replicas, storages=storages))
+
+
+def _with_certificates(cluster: SimulatedCluster) -> SimulatedCluster:
+    """Return the cluster after the operator has issued new certificates."""
+    desired = cluster.desired
+    labels = names.labels(desired.name, names.Component.CLUSTER)
+    parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
+    found = {
+        ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
+        for name in (names.authority_secret(desired.name), tls_secret_name(desired.cluster))
+        if name is not None
+    }
+    observed = replace(
+        cluster.observed,
+        objects={**cluster.observed.objects, **found},
+        certificate_days=_NEW_CERTIFICATE_DAYS,
+    )
+    return replace(cluster, observed=observed)
+
+
+# ---- metadata and replicas
+
+
+def _with_metadata(
+    cluster: SimulatedCluster, step: CreateMetadata | DeleteMetadata
+) -> SimulatedCluster:
+    """Return the cluster after its metadata was created in ZooKeeper or deleted there."""
+    metadata: ClusterAbsent | ClusterPresent = ClusterAbsent()
+    if isinstance(step, CreateMetadata):
+        count, maps = step.num_partitions, StorageMaps.empty()
+        views = {p: PartitionView(p, frozenset(), NEW_PARTITION, "new") for p in range(count)}
+        replicas = ReplicaObservation(maps, count, views, {})
+        metadata = ClusterPresent(step.name, count, step.key, maps, replicas)
+    return replace(cluster, observed=replace(cluster.observed, metadata=metadata))
+
+
+def _after_replica_step(cluster: SimulatedCluster, step: ReplicaStep) -> SimulatedCluster:
+    """Return the cluster after a step that changes storages or replicas."""
+    present = cluster.observed.metadata
+    assert isinstance(present, ClusterPresent), "replicas change only while they are observed"
+    replicas = after_replica_step(present.replicas, step)
+    if isinstance(step, UnregisterStorage):
+        storages = {s: report for s, report in replicas.storages.items() if s != step.storage}
+        replicas = replace(replicas, storages=storages)
+    changed = cluster.changed_partitions | _partitions_of(step)
+    return replace(_with_replicas(cluster, present, replicas), changed_partitions=changed)
+
+
+def _with_replicas(
+    cluster: SimulatedCluster, present: ClusterPresent, replicas: ReplicaObservation
+) -> SimulatedCluster:
+    """Return the cluster with other replicas; ``present`` is its metadata until now."""
+    metadata = replace(present, maps=replicas.maps, replicas=replicas)
+    return replace(cluster, observed=replace(cluster.observed, metadata=metadata))
+
+
+def _partitions_of(step: ReplicaStep) -> Set[int]:
+    """Return the partitions that a step changes."""
+    match step:
+        case ChangeAssignment(changes, _):
+            return {change.partition for change in changes}
+        case CopyReplica() | RepairRecords():
+            return {step.partition}
+        case RegisterStorage() | UnregisterStorage():
+            return frozenset()
+        case _:
+            return {*step.partitions}

@@ -1,0 +1,221 @@
+"""The replacement of a storage's volume: which one is lost, and the progress so far. Pure.
+
+A replacement that has begun is recorded in an annotation of the StoragePool, before anything is
+deleted. So an operator that continues after another one knows which volume claims are to be
+deleted, and deletes none twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.metadata.core.formats import NO_SESSION
+from waltz_operator.core.desired import DesiredCluster, address_of, addresses_of
+from waltz_operator.core.names import (
+    REPLACE_VOLUME_ANNOTATION,
+    REPLACEMENT_ANNOTATION,
+    storage_set,
+)
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
+from waltz_operator.core.resources import ObjectMeta, StoragePool
+
+
+class Phase(StrEnum):
+    """The phases of a replacement, in order."""
+
+    EMPTY = "empty"
+    """The old volume claims and the pod are deleted, and what the new volume holds is dropped."""
+
+    FILL = "fill"
+    """The replicas are created, filled and switched on."""
+
+    COMPARE = "compare"
+    """The replicas are compared with those of the other pools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The replacement of the volumes of one pod.
+
+    ``claims`` are the uids of the volume claims that are to be deleted. During the comparison,
+    ``partition`` and ``next_id`` are where it continues.
+    """
+
+    pod: str
+    claims: tuple[str, ...] = ()
+    phase: Phase = Phase.EMPTY
+    partition: int = 0
+    next_id: int = 0
+
+    def to_json(self) -> str:
+        """Return the value of the annotation."""
+        return json.dumps(
+            {
+                "pod": self.pod,
+                "claims": list(self.claims),
+                "phase": self.phase.value,
+                "partition": self.partition,
+                "nextId": self.next_id,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Replacement:
+        """Return the replacement in an annotation. Raises ValueError."""
+        try:
+            found = json.loads(text)
+            return cls(
+                str(found["pod"]),
+                tuple(map(str, found["claims"])),
+                Phase(found["phase"]),
+                int(found["partition"]),
+                int(found["nextId"]),
+            )
+        except (KeyError, TypeError) as malformed:
+            raise ValueError(str(malformed)) from malformed
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPod:
+    """One storage of a pool: its pod, its address, and its volume claims by name."""
+
+    pool: StoragePool
+    pod: str
+    storage: str
+    claims: Mapping[str, LiveObject]
+
+    @property
+    def claim_uids(self) -> tuple[str, ...]:
+        """The uids of the volume claims that exist."""
+        return tuple(claim["metadata"]["uid"] for claim in self.claims.values())
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeLoss:
+    """A storage whose volume is lost.
+
+    ``is_without_replicas``: its replicas are lost already, because the storage does not answer, or
+    because it answers and holds none of them. Otherwise the storage still works with the old
+    volume: Kubernetes deletes a volume claim only after the pod that uses it has ended.
+    ``has_new_volume``: the storage has started with an empty volume.
+    """
+
+    pool_pod: PoolPod
+    reason: str
+    is_without_replicas: bool
+    has_new_volume: bool = False
+
+
+def pool_pods(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[PoolPod]:
+    """Yield the storages of the cluster's pools."""
+    for pool in desired.own_pools:
+        for ordinal in range(len(addresses_of(pool))):
+            pod = f"{storage_set(pool.metadata.name)}-{ordinal}"
+            keys = (
+                ObjectKey("PersistentVolumeClaim", f"{kind}-{pod}")
+                for kind in pool.spec.volumes.by_kind
+            )
+            claims = {key.name: observed.objects[key] for key in keys if key in observed.objects}
+            yield PoolPod(pool, pod, address_of(pool, ordinal), claims)
+
+
+def volume_losses(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> list[VolumeLoss]:
+    """Return the storages whose volume is lost, although replicas on it were in a session."""
+    found = (_loss(each, present) for each in pool_pods(desired, observed))
+    return [loss for loss in found if loss is not None]
+
+
+def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
+    """Return the loss of a storage's volume, None if there is no sign of one.
+
+    The signs are a volume claim that is being deleted, one in the phase Lost, and a storage that
+    answers and holds none of the replicas that were in a session. A storage that does not answer is
+    not a sign: its pod may be restarting.
+    """
+    used = _used_partitions(present, pool_pod.storage)
+    if not used:
+        return None
+    replicas = present.replicas
+    answers = replicas.storage_problem(pool_pod.storage) is None
+    is_empty = answers and all(replicas.held(pool_pod.storage, p) is None for p in used)
+    for name, claim in pool_pod.claims.items():
+        if claim["metadata"].get("deletionTimestamp"):
+            reason = f"PersistentVolumeClaim {name} is being deleted"
+            return VolumeLoss(pool_pod, reason, is_without_replicas=is_empty or not answers)
+        if (claim.get("status") or {}).get("phase") == "Lost":
+            reason = f"PersistentVolumeClaim {name} has lost its volume"
+            return VolumeLoss(pool_pod, reason, is_without_replicas=is_empty or not answers)
+    if is_empty:
+        return VolumeLoss(
+            pool_pod, "it holds none of its replicas", is_without_replicas=True, has_new_volume=True
+        )
+    return None
+
+
+def _used_partitions(present: ClusterPresent, storage: str) -> list[int]:
+    """Return the partitions assigned to ``storage`` whose replica there was in a session."""
+    return [
+        view.partition
+        for view in present.replicas.partitions.values()
+        if storage in view.replicas
+        and (state := view.metadata.replicas.get(storage)) is not None
+        and state.session_id != NO_SESSION
+    ]
+
+
+def replacement_of(pool: StoragePool) -> Replacement | None:
+    """Return the replacement in a pool's annotation, None without one. Raises ValueError."""
+    text = pool.metadata.annotations.get(REPLACEMENT_ANNOTATION)
+    return None if text is None else Replacement.from_json(text)
+
+
+def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluster) -> list[str]:
+    """Return the pools whose recorded replacement is that of a storage they no longer have.
+
+    ``spec.storages`` has been lowered since. A record that stays would forbid evictions forever.
+    """
+    pods = {each.pod for each in pool_pods(desired, observed)}
+    recorded = {pool.metadata.name: replacement_of(pool) for pool in desired.own_pools}
+    return [
+        pool
+        for pool, replacement in recorded.items()
+        if replacement is not None and replacement.pod not in pods
+    ]
+
+
+def record_annotations(
+    pool: ObjectMeta, replacement: Replacement | None, request: str | None
+) -> dict[str, str | None]:
+    """Return the annotations to change; the value None removes an annotation.
+
+    ``replacement`` and ``request`` are those of `RecordReplacement`. When a replacement begins, the
+    request of a user for this pod is removed, so that the volume is replaced once. A request for
+    another pod of the pool stays.
+    """
+    text = None if replacement is None else replacement.to_json()
+    changed: dict[str, str | None] = {REPLACEMENT_ANNOTATION: text}
+    if request is not None:
+        changed[REPLACE_VOLUME_ANNOTATION] = request
+    elif (
+        replacement is not None
+        and replacement.phase is Phase.EMPTY
+        and pool.annotations.get(REPLACE_VOLUME_ANNOTATION) == replacement.pod
+    ):
+        changed[REPLACE_VOLUME_ANNOTATION] = None
+    return changed
+
+
+def is_replacing(desired: DesiredCluster) -> bool:
+    """Whether the volume of any storage is being replaced."""
+    return any(REPLACEMENT_ANNOTATION in each.metadata.annotations for each in desired.own_pools)
+
+
+def requested_pod(pool: StoragePool) -> str | None:
+    """Return the pod whose volume a user has asked to replace, None if there is none."""
+    return pool.metadata.annotations.get(REPLACE_VOLUME_ANNOTATION)

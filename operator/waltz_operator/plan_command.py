@@ -1,0 +1,134 @@
+"""Run ``waltz-operator plan``: show what the operator would do for a file, and change nothing.
+
+The command observes clusters as the operator does, with its account and its certificates. Touches
+the API server, ZooKeeper and the cluster's processes, which it only reads, and the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from waltz_operator.core.preview import preview, report
+from waltz_operator.shell.clock import utc_now
+from waltz_operator.shell.desired_reader import InvalidResource, read_desired
+from waltz_operator.shell.environment import Environment, NetworkEnvironment
+from waltz_operator.shell.fencing import LeaderEnvironment
+from waltz_operator.shell.kube_api import Kube, KubeError, connected_api_server
+from waltz_operator.shell.observer import observe
+from waltz_operator.shell.requested import (
+    Requested,
+    RequestedKube,
+    RequestRefused,
+    clusters_of,
+    merge_resources,
+    read_resources,
+)
+
+_DESCRIPTION = "Show what the operator would do, and change nothing."
+_EPILOG = (
+    "To check a file by all rules of the API server, pipe it: kubectl apply --dry-run=server "
+    "-o yaml -f FILE | kubectl exec -i -n waltz-system deployment/waltz -- waltz-operator plan -f -"
+)
+
+
+def main() -> None:
+    """Run the command with the arguments of the process."""
+    logging.disable(logging.CRITICAL)
+    options = _parser().parse_args(sys.argv[2:])
+    try:
+        text = _read_file(options.file)
+        lines = asyncio.run(_run(options.cluster, options.namespace, text, options.steps))
+    except (KubeError, InvalidResource, RequestRefused, OSError) as problem:
+        sys.exit(f"waltz-operator plan: {problem}")
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="waltz-operator plan", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("cluster", nargs="?", help="the WaltzCluster; by default those of the file")
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="WaltzClusters and StoragePools to preview, - for standard input; by default the plan "
+        "of the resources as they are",
+    )
+    parser.add_argument(
+        "-n", "--namespace", default="default", help="the namespace, if the file names none"
+    )
+    parser.add_argument("--steps", action="store_true", help="print every step, in its order")
+    return parser
+
+
+def _read_file(file: str | None) -> str | None:
+    if file is None:
+        return None
+    return sys.stdin.read() if file == "-" else Path(file).read_text()
+
+
+async def _run(
+    cluster: str | None, namespace: str, text: str | None, every_step: bool
+) -> list[str]:
+    async with connected_api_server() as kube:
+        with tempfile.TemporaryDirectory() as folder:
+            environment = NetworkEnvironment(kube, Path(folder))
+            try:
+                resources = [] if text is None else read_resources(text, namespace)
+                requested = await merge_resources(kube, resources)
+                chosen = await _chosen(kube, requested, namespace, cluster)
+                return await plan_lines(kube, environment, requested, chosen, every_step=every_step)
+            finally:
+                await environment.close()
+
+
+async def _chosen(
+    kube: Kube, requested: Requested, namespace: str, cluster: str | None
+) -> list[tuple[str, str]]:
+    """Return the namespaces and names of the clusters to preview. Raises RequestRefused."""
+    if cluster is not None:
+        namespaces = {key[1] for key in requested} or {namespace}
+        return [(each, cluster) for each in sorted(namespaces)]
+    if not requested:
+        raise RequestRefused("name a WaltzCluster, or a file with -f")
+    chosen = await clusters_of(kube, requested)
+    if not chosen:
+        raise RequestRefused(
+            "no WaltzCluster uses the pools of the file: add the changed WaltzCluster to the file"
+        )
+    return chosen
+
+
+async def plan_lines(
+    kube: Kube,
+    environment: Environment,
+    requested: Requested,
+    clusters: Sequence[tuple[str, str]],
+    *,
+    every_step: bool = False,
+) -> list[str]:
+    """Return the lines for ``clusters``. Raises KubeError, InvalidResource, RequestRefused.
+
+    ``kube`` and ``environment`` are only read: both are wrapped so that every write is refused.
+    """
+    reads = RequestedKube(kube, requested)
+    unchanged = LeaderEnvironment(environment, lambda: False)
+    lines: list[str] = []
+    for namespace, name in clusters:
+        found = await reads.get("WaltzCluster", namespace, name)
+        if found is None:
+            raise RequestRefused(f"WaltzCluster {namespace}/{name} does not exist: check the name")
+        operator = os.environ.get("WALTZ_OPERATOR_NAMESPACE", "default")
+        desired = await read_desired(reads, found, operator)
+        observed = await observe(desired, reads, unchanged, utc_now())
+        lines.append(f"plan of WaltzCluster {namespace}/{name}; nothing was changed")
+        lines += report(preview(desired, observed), every_step=every_step)
+    return lines

@@ -1,0 +1,175 @@
+"""Show a cluster as if a user had applied a file, and refuse all writes. Touches the API server.
+
+`RequestedKube` answers reads: a resource of the file takes the place of the one that exists, the
+rest comes from the API server. The preview of a plan uses it, so no write can reach Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+import yaml
+
+from waltz_operator.core.names import CLUSTER_LABEL
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.resources.model import RULES_EXTENSION
+from waltz_operator.shell.crds import structural_schema
+from waltz_operator.shell.kube_api import Kube, KubeError
+
+_MODELS: Mapping[str, type[WaltzCluster | StoragePool]] = {
+    "WaltzCluster": WaltzCluster,
+    "StoragePool": StoragePool,
+}
+_NEW_UID = "00000000-0000-0000-0000-000000000000"
+"""The uid of a resource that does not exist yet."""
+
+Requested = Mapping[tuple[str, str, str], LiveObject]
+"""The resources of a file, by kind, namespace and name."""
+
+
+class RequestRefused(Exception):
+    """A file cannot be previewed. The message says which resource is wrong, and the remedy."""
+
+
+def read_resources(text: str, namespace: str) -> list[LiveObject]:
+    """Return the resources of a YAML or JSON file, also those of a ``List``.
+
+    ``namespace`` is that of resources that name none. Raises RequestRefused.
+    """
+    try:
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.YAMLError as malformed:
+        raise RequestRefused(f"the file is not YAML: {malformed}") from malformed
+    found = []
+    for document in documents:
+        is_list = isinstance(document, dict) and document.get("kind") == "List"
+        for item in document.get("items") or () if is_list else (document,):
+            found.append(_checked(item, namespace))
+    if not found:
+        raise RequestRefused("the file has no resource: give a WaltzCluster or a StoragePool")
+    return found
+
+
+def _checked(item: object, namespace: str) -> LiveObject:
+    kind = item.get("kind") if isinstance(item, dict) else None
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    if not isinstance(item, dict) or kind not in _MODELS:
+        raise RequestRefused(f"{kind or 'a document'} is no WaltzCluster or StoragePool: remove it")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        raise RequestRefused(f"a {kind} of the file has no metadata.name: add it")
+    if not isinstance(item.get("spec"), dict):
+        raise RequestRefused(f"{kind} {metadata['name']} has no spec: add it")
+    return {**item, "metadata": {"namespace": namespace, **metadata}}
+
+
+async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Requested:
+    """Return the resources with the metadata and the status of those that exist.
+
+    Raises KubeError, and RequestRefused if a field changes that never may.
+    """
+    merged = {}
+    for each in resources:
+        kind, metadata = each["kind"], each["metadata"]
+        key = (kind, metadata["namespace"], metadata["name"])
+        live = await kube.get(*key)
+        merged[key] = _merge(each, live)
+        if live is not None:
+            schema = structural_schema(_MODELS[kind])["properties"]["spec"]
+            if problem := _forbidden_change(schema, live["spec"], each["spec"]):
+                raise RequestRefused(f"{kind} {metadata['name']} cannot change: {problem}")
+    return merged
+
+
+def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
+    if live is None:
+        return {**requested, "metadata": {"uid": _NEW_UID, **requested["metadata"]}}
+    metadata, new = dict(live["metadata"]), requested["metadata"]
+    metadata["annotations"] = {
+        **(metadata.get("annotations") or {}),
+        **(new.get("annotations") or {}),
+    }
+    return {**live, "metadata": metadata, "spec": requested["spec"]}
+
+
+def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | None:
+    """Return the message of the first field that changes although the CRD says that it never does.
+
+    Other rules of the CRD need the API server. A field that ``new`` omits has its default.
+    """
+    for rule in schema.get(RULES_EXTENSION, ()):
+        if rule["rule"] == "self == oldSelf" and old != new:
+            return str(rule["message"])
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return None
+    for name, field in schema.get("properties", {}).items():
+        if name in old and (name in new or "default" in field):
+            found = _forbidden_change(field, old[name], new.get(name, field.get("default")))
+            if found is not None:
+                return found
+    return None
+
+
+class RequestedKube:
+    """A `Kube` that reads, with the resources of a file, and refuses to write.
+
+    Every write raises KubeError.
+    """
+
+    def __init__(self, kube: Kube, requested: Requested) -> None:
+        self._kube = kube
+        self._requested = requested
+
+    async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
+        """See Kube."""
+        requested = self._requested.get((kind, namespace, name))
+        return requested if requested is not None else await self._kube.get(kind, namespace, name)
+
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
+        """See Kube."""
+        found = await self._kube.find(kind, namespace, labels)
+        return [
+            self._requested.get((kind, namespace, each["metadata"]["name"]), each) for each in found
+        ]
+
+    async def create(self, body: Mapping[str, Any]) -> NoReturn:
+        """See Kube."""
+        self._refuse()
+
+    async def apply(self, body: Mapping[str, Any]) -> NoReturn:
+        """See Kube."""
+        self._refuse()
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> NoReturn:
+        """See Kube."""
+        self._refuse()
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> NoReturn:
+        """See Kube."""
+        self._refuse()
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise KubeError("a preview changes nothing: the write was not sent")
+
+
+async def clusters_of(kube: Kube, requested: Requested) -> list[tuple[str, str]]:
+    """Return the namespace and name of each cluster that the resources of a file concern.
+
+    These are the clusters of the file, those that have claimed a pool of the file, and those whose
+    spec names one. Raises KubeError.
+    """
+    found: dict[tuple[str, str], None] = {}
+    for (kind, namespace, name), each in requested.items():
+        if kind == "WaltzCluster":
+            found[namespace, name] = None
+        elif owner := (each["metadata"].get("labels") or {}).get(CLUSTER_LABEL):
+            found[namespace, owner] = None
+        else:
+            for cluster in await kube.find("WaltzCluster", namespace, {}):
+                if name in (cluster["spec"].get("pools") or ()):
+                    found[namespace, cluster["metadata"]["name"]] = None
+    return list(found)

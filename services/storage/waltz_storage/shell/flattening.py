@@ -1,0 +1,151 @@
+"""Turn the directory of a stopped storage with the engine ``wal`` into one of the engine ``files``.
+
+The directory is opened, with a replay of its log, and closed, as a start and a clean stop of the
+storage do. The segment files are then *plain*: complete without the log. The files of the log are
+removed afterwards. Touches files and the log of the program.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz_storage.core.control.control_file import ControlFile, open_control
+from waltz_storage.core.control.control_format import CONTROL_FILE, HEADER_BYTES, ControlHeader
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE, lock_log_directory
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.wal_start import check_log_is_empty, remove_log_files
+from waltz_storage.inspect.completeness import cluster_key
+from waltz_storage.shell.posix_disk import PosixDisk
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
+
+_WAL_BYTES = 16 * BLOCK_BYTES
+"""The size of a log that is made only to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPartition:
+    """A partition that a start of the storage does not serve, and the reason."""
+
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlattenResult:
+    """What `flatten` has done.
+
+    ``transactions`` were in the log and are in the segment files. ``interrupted`` is whether the
+    log ended with a transaction that a crash had interrupted, which was dropped: its appends were
+    never answered. The files of the ``refused`` partitions are as they would be after a start.
+    """
+
+    transactions: int
+    interrupted: bool
+    refused: tuple[RefusedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """The directories of a storage.
+
+    ``meta`` is the one of the control file and ``log`` the one of the write-ahead log; None if that
+    is ``data``.
+    """
+
+    data: Disk
+    meta: Disk | None = None
+    log: Disk | None = None
+
+
+def flatten(data: Path, meta: Path | None = None, log: Path | None = None) -> FlattenResult:
+    """Turn a storage directory into one of the engine ``files`` (see `Directories`).
+
+    Raises DirectoryRefused if a storage uses a directory, if the directories do not belong
+    together, or if the log is missing or damaged. Raises CannotInspect, NoSpace, DiskFailed,
+    OSError. After an error, or a crash, the call may be repeated.
+    """
+    directories = Directories(
+        PosixDisk(data),
+        PosixDisk(meta) if meta is not None else None,
+        PosixDisk(log) if log is not None else None,
+    )
+    header = _read_header(directories)
+    key = cluster_key(data, log) or header.key
+    return flatten_directories(directories, key, header.num_partitions)
+
+
+def flatten_directories(
+    directories: Directories,
+    key: uuid.UUID,
+    num_partitions: int,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> FlattenResult:
+    """Do what `flatten` does, for the cluster ``key`` with ``num_partitions``."""
+    data, log = directories.data, directories.log
+    if log is None and data.exists(LOG_PAIR_FILE):
+        raise DirectoryRefused(
+            "the write-ahead log is in a directory of its own: name the directory of the setting "
+            "storage.wal.directory"
+        )
+    result = FlattenResult(0, interrupted=False, refused=())
+    if _read_header(directories).key != key:
+        result = _start_and_stop(directories, key, num_partitions, now_ms)
+    # If a storage with the engine `wal` has started here since then, the next steps notice it: the
+    # directory is locked, or needs its log again.
+    control = open_control(data, key, num_partitions, now_ms(), directories.meta)
+    with closing(control):
+        _remove_log(data, log, control)
+    return result
+
+
+def _read_header(directories: Directories) -> ControlHeader:
+    """Return the header of the control file; raises DirectoryRefused, OSError."""
+    home = directories.data if directories.meta is None else directories.meta
+    if not home.exists(CONTROL_FILE):
+        raise DirectoryRefused(
+            f"the control file {CONTROL_FILE} is missing: name the directory of the setting "
+            "storage.directory, and that of storage.metaDirectory if it is set"
+        )
+    with closing(home.open(CONTROL_FILE)) as file:
+        raw = file.read(0, HEADER_BYTES)
+    if len(raw) < HEADER_BYTES:
+        raise DirectoryRefused(f"the control file {CONTROL_FILE} is cut off")
+    return ControlHeader.decode(raw)
+
+
+def _start_and_stop(
+    directories: Directories, key: uuid.UUID, num_partitions: int, now_ms: Callable[[], int]
+) -> FlattenResult:
+    """Replay the log into the segment files, and close them cleanly."""
+    wal = WalEngine(WalOptions(_WAL_BYTES, time.monotonic, directory=directories.log))
+    directory = StorageDirectory(
+        directories.data, key, num_partitions, LogOptions(now_ms), directories.meta, wal
+    )
+    refused = tuple(
+        RefusedPartition(partition, str(reason))
+        for partition, reason in sorted(directory.refused.items())
+    )
+    replayed = wal.replayed
+    directory.close()
+    return FlattenResult(replayed.transactions, replayed.torn, refused)
+
+
+def _remove_log(data: Disk, log: Disk | None, control: ControlFile) -> None:
+    """Remove the files of the log of a plain directory, whose ``control`` file is locked."""
+    assert not control.is_logged, "the segment files need nothing of the log"
+    if log is None:
+        check_log_is_empty(data)
+        remove_log_files(data, data)
+        return
+    with closing(lock_log_directory(data, log, logged=False)):
+        check_log_is_empty(log)
+        remove_log_files(data, log)

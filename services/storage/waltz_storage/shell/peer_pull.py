@@ -1,0 +1,151 @@
+"""Copy records of a peer into a partition that is switched off (spec/wire.md section 11).
+
+An administrator decides which records are copied, cuts the log before, and sets the low-water mark
+afterwards; only the records travel between the storages. One request works for a bounded time, so
+an administrator that stops sending requests ends the copy soon. Touches the network, and the disk
+through the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from waltz.net import ConnectionLost, DialFailed, Network, RemoteFailure, RpcConnection, TlsConfig
+from waltz.protocol import STORAGE, admin, storage
+from waltz.protocol.failures import RpcFailure
+from waltz.protocol.records import RecordBatch
+from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.core.engine.rounds import Answer, AppendJob, Reply
+from waltz_storage.core.errors import RequestRefused
+
+_PULL_SECONDS = 1.0
+"""The time after which a request is answered, although more records were requested."""
+_ANSWER_SECONDS = 10.0
+"""The time that the peer has for the connection and each answer."""
+_RECORDS_AT_ONCE = 1000
+"""How many records one request to the peer reads at most."""
+
+
+class _PullRefused(Exception):
+    """The records cannot be copied; the text says why."""
+
+
+class PeerPulls:
+    """Handles the requests to pull records.
+
+    ``identity`` is the cluster's key and number of partitions. ``submit`` queues appends at the
+    engine. ``deliver`` is thread-safe, and calls the callbacks of answers on the event loop of the
+    caller of `handle`. ``tls`` is for the connections to peers, which ``network`` opens.
+    """
+
+    def __init__(
+        self,
+        identity: tuple[uuid.UUID, int],
+        submit: Callable[[Sequence[Arrival]], None],
+        deliver: Callable[[list[Answer]], None],
+        network: Network,
+        tls: TlsConfig,
+        clock: Callable[[], float],
+    ) -> None:
+        self._identity = identity
+        self._submit = submit
+        self._deliver = deliver
+        self._network = network
+        self._tls = tls
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, request: admin.PullRecordsRequest, reply: Reply) -> None:
+        """Begin a request; ``reply`` is called later with its answer."""
+        task = asyncio.create_task(self._answer(request, reply), name="pull")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """End all requests without an answer."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _answer(self, request: admin.PullRecordsRequest, reply: Reply) -> None:
+        """Copy records; reply with the last copied id, or with the reason of a failure."""
+        seq, source = request.seq_num, f"{request.host}:{request.admin_port}"
+        answer: admin.Response
+        try:
+            last_id = await self._pull(request)
+            answer = admin.PullRecordsResponse(seq, request.partition, last_id)
+        except (ConnectionLost, DialFailed, RemoteFailure, TimeoutError) as problem:
+            reason = str(problem) or f"no answer within {_ANSWER_SECONDS:g} s"
+            text = f"the storage cannot read from {source}: {reason}"
+            answer = admin.AdminFailureResponse(seq, RpcFailure(RequestRefused(text).message))
+        except _PullRefused as refused:
+            answer = admin.AdminFailureResponse(seq, RpcFailure(str(refused)))
+        reply(answer)
+
+    async def _pull(self, request: admin.PullRecordsRequest) -> int:
+        """Copy records until the time is over; return the last id that the partition has then."""
+        end = self._clock() + _PULL_SECONDS
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            peer = await RpcConnection.open_admin(
+                (request.host, request.admin_port), self._tls, self._identity, self._network
+            )
+        try:
+            last_id = request.first_id - 1
+            while last_id < request.last_id:
+                records = await self._read(peer, request, last_id + 1)
+                await self._append(request, records)
+                last_id += records.count
+                if self._clock() >= end:
+                    break
+            return last_id
+        finally:
+            peer.close()
+
+    async def _read(
+        self, peer: RpcConnection, request: admin.PullRecordsRequest, first_id: int
+    ) -> RecordBatch:
+        """Return records of the peer from ``first_id`` on; at least one."""
+        count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            answer = await peer.call(
+                lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count)
+            )
+        records: RecordBatch = answer.records
+        if not 0 < records.count <= count or records.first_id() != first_id:
+            text = (
+                f"the peer does not hold transaction {first_id} of partition {request.partition}, "
+                f"though it must have everything up to {request.last_id}; copy from another storage"
+            )
+            raise _PullRefused(RequestRefused(text).message)
+        return records
+
+    async def _append(self, request: admin.PullRecordsRequest, records: RecordBatch) -> None:
+        """Append records as a server appends them to a partition that is switched off.
+
+        Raises _PullRefused.
+        """
+        done: asyncio.Future[storage.Response] = asyncio.get_running_loop().create_future()
+        append = storage.AppendRequest(
+            request.session_id, request.seq_num, request.partition, records, offline=True
+        )
+        reply = partial(self._post, done)
+        job = AppendJob(append, max(STORAGE.versions), reply, self._clock())
+        self._submit([Arrival(request.partition, job)])
+        answer = await done
+        if isinstance(answer, storage.FailureResponse):
+            raise _PullRefused(answer.failure.message)
+
+    def _post(self, done: asyncio.Future[storage.Response], answer: storage.Response) -> None:
+        """Pass an answer of the engine, which comes on its own event loop, to ``done``."""
+        self._deliver([(partial(_resolve, done), answer)])
+
+
+def _resolve(done: asyncio.Future[storage.Response], answer: storage.Response) -> None:
+    # The future is cancelled if the storage stops meanwhile.
+    if not done.done():
+        done.set_result(answer)

@@ -1,0 +1,192 @@
+"""Bugs to plant into how nodes, connections and feeds begin and end, hunted by tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+_SERVER = "unit/server/test_server_node_lifecycle.py::"
+_UNREAD = "unit/server/test_server_unread_clients.py::"
+_ENGINE = "unit/storage/test_storage_engine_shell.py::"
+_STORAGE = "unit/storage/test_storage_node_lifecycle.py::"
+_ENVIRONMENT = "unit/operator/test_operator_environment.py::"
+_PROBLEMS = "unit/operator/test_operator_plan_problems.py::"
+
+LIFECYCLE_BUGS = (
+    Planted(
+        "a stopped server keeps its session",
+        Package.SERVER,
+        "        await self._metadata_store.close()\n",
+        "        pass\n",
+        "Its ephemeral nodes stay until the session expires.",
+        nodes(_SERVER + "test_stop_ends_the_session_and_the_tasks_of_the_server"),
+    ),
+    Planted(
+        "a server that lost one of its background tasks goes on",
+        Package.SERVER,
+        "ended, return_when=asyncio.FIRST_COMPLETED",
+        "ended, return_when=asyncio.ALL_COMPLETED",
+        "A server does not follow assignments or access rules any more.",
+        nodes(_SERVER + "test_failure_of_any_task_in_the_background_ends_the_wait"),
+    ),
+    Planted(
+        "one overloaded partition does not pause connections",
+        Package.SERVER,
+        "any(hosted.core.overloaded for hosted in self._hosted.values())",
+        "all(hosted.core.overloaded for hosted in self._hosted.values())",
+        "The open appends of a slow partition grow without a bound.",
+        nodes(_SERVER + "test_connections_stay_paused_while_one_partition_is_overloaded"),
+    ),
+    Planted(
+        "a closed connection stays paused",
+        Package.SERVER,
+        "if connection in self._paused:\n    self._paused.remove(connection)\n",
+        "pass\n",
+        "Closed connections are resumed, and are kept in memory.",
+        nodes(_SERVER + "test_closed_connection_is_not_resumed"),
+    ),
+    Planted(
+        "a client with a long queue of reads is read on",
+        Package.SERVER,
+        "if self._peer.has_long_queue:\n    self._host.pause_client(self._connected())\n",
+        "pass\n",
+        "The queue of one client grows without a bound.",
+        nodes(_UNREAD + "test_client_with_a_long_queue_of_reads_is_not_read"),
+    ),
+    Planted(
+        "reads count for the rate of appends",
+        Package.SERVER,
+        "for body in bodies if body[0] in _APPENDING_TYPES)",
+        "for body in bodies)",
+        "A client that only reads is not read any more.",
+        nodes(_UNREAD + "test_only_appends_count_for_the_rate_of_a_client"),
+    ),
+    Planted(
+        "headers for two feeds are read at the same time",
+        Package.SERVER,
+        "if self._reading is not None:\n    return\n"
+        "# The first transaction of the block that is not cached: at most ``first_id``.\n",
+        "# The first transaction of the block that is not cached: at most ``first_id``.\n",
+        "The answer to one read is taken for that to another one.",
+        nodes(
+            "unit/server/test_server_feeds.py::"
+            "test_headers_for_two_feeds_are_read_one_read_after_the_other"
+        ),
+    ),
+    Planted(
+        "a flush that has arrived is answered to a closed connection",
+        Package.SERVER,
+        "self._arrived = list(filter(stays, self._arrived))\n",
+        "pass\n",
+        "Barriers of closed connections are kept.",
+        nodes(
+            "unit/server/test_server_append_queue.py::"
+            "test_closed_connection_gets_no_answer_to_its_barriers_and_keeps_its_appends"
+        ),
+    ),
+    Planted(
+        "a round begins during another one",
+        Package.STORAGE,
+        "while not self._committing and not self._failed.is_set():",
+        "while not self._failed.is_set():",
+        "Rounds are small, and each append costs a flush.",
+        nodes(_ENGINE + "test_round_gets_everything_that_arrives_during_the_round_before"),
+    ),
+    Planted(
+        "a directory is closed as complete after a failure",
+        Package.STORAGE,
+        "        if not self._failed.is_set():\n            try:\n",
+        "        if True:\n            try:\n",
+        "The next start trusts files whose content is unknown.",
+        nodes(_ENGINE + "test_failed_round_is_reported_once_and_nothing_is_answered_after_it"),
+    ),
+    Planted(
+        "flushed marks are not made durable between rounds",
+        Package.STORAGE,
+        "self.engine.directory.flush_marks()\n",
+        "pass\n",
+        "After a loss of power the marks lag behind by hours.",
+        nodes(_ENGINE + "test_marks_are_flushed_after_rounds_and_only_then"),
+    ),
+    Planted(
+        "the end of the scrubber is not noticed",
+        Package.STORAGE,
+        "self._scrubbing.add_done_callback(self._scrubbing_ended)\n",
+        "pass\n",
+        "Nothing checks the records any more.",
+        nodes(_STORAGE + "test_bug_of_the_scrubber_ends_the_process"),
+    ),
+    Planted(
+        "administrators share the bound of connections with servers",
+        Package.STORAGE,
+        "    # An administrator must reach a storage whose port for servers is full.\n"
+        "    AcceptedConnections(config.max_connections),\n",
+        "    accepted,\n",
+        "A storage with too many connections cannot be repaired.",
+        nodes(_STORAGE + "test_administrator_reaches_a_storage_whose_port_for_servers_is_full"),
+    ),
+    Planted(
+        "reads of a closed connection stay queued",
+        Package.STORAGE,
+        "            self._reads.clear()\n",
+        "",
+        "A storage does the reads of servers that are gone.",
+        nodes(
+            "unit/storage/test_storage_intake.py::"
+            "test_closed_connection_begins_none_of_its_waiting_requests"
+        ),
+    ),
+    Planted(
+        "a container that waits counts as started",
+        Package.OPERATOR,
+        'each.get("started") and "running" in (each.get("state") or {})',
+        'each.get("started")',
+        "A rolling change goes on although a pod has failed.",
+        nodes(
+            "unit/operator/test_operator_pods_of_sets.py::"
+            "test_pod_has_started_only_if_every_container_runs_and_passed_its_startup_probe"
+        ),
+    ),
+    Planted(
+        "a session with an earlier ZooKeeper is kept",
+        Package.OPERATOR,
+        "if known and known.target == target and known",
+        "if known and known",
+        "The operator changes the znodes of the ZooKeeper that was configured before.",
+        nodes(_ENVIRONMENT + "test_session_is_replaced_if_it_is_unhealthy_or_of_another_address"),
+    ),
+    Planted(
+        "another number of partitions is accepted",
+        Package.OPERATOR,
+        "case ClusterPresent(_, partitions, _) if partitions != count:\n",
+        "case ClusterPresent(_, partitions, _) if False:\n",
+        "The cluster runs with partitions that its specification does not have.",
+        nodes(_PROBLEMS + "test_metadata_with_another_number_of_partitions_is_a_problem"),
+    ),
+    Planted(
+        "a storage with partitions is registered again",
+        Package.OPERATOR,
+        "if maps.assignments.partitions.get(storage):\n    result += problem(\n",
+        "if False:\n    result += problem(\n",
+        "The assignments of a storage that holds transactions are removed.",
+        nodes(_PROBLEMS + "test_storage_with_partitions_and_another_registration_is_a_problem"),
+    ),
+    Planted(
+        "a pool that is deleted without its cluster is not released",
+        Package.OPERATOR,
+        "    await release_orphaned_pool(reconciler, namespace, name)\n\n",
+        "    pass\n\n",
+        "Its finalizer stays, and the namespace cannot be deleted.",
+        nodes(
+            "unit/operator/test_operator_handlers.py::"
+            "test_deleted_pool_is_released_if_its_cluster_is_gone"
+        ),
+    ),
+    Planted(
+        "a partition that moves stays at its former link",
+        Package.CLIENT,
+        "if old is not None and old[0] is not link:\n    self._user.detached(partition)\n",
+        "pass\n",
+        "Requests go to a server that has lost the partition.",
+        nodes("unit/client/test_client_links.py::test_partition_follows_its_server"),
+    ),
+)

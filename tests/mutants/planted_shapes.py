@@ -1,0 +1,59 @@
+"""Bugs to plant into the changes of a cluster's shape: of its copies and of its storages."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+_HISTORIES = nodes(
+    "unit/operator/test_operator_shape_properties.py::test_random_changes_of_shape_harm_no_copy_and_end"
+)
+_DIFFERING_COPY = nodes(
+    "unit/operator/test_operator_shape_properties.py::test_copy_that_differs_stops_a_removal_and_stays"
+)
+
+SHAPE_BUGS = (
+    Planted(
+        "a copy is given up without a proof of the others",
+        Package.ADMIN,
+        "tuple(EqualReplicas(v.partition, v.replicas - leaving) for v in chosen if order.prove),\n",
+        "(),\n",
+        "The only right copy of a transaction is removed with its pool.",
+        _DIFFERING_COPY,
+    ),
+    Planted(
+        "the source of a move goes without a proof of the destination",
+        Package.ADMIN,
+        "proofs = (EqualReplicas(view.partition, wanted),) if order.prove else ()\n",
+        "proofs = ()\n",
+        "The only right copy of a transaction is removed with its storage.",
+        _HISTORIES,
+    ),
+    Planted(
+        "copies are removed before others are added",
+        Package.OPERATOR,
+        "if affected and not _is_growth_complete(desired, present):\n",
+        "if False:\n",
+        "A pool that is replaced is removed before the new one has its copy.",
+        nodes(
+            "unit/operator/test_operator_shape_properties.py::test_replaced_pool_leaves_after_the_new_one_has_its_copy"
+        ),
+    ),
+    Planted(
+        "an outdated plan drops a replica that is assigned again",
+        Package.OPERATOR,
+        "if isinstance(step, DropReplicas):",
+        "if isinstance(step, DropReplicas) and not step.delete_files:",
+        "A pool that is named again loses a copy that counts in quorums.",
+        nodes(
+            "unit/operator/test_operator_executor.py::test_replica_that_zookeeper_assigns_is_not_dropped"
+        ),
+    ),
+    Planted(
+        "a storage is unregistered although it holds replicas",
+        Package.OPERATOR,
+        "for begun in (*_half_done_moves(members), *_leftover_moves(present, members, move)):\n",
+        "for begun in _half_done_moves(members):\n",
+        "A pod is removed together with a replica that the last session needs.",
+        _HISTORIES,
+    ),
+)

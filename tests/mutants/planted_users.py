@@ -1,0 +1,90 @@
+"""Bugs in what users meet first: diagnosis, connecting, followed states, input; hunted by tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+USER_BUGS = (
+    Planted(
+        "a check reports its first problem only",
+        Package.ADMIN,
+        "Finding(each, check, tuple(rule(facts, each)))",
+        "Finding(each, check, tuple(rule(facts, each))[:1])",
+        "Of two dead storages one is named, and the administrator starts one.",
+        nodes(
+            "unit/admin/test_operations_verification.py::test_checks_name_every_dead_process_and_nothing_that_follows_from_it"
+        ),
+    ),
+    Planted(
+        "a bundle has the private keys of logs",
+        Package.ADMIN,
+        'text = _PEM_BLOCK.sub(rf"-----\\1 {REMOVED}-----", text)\n',
+        "",
+        "A bundle that is sent to others has secrets.",
+        nodes(
+            "unit/admin/test_operations_debug_bundle.py::test_secrets_are_removed_and_the_rest_is_kept"
+        ),
+    ),
+    Planted(
+        "a client without TLS is not recognized",
+        Package.CLIENT,
+        "if not tls.enabled and await _speaks_tls(host, port):\n",
+        "if False:\n",
+        "A client without TLS at servers with TLS waits in silence.",
+        nodes(
+            "unit/client/test_client_tls_check.py::test_plain_client_at_a_port_with_tls_is_an_error"
+        ),
+    ),
+    Planted(
+        "a followed state decides by the newest mark",
+        Package.CLIENT,
+        "mark = followed.mark\n",
+        "mark = attempt.mark\n",
+        "Locks do not refuse a decision that an outdated state has made.",
+        nodes(
+            "unit/client/test_client_follower.py::test_decision_is_checked_against_the_state_it_was_made_by"
+        ),
+    ),
+    Planted(
+        "a follower does not wait for the conflicting transaction",
+        Package.CLIENT,
+        "await followed.applied(attempt.conflict)\n",
+        "await followed.started()\n",
+        "A decision is repeated by the same outdated state.",
+        nodes(
+            "unit/client/test_client_follower.py::test_decision_is_checked_against_the_state_it_was_made_by"
+        ),
+    ),
+    Planted(
+        "leaving a follower cancels the transaction that is being applied",
+        Package.CLIENT,
+        "await asyncio.gather(*self._tasks)\n",
+        "await asyncio.sleep(0)\n",
+        "A state is left half changed.",
+        nodes(
+            "unit/client/test_client_follower.py::test_stopping_waits_for_the_transaction_that_is_being_applied"
+        ),
+    ),
+    Planted(
+        "a truncated record of the input is appended",
+        Package.CLI,
+        "if len(head) < LENGTH_BYTES or len(content) < length:\n",
+        "if len(head) < LENGTH_BYTES:\n",
+        "Half of a record is appended as a whole one.",
+        nodes(
+            "unit/cli/test_cli_append_input.py::test_input_that_ends_within_a_record_fails_after_the_others"
+        ),
+    ),
+    Planted(
+        "a benchmark does not ask",
+        Package.CLI,
+        'f"{format_partitions(partitions)} of {where.root} in {where.zookeeper}, and cannot be "\n'
+        '"removed",\n'
+        "yes=yes,\n",
+        'f"{format_partitions(partitions)} of {where.root} in {where.zookeeper}, and cannot be "\n'
+        '"removed",\n'
+        "yes=True,\n",
+        "Random records that nothing can remove are appended to a log in use.",
+        nodes("unit/cli/test_cli_bench.py::test_writing_asks_and_stops_without_a_yes"),
+    ),
+)

@@ -1,0 +1,120 @@
+"""A debug bundle: what it has of a healthy and of a broken cluster, and what it must not have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from waltz.admin.core.secrets import REMOVED, environment_without_secrets, without_secrets
+from waltz.admin.debug_bundle import BundleCollector
+from waltz.metadata.cluster import Cluster
+from waltz.net import PLAINTEXT
+from waltz.testing import InProcessCluster
+from waltz.testing.nodes import ROOT
+
+PARTS = {
+    "health.json",
+    "zookeeper.json",
+    "znodes.json",
+    "metadata.json",
+    "replicas.json",
+    "storage-metrics.json",
+}
+
+
+async def collected(cluster: InProcessCluster) -> BundleCollector:
+    @asynccontextmanager
+    async def open_cluster() -> AsyncIterator[Cluster]:
+        store = cluster.zookeeper.connect()
+        try:
+            yield Cluster(store, ROOT)
+        finally:
+            await store.close()
+
+    collector = BundleCollector(
+        open_cluster,
+        "no-zookeeper.invalid:1",
+        PLAINTEXT,
+        timeout_seconds=0.5,
+        network=cluster.network.host("admin"),
+    )
+    await collector.collect()
+    return collector
+
+
+async def test_bundle_has_znodes_metadata_and_states_of_all_replicas() -> None:
+    async with InProcessCluster(partitions=2) as cluster:
+        async with cluster.connect() as client:
+            await client.append(0, b"contents of a record")
+        collector = await collected(cluster)
+    assert collector.files.keys() >= PARTS
+    assert collector.errors == []
+    znodes = json.loads(collector.files["znodes.json"])
+    assert {ROOT, f"{ROOT}/store/partition/0"} & znodes.keys() == {
+        ROOT,
+        f"{ROOT}/store/partition/0",
+    }
+    storages = json.loads(collector.files["replicas.json"])["storages"]
+    assert {s: sorted(each["held"]) for s, each in storages.items()} == {
+        storage.address: ["0", "1"] for storage in cluster.storages
+    }
+    everything = b"".join(collector.files.values())
+    assert b"contents of a record" not in everything
+    assert b"contents of a record".hex().encode() not in everything
+
+
+async def test_bundle_of_a_broken_cluster_has_what_there_is() -> None:
+    async with InProcessCluster() as cluster:
+        await cluster.kill_storage(0)
+        await cluster.kill_storage(1)
+        await cluster.kill_server(expire=False)
+        collector = await collected(cluster)
+    assert collector.files.keys() >= PARTS
+    storages = json.loads(collector.files["replicas.json"])["storages"]
+    problems = [storages[each.address]["problem"] for each in cluster.storages]
+    assert [problem is None for problem in problems] == [False, False, True]
+
+
+@pytest.mark.slow
+async def test_bundle_without_zookeeper_says_so() -> None:
+    async with InProcessCluster() as cluster:
+        cluster.zookeeper.stop_answering()
+        collector = await collected(cluster)
+        cluster.zookeeper.resume_answering()
+    health = json.loads(collector.files["health.json"])
+    assert health["state"] == "unknown"
+    assert collector.errors
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("server.tls.password: hunter2", "server.tls.password: "),
+        ('{"api_key": "hunter2", "port": 1}', '"port": 1'),
+        ("STORE_PASSWORD='hunter2' waltz-server", "waltz-server"),
+        ("token=hunter2; user=me", "user=me"),
+        ("postgresql://me:hunter2@host/db", "postgresql://me:"),
+        ("-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\nafter", "after"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nhunter2", "RSA PRIVATE KEY"),
+    ],
+)
+def test_secrets_are_removed_and_the_rest_is_kept(text: str, kept: str) -> None:
+    found = without_secrets(text)
+    assert "hunter2" not in found
+    assert kept in found
+    assert REMOVED in found
+
+
+def test_text_without_secrets_is_unchanged() -> None:
+    text = "server.port: 55180\npartition 3 acquired, generation 7\n"
+    assert without_secrets(text) == text
+
+
+def test_environment_has_only_the_variables_of_the_product() -> None:
+    found = environment_without_secrets(
+        {"WALTZ_ROOT": "/r", "WALTZ_X_PASSWORD": "hunter2", "AWS_SECRET": "hunter2"}, "WALTZ_"
+    )
+    assert found == {"WALTZ_ROOT": "/r", "WALTZ_X_PASSWORD": REMOVED}

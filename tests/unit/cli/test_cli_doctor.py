@@ -1,0 +1,60 @@
+"""What ``waltz doctor`` prints: words, times, and commands that can be copied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from waltz.admin.core.health import Health, HealthState, Severity, Statement
+from waltz.cli.app import app
+from waltz.cli.doctor.rows import LocalNames, diagnosis, text_lines
+
+SILENT = Statement(
+    Severity.WARNING,
+    "Storage h:2 does not answer: refused.",
+    "Restart it",
+    "waltz storage validate",
+    since=1_700_000_000.0,
+    process="h:2",
+)
+HEALTH = Health(HealthState.DEGRADED, "All 2 partitions accept appends.", (SILENT,))
+
+
+def test_lines_say_what_since_when_and_the_next_command() -> None:
+    found = diagnosis(HEALTH, LocalNames(None, {}), ("--root", "/my cluster"))
+    assert list(text_lines(found)) == [
+        "All 2 partitions accept appends.",
+        "",
+        "WARNING  Storage h:2 does not answer: refused.",
+        "  since 2023-11-14T22:13:20+00:00 or earlier",
+        "  Restart it:",
+        "  $ waltz storage validate --root '/my cluster'",
+    ]
+
+
+def test_dead_process_of_local_cluster_is_started_by_its_name() -> None:
+    local = LocalNames(Path("/tmp/w"), {"h:2": "storage/1"})
+    (problem,) = diagnosis(HEALTH, local, ()).problems
+    assert problem.command == "waltz local start storage/1 --dir /tmp/w"
+
+
+def test_doctor_without_zookeeper_names_it_and_fails() -> None:
+    arguments = ["doctor", "-z", "127.0.0.1:1", "--timeout", "0.2", "-o", "json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["state"] == "unknown"
+    (problem,) = found["problems"]
+    assert problem["text"].startswith("ZooKeeper does not answer: ")
+    assert "127.0.0.1:1 cannot be reached" in problem["text"]
+
+
+def test_doctor_without_zookeeper_of_local_cluster_starts_it(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    processes = {"zookeeper": {"pid": None, "address": "127.0.0.1:1", "log": "z.log"}}
+    described = {"zookeeper": "127.0.0.1:1", "root": "/waltz", "tls": False, "processes": processes}
+    file.write_text(json.dumps(described))
+    result = CliRunner().invoke(app, ["doctor", "-c", str(file), "--timeout", "0.2"])
+    assert f"  $ waltz local start zookeeper --dir {tmp_path}\n" in result.stdout

@@ -1,0 +1,63 @@
+"""A client that does not agree with the servers about TLS learns it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from waltz.client.core.errors import ClusterUnreachable
+from waltz.client.tls_check import check_tls
+from waltz.net import PLAINTEXT, FrameHandler, Listener, TlsConfig
+from waltz.protocol import CLIENT_SERVER
+
+TLS = TlsConfig()
+DEAD = ("127.0.0.1", 1)
+
+
+class Silent(FrameHandler):
+    def received(self, bodies: list[bytes]) -> None:
+        pass
+
+    def lost(self, reason: str) -> None:
+        pass
+
+
+@asynccontextmanager
+async def server(tls: TlsConfig) -> AsyncIterator[tuple[str, int]]:
+    listener = Listener(CLIENT_SERVER, Silent, tls)
+    listener.start("127.0.0.1", 0)
+    try:
+        yield "127.0.0.1", listener.port
+    finally:
+        await listener.close()
+
+
+@pytest.mark.parametrize("tls", [TLS, PLAINTEXT])
+async def test_agreement_is_silent(tls: TlsConfig) -> None:
+    async with server(tls) as endpoint:
+        await check_tls([DEAD, endpoint], tls)
+
+
+async def test_plain_client_at_a_port_with_tls_is_an_error() -> None:
+    async with server(TLS) as endpoint, asyncio.timeout(10):
+        with pytest.raises(
+            ClusterUnreachable, match=r"uses TLS, and this client does not: turn.*on"
+        ):
+            await check_tls([DEAD, endpoint], PLAINTEXT)
+
+
+async def test_client_with_tls_at_a_plain_port_is_an_error() -> None:
+    async with server(PLAINTEXT) as endpoint, asyncio.timeout(10):
+        with pytest.raises(ClusterUnreachable, match="does not use TLS, and this client does"):
+            await check_tls([endpoint], TLS)
+
+
+async def test_servers_that_cannot_be_reached_are_no_mismatch() -> None:
+    await check_tls([DEAD], PLAINTEXT)
+    await check_tls([DEAD], TLS)
+    closing = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with closing:
+        await check_tls([closing.sockets[0].getsockname()[:2]], PLAINTEXT)

@@ -1,0 +1,67 @@
+"""The logs of a local cluster: which there are, their last lines, and lines that are written."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from waltz.cli.app import app
+from waltz.local import NotRunning, PlanError, last_lines, local_logs, new_lines
+from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, Shape
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A stopped cluster whose server and storage have written logs."""
+    layout = ClusterLayout(tmp_path)
+    shape = Shape(partitions=1, storages=1, servers=1)
+    layout.plan.write_text(LocalClusterPlan.of(shape, count(1000)).to_json())
+    layout.log("server/0").parent.mkdir()
+    layout.log("server/0").write_text("one\ntwo\nthree\n")
+    layout.log("storage/0").write_text("four\n")
+    return tmp_path
+
+
+def test_logs_are_named_by_process(directory: Path) -> None:
+    assert list(local_logs(directory, None)) == ["storage/0", "server/0"]
+    assert list(local_logs(directory, "server/0")) == ["server/0"]
+    with pytest.raises(PlanError, match="no process 'server/7'; the processes are: supervisor"):
+        local_logs(directory, "server/7")
+    with pytest.raises(NotRunning, match="has no cluster"):
+        local_logs(directory / "none", None)
+
+
+def test_last_lines_are_shown_with_their_process(directory: Path) -> None:
+    assert last_lines(directory / "logs" / "server-0.log", 2) == ["two", "three"]
+    command = ["local", "logs", "--dir", str(directory)]
+    both = CliRunner().invoke(app, [*command, "-n", "1"])
+    assert both.stdout == "storage/0: four\nserver/0: three\n"
+    one = CliRunner().invoke(app, [*command, "server/0", "-n", "2"])
+    assert one.stdout == "two\nthree\n"
+
+
+def test_unknown_process_is_one_line(directory: Path) -> None:
+    result = CliRunner().invoke(app, ["local", "logs", "x", "--dir", str(directory)])
+    assert (result.exit_code, "Traceback" in result.output) == (1, False)
+    assert result.stderr.startswith("waltz: there is no process 'x'")
+
+
+def test_new_lines_are_yielded_once_they_are_complete(directory: Path) -> None:
+    logs = local_logs(directory, None)
+    lines = new_lines(logs)
+    with logs["server/0"].open("a") as file:
+
+        def write() -> None:
+            for part in ("fi", "ve\n", "six\n"):
+                file.write(part)
+                file.flush()
+
+        timer = threading.Timer(0.3, write)
+        timer.start()
+        assert [next(lines), next(lines)] == [("server/0", "five"), ("server/0", "six")]
+        timer.join()
+    lines.close()

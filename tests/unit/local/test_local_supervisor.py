@@ -1,0 +1,128 @@
+"""A supervisor's reports of processes that end, and how a cluster stops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.support.eventually import eventually
+from waltz.local import supervisor
+from waltz.local.cluster import LocalCluster, _run_to_completion
+
+
+class Cluster:
+    """A cluster whose processes the test ends and starts."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, int | None] = {"storage/0": 11, "server/0": 12}
+        self.described: list[dict[str, int | None]] = []
+
+    def pids(self) -> dict[str, int | None]:
+        return dict(self.running)
+
+    def write_description(self) -> None:
+        self.described.append(self.pids())
+
+
+async def test_process_that_has_ended_is_reported_and_leaves_the_description(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commands for a local cluster read ``cluster.json``."""
+    monkeypatch.setattr(supervisor, "_CHECK_SECONDS", 0.001)
+    cluster, stop, said = Cluster(), asyncio.Event(), list[str]()
+    reporting = asyncio.create_task(
+        supervisor._report_changes(cast(LocalCluster, cluster), stop, said.append)
+    )
+    await asyncio.sleep(0)
+    cluster.running["server/0"] = None
+    await eventually(lambda: said)
+    assert said == ["server/0 has ended; start it with: waltz local start server/0"]
+    assert cluster.described == [{"storage/0": 11, "server/0": None}]
+    cluster.running["server/0"] = 13
+    await eventually(lambda: len(said) == 2)
+    assert said[1] == "server/0 runs as process 13"
+    stop.set()
+    await reporting
+
+
+class Child:
+    """A process that records its stop."""
+
+    def __init__(self, name: str, stopped: list[str]) -> None:
+        self._name, self._stopped = name, stopped
+
+    async def stop(self) -> None:
+        await asyncio.sleep(0)
+        self._stopped.append(self._name)
+
+
+async def test_servers_stop_before_the_storages_that_they_need(tmp_path: Path) -> None:
+    cluster, stopped = LocalCluster(tmp_path), list[str]()
+    for name in ("storage/0", "server/0", "storage/1", "server/1"):
+        cluster._children[name] = cast(Any, Child(name, stopped))
+    await cluster.stop()
+    assert stopped == ["server/0", "server/1", "storage/0", "storage/1"]
+
+
+class StartingCluster:
+    """A cluster whose start never ends; the cleanup after a cancellation waits for the test."""
+
+    def __init__(self) -> None:
+        self.starting, self.cleaning, self.may_end = (asyncio.Event() for _ in range(3))
+        self.stopped = False
+
+    async def start(self) -> None:
+        try:
+            self.starting.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cleaning.set()
+            await self.may_end.wait()
+            self.stopped = True
+            raise
+
+
+async def test_second_signal_during_the_start_does_not_interrupt_the_cleanup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reactions: list[Callable[[], object]] = []
+    monkeypatch.setattr(supervisor, "_on_signals", lambda _, react: reactions.append(react))
+    cluster = StartingCluster()
+    supervising = asyncio.create_task(
+        supervisor.supervise(cast(LocalCluster, cluster), lambda _: None)
+    )
+    await cluster.starting.wait()
+    reactions[0]()
+    await cluster.cleaning.wait()
+    reactions[0]()
+    await asyncio.sleep(0)
+    cluster.may_end.set()
+    await supervising
+    assert cluster.stopped
+
+
+async def test_cancelled_start_of_zookeeper_ends_when_its_thread_ends() -> None:
+    """Otherwise the caller stops all processes, and then the thread starts another one."""
+    begun, may_end = asyncio.Event(), threading.Event()
+    loop, ended = asyncio.get_running_loop(), False
+
+    def start() -> None:
+        nonlocal ended
+        loop.call_soon_threadsafe(begun.set)
+        may_end.wait(30)
+        ended = True
+
+    starting = asyncio.create_task(_run_to_completion(start))
+    await begun.wait()
+    starting.cancel()
+    done, _ = await asyncio.wait([starting], timeout=0.05)
+    may_end.set()
+    assert not done
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert ended

@@ -1,0 +1,82 @@
+"""What kopf's handlers do with the events of resources, and how kopf watches."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import kopf
+import pytest
+
+from tests.support.operator_world import NAMESPACE
+from waltz_operator.core.names import CLUSTER_LABEL
+from waltz_operator.shell.controller import Controller
+from waltz_operator.shell.handlers import make_registry
+from waltz_operator.shell.reconciler import Reconciler
+
+
+class Calls:
+    """A controller and a reconciler that record their calls."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[tuple[str, str]] = []
+        self.released: list[tuple[str, str]] = []
+
+    def enqueue(self, namespace: str, name: str) -> None:
+        self.enqueued.append((namespace, name))
+
+    async def release_orphaned_pool(self, namespace: str, name: str) -> None:
+        self.released.append((namespace, name))
+
+
+def registry(calls: Calls, watched_namespace: str = "") -> kopf.OperatorRegistry:
+    return make_registry(cast(Controller, calls), cast(Reconciler, calls), watched_namespace)
+
+
+async def handle(made: kopf.OperatorRegistry, plural: str, **metadata: Any) -> None:
+    """Call the handlers for an event of a resource."""
+    found = [
+        each for each in cast(Any, made)._watching._handlers if each.selector.any_name == plural
+    ]
+    assert found
+    body = kopf.Body(cast(Any, {"metadata": {"namespace": NAMESPACE, "name": "x", **metadata}}))
+    for each in found:
+        await each.fn(namespace=NAMESPACE, name="x", body=body)
+
+
+async def test_changed_cluster_is_enqueued() -> None:
+    calls = Calls()
+    await handle(registry(calls), "waltzclusters")
+    assert (calls.enqueued, calls.released) == ([(NAMESPACE, "x")], [])
+
+
+async def test_changed_pool_enqueues_the_cluster_that_has_claimed_it() -> None:
+    calls = Calls()
+    await handle(registry(calls), "storagepools", labels={CLUSTER_LABEL: "log"})
+    assert (calls.enqueued, calls.released) == ([(NAMESPACE, "log")], [])
+    await handle(registry(calls), "storagepools")
+    assert (calls.enqueued, calls.released) == ([(NAMESPACE, "log")], [])
+
+
+@pytest.mark.parametrize("labels", [{}, {CLUSTER_LABEL: "log"}])
+async def test_deleted_pool_is_released_if_its_cluster_is_gone(labels: dict[str, str]) -> None:
+    calls = Calls()
+    deleted = "2026-01-01T00:00:00Z"
+    await handle(registry(calls), "storagepools", labels=labels, deletionTimestamp=deleted)
+    assert calls.released == [(NAMESPACE, "x")]
+    assert len(calls.enqueued) == len(labels)
+
+
+@pytest.mark.parametrize("namespace", ["", "logs"])
+async def test_kopf_has_timeouts_and_scans_only_if_it_watches_all_namespaces(
+    namespace: str,
+) -> None:
+    settings = kopf.OperatorSettings()
+    made = cast(Any, registry(Calls(), namespace))
+    (configure,) = [e for e in made._activities._handlers if "startup" in str(e.activity)]
+    await configure.fn(settings=settings)
+    assert not settings.posting.enabled
+    assert settings.scanning.disabled is bool(namespace)
+    watching = settings.watching
+    assert watching.server_timeout == 300
+    assert watching.client_timeout == 330, "later than the server's own end of the watch"
+    assert watching.connect_timeout == 30

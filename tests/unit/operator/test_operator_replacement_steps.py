@@ -1,0 +1,173 @@
+"""The steps that replace a volume: what they record, what they compare, and when they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
+from tests.support.operator_world import World, cluster_resource, pool_resource
+from waltz.admin import ComparisonResult, Difference, MayContinue, Step
+from waltz.admin.core.steps import CopyReplica
+from waltz_operator.core.names import REPLACE_VOLUME_ANNOTATION, REPLACEMENT_ANNOTATION
+from waltz_operator.core.steps import CompareReplica, RecordReplacement
+from waltz_operator.core.volume_replacement import Phase, Replacement
+from waltz_operator.shell.environment import ComparedPart, Environment, ReplicaAccess
+from waltz_operator.shell.executor import Executor, StepFailed
+from waltz_operator.shell.fencing import LeaderEnvironment
+from waltz_operator.shell.observer import observe
+
+POD, STORAGE = "a-storage-0", "a-storage-0.a-storage.logs.svc:6000"
+BEGUN = Replacement(POD, ("uid",))
+
+
+class Access:
+    """A `ReplicaAccess` whose comparison returns ``part``; copies ask whether they may continue."""
+
+    def __init__(self) -> None:
+        self.part = ComparedPart(ComparisonResult(9, None, {}, {}), 9)
+        self.asked: list[tuple[int, int]] = []
+        self.answers: list[bool] = []
+        self.before_answer: Callable[[], None] = lambda: None
+
+    async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
+        for _ in range(2):
+            self.answers.append(may_continue())
+            self.before_answer()
+
+    async def compare(
+        self, partition: int, first_id: int, may_continue: MayContinue
+    ) -> ComparedPart:
+        assert may_continue()
+        self.asked.append((partition, first_id))
+        return self.part
+
+
+class Scene:
+    """A pool with a replacement at version 7."""
+
+    def __init__(self, **annotations: str) -> None:
+        self.world = World(
+            cluster_resource(pools=["a"], zookeeper={"external": {"connectString": "zk:2181"}}),
+            [pool_resource("a")],
+        )
+        self.world.pools["a"]["metadata"] |= {
+            "resourceVersion": "7",
+            "annotations": {name.replace("_", "."): text for name, text in annotations.items()},
+        }
+        self.kube = FaultyKube(self.world, Faults())
+        self.access = Access()
+        self.environment = FakeEnvironment(StoredZnodes(self.world), Faults())
+
+        async def replica_access(*_: object) -> ReplicaAccess:
+            return cast(ReplicaAccess, self.access)
+
+        cast(Any, self.environment).replica_access = replica_access
+        self.leads = True
+        environment = LeaderEnvironment(cast(Environment, self.environment), lambda: self.leads)
+        self.executor = Executor(self.world.desired(), self.kube, environment)
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return cast(dict[str, str], self.world.pools["a"]["metadata"]["annotations"])
+
+    def recorded(self) -> Replacement:
+        return Replacement.from_json(self.annotations[REPLACEMENT_ANNOTATION])
+
+
+async def test_begin_removes_the_request_of_this_pod_only() -> None:
+    for pod, left in ((POD, False), ("a-storage-1", True)):
+        scene = Scene()
+        scene.annotations[REPLACE_VOLUME_ANNOTATION] = pod
+        scene.executor = Executor(scene.world.desired(), scene.kube, cast(Any, scene.environment))
+        await scene.executor.perform(RecordReplacement("a", BEGUN))
+        assert scene.recorded() == BEGUN
+        assert (REPLACE_VOLUME_ANNOTATION in scene.annotations) is left
+
+
+async def test_postponed_replacement_becomes_a_request_again() -> None:
+    scene = Scene()
+    scene.annotations[REPLACEMENT_ANNOTATION] = BEGUN.to_json()
+    await scene.executor.perform(RecordReplacement("a", None, request=POD))
+    assert scene.annotations == {REPLACE_VOLUME_ANNOTATION: POD}
+
+
+async def test_record_on_a_pool_that_has_changed_fails() -> None:
+    scene = Scene()
+    scene.world.pools["a"]["metadata"]["resourceVersion"] = "8"
+    with pytest.raises(StepFailed, match="has changed"):
+        await scene.executor.perform(RecordReplacement("a", BEGUN))
+
+
+@pytest.mark.parametrize(
+    ("last_compared", "partition", "next_id"), [(9, 3, 0), (4, 2, 5), (12, 3, 0)]
+)
+async def test_comparison_records_where_it_continues(
+    last_compared: int, partition: int, next_id: int
+) -> None:
+    scene = Scene()
+    scene.access.part = ComparedPart(ComparisonResult(9, None, {}, {}), last_compared)
+    at = Replacement(POD, ("uid",), Phase.COMPARE, 2, 3)
+    await scene.executor.perform(CompareReplica("a", STORAGE, at))
+    assert scene.access.asked == [(2, 3)]
+    assert scene.recorded() == Replacement(POD, ("uid",), Phase.COMPARE, partition, next_id)
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        (
+            ComparedPart(ComparisonResult(9, Difference(6, ()), {}, {}), 7),
+            "transaction 6 is not the same on all storages",
+        ),
+        (ComparedPart(ComparisonResult(9, None, {STORAGE: 5}, {}), 9), "it ends early"),
+        (ComparedPart(ComparisonResult(9, None, {}, {STORAGE: "down"}), 9), "down"),
+        (
+            ComparedPart(ComparisonResult(9, None, {}, {"b:1": "down"}), 2),
+            "no peer ",
+        ),
+    ],
+)
+async def test_comparison_that_finds_a_difference_or_no_peer_fails(
+    part: ComparedPart, reason: str
+) -> None:
+    scene = Scene()
+    scene.access.part = part
+    at = Replacement(POD, (), Phase.COMPARE, 2, 3)
+    with pytest.raises(StepFailed, match=reason):
+        await scene.executor.perform(CompareReplica("a", STORAGE, at))
+    assert REPLACEMENT_ANNOTATION not in scene.annotations
+
+
+async def test_copy_of_a_deposed_operator_stops_before_its_next_part() -> None:
+    scene = Scene()
+
+    def depose() -> None:
+        scene.leads = False
+
+    scene.access.before_answer = depose
+    await scene.executor.perform(CopyReplica("b:1", STORAGE, 0))
+    assert scene.access.answers == [True, False]
+
+
+async def test_copy_pauses_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    monkeypatch.setattr("waltz_operator.shell.executor._COPY_SECONDS", 0.0)
+    await asyncio.sleep(0)
+    await scene.executor.perform(CopyReplica("b:1", STORAGE, 0))
+    assert scene.access.answers == [False, False]
+
+
+async def test_observer_returns_for_how_long_a_volume_is_lost() -> None:
+    scene = Scene()
+    pool = scene.world.pools["a"]
+    pool["metadata"]["labels"] = {"waltz.dev/cluster": "log"}
+    pool["status"] = {"lostVolumes": [{"pod": POD, "since": "2026-01-01T12:00:00Z"}]}
+    now = datetime.datetime(2026, 1, 1, 12, 1, tzinfo=datetime.UTC)
+    environment = cast(Environment, scene.environment)
+    observed = await observe(scene.world.desired(), scene.kube, environment, now)
+    assert observed.lost_seconds == {POD: 60.0}

@@ -1,0 +1,77 @@
+"""Which storage keeps a moved replica, and which files of it stay on the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.support.operator_world import Znodes, cluster_resource, pool_resource
+from tests.support.shape_world import ShapeWorld
+from tests.unit.operator.test_operator_shape import follow_until, storage
+from tests.unit.operator.test_operator_shape_properties import finish
+from waltz.admin.core.steps import ChangeAssignment, DropReplicas
+from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.steps import Step
+
+
+class RecordingWorld(ShapeWorld):
+    """A world that records which replicas are dropped."""
+
+    dropped: list[DropReplicas]
+
+    def perform(self, step: Step) -> None:
+        super().perform(step)
+        if isinstance(step, DropReplicas):
+            self.dropped.append(step)
+
+
+def test_files_stay_only_on_a_drained_storage_whose_volume_is_kept() -> None:
+    """The files on a storage that stays would take up its disk for ever."""
+    resource = cluster_resource(partitions=4, tls={"mode": "None"}, networkPolicies=False)
+    world = RecordingWorld(resource, [pool_resource(name) for name in "abc"])
+    world.dropped = []
+    finish(world)
+    world.pools["a"]["spec"]["storages"] = 2
+    finish(world)
+    grown, world.dropped = world.dropped, []
+    assert {(each.storage.partition(".")[0], each.delete_files) for each in grown} == {
+        ("a-storage-0", True)
+    }
+    world.pools["a"]["spec"]["storages"] = 1
+    finish(world)
+    assert {(each.storage.partition(".")[0], each.delete_files) for each in world.dropped} == {
+        ("a-storage-1", False)
+    }
+
+
+def with_wrong_port(maps: StorageMaps, storage: str) -> StorageMaps:
+    ports = {**maps.connections.admin_ports, storage: 7777}
+    return replace(maps, connections=ConnectionMetadata(ports))
+
+
+def without_group(maps: StorageMaps, storage: str) -> StorageMaps:
+    groups = {each: group for each, group in maps.groups.groups.items() if each != storage}
+    return replace(maps, groups=GroupDescriptor(groups))
+
+
+@pytest.mark.parametrize("damaged", [with_wrong_port, without_group])
+def test_half_done_move_ends_at_the_storage_that_is_registered(
+    damaged: Callable[[StorageMaps, str], StorageMaps],
+) -> None:
+    """A move must not empty a registered storage in favour of one that the operator cannot use."""
+    resource = cluster_resource(partitions=3, tls={"mode": "None"}, networkPolicies=False)
+    world = ShapeWorld(resource, [pool_resource(name) for name in "abc"])
+    finish(world)
+    world.pools["a"]["spec"]["storages"] = 2
+    for step in follow_until(world, ChangeAssignment).steps:
+        world.perform(step)
+    world.settle()
+    assert isinstance(world.znodes, Znodes)
+    world.znodes.maps = damaged(world.znodes.maps, storage("a", 1))
+    (removal,) = follow_until(world, ChangeAssignment).steps
+    assert isinstance(removal, ChangeAssignment)
+    (change,) = removal.changes
+    assert change.expected - change.wanted == {storage("a", 1)}

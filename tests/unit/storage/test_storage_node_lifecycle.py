@@ -1,0 +1,174 @@
+"""A storage node from its start to its stop: its ports, its limits, its scrubber, its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.unit.storage.test_storage_node import (
+    CLUSTER,
+    IDENTITY,
+    address,
+    admin_address,
+    batch,
+    settings,
+)
+from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, RpcConnection
+from waltz.protocol import admin, storage
+from waltz_storage.shell import node as node_module
+from waltz_storage.shell.node import StorageEnvironment, StorageNode
+from waltz_storage.shell.scrubbing import Scrubbing
+
+
+async def started(
+    path: Path, *, environment: StorageEnvironment | None = None, **more: Any
+) -> StorageNode:
+    config = settings(path).model_copy(update=more)
+    node = StorageNode(config, environment=environment or node_module.PROCESS)
+    await node.start(CLUSTER)
+    return node
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[StorageNode]:
+    node = await started(tmp_path)
+    yield node
+    await node.stop()
+
+
+async def test_stopped_node_accepts_no_connection_and_runs_no_task(tmp_path: Path) -> None:
+    node = await started(tmp_path)
+    ports = address(node), admin_address(node)
+    server = await RpcConnection.open_storage(ports[0], PLAINTEXT, IDENTITY)
+    administrator = await RpcConnection.open_admin(ports[1], PLAINTEXT, IDENTITY)
+    assert node._scrubbing is not None
+    await node.stop()
+    assert node._scrubbing.done()
+    await eventually(lambda: server.closed and administrator.closed)
+    with pytest.raises(DialFailed):
+        await RpcConnection.open_storage(ports[0], PLAINTEXT, IDENTITY)
+    with pytest.raises(DialFailed):
+        await RpcConnection.open_admin(ports[1], PLAINTEXT, IDENTITY)
+
+
+async def test_stop_ends_the_pulls_that_are_running(tmp_path: Path) -> None:
+    node = await started(tmp_path)
+    silent = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    host, port = silent.sockets[0].getsockname()
+    administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+    answer = asyncio.ensure_future(
+        administrator.call(lambda seq: admin.PullRecordsRequest(seq, 0, 1, host, port, 0, 9))
+    )
+    pulls = node._pulls
+    assert pulls is not None
+    await eventually(lambda: pulls._tasks)
+    [task] = pulls._tasks
+    await node.stop()
+    assert task.cancelled()
+    with pytest.raises(ConnectionLost):
+        await answer
+    silent.close()
+
+
+async def test_administrator_reaches_a_storage_whose_port_for_servers_is_full(
+    tmp_path: Path,
+) -> None:
+    node = await started(tmp_path, max_connections=1)
+    server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
+    administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+    answer = await administrator.call(admin.PartitionStatesRequest)
+    assert isinstance(answer, admin.PartitionStatesResponse)
+    server.close()
+    administrator.close()
+    await node.stop()
+
+
+async def test_bug_of_the_scrubber_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = RuntimeError("a bug")
+    failures: list[BaseException] = []
+
+    async def run(self: Scrubbing) -> None:
+        raise problem
+
+    monkeypatch.setattr(Scrubbing, "run", run)
+    environment = replace(node_module.PROCESS, fail=failures.append)
+    node = await started(tmp_path, environment=environment)
+    try:
+        await eventually(lambda: failures, 5)
+    finally:
+        await node.stop()
+    assert failures == [problem]
+
+
+async def test_end_of_the_scrubber_by_a_stop_is_no_failure(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    environment = replace(node_module.PROCESS, fail=failures.append)
+    node = await started(tmp_path, environment=environment)
+    await node.stop()
+    assert failures == []
+
+
+async def test_scrubber_that_is_switched_off_does_not_run(tmp_path: Path) -> None:
+    node = await started(tmp_path, scrub_bytes_per_second=0)
+    assert node._scrubbing is None
+    await node.stop()
+
+
+async def test_segments_follow_the_settings(tmp_path: Path) -> None:
+    node = await started(tmp_path, segment_threshold=1000, open_segments=2)
+    options = node.directory._options
+    assert (options.segment_threshold, options.open_segments) == (1000, 2)
+    administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
+    server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
+    await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
+    for first_id in range(0, 40, 10):
+        records = batch(first_id, 10, bytes(100))
+        await server.call(lambda seq, r=records: storage.AppendRequest(1, seq, 0, r))  # type: ignore[misc]
+    assert len(list((tmp_path / "0").glob("*.seg"))) > 1
+    server.close()
+    administrator.close()
+    await node.stop()
+
+
+async def test_refused_partition_is_logged_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await started(tmp_path)
+    administrator = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
+    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
+    administrator.close()
+    await first.stop()
+    (tmp_path / "1" / "0000000000000000000.idx").unlink()
+    caplog.clear()
+    second = await started(tmp_path)
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert "1/0000000000000000000.idx" in errors[0]
+    await second.stop()
+
+
+async def test_connection_of_a_server_counts_its_sessions_until_it_ends(node: StorageNode) -> None:
+    administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
+    await administrator.call(lambda seq: admin.PartitionAvailableRequest(seq, (0,), True))
+    server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
+    await server.call(lambda seq: storage.SetLowWaterMarkRequest(7, seq, 0, -1))
+
+    def unattended() -> list[int]:
+        return node._open_sessions.unattended({0: node.directory.info(0)})
+
+    assert unattended() == []
+    server.close()
+    await eventually(lambda: unattended() == [0])
+    administrator.close()
+    await asyncio.sleep(0)

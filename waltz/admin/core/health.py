@@ -1,0 +1,275 @@
+"""Say in words what is wrong with a cluster, and which command comes next. Pure.
+
+The statements follow from a sample and from the checks of ``waltz cluster verify``. A check that
+fails only because a process does not answer is left out: the process has its own statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.admin.core.replica_states import PartitionState, PartitionView, ReplicaState
+from waltz.admin.core.sample import Sample
+from waltz.admin.core.verification import Check, Finding
+from waltz.client.core.ranges import format_partitions
+
+_DISK_LOW = 0.2
+"""Free space below this part of a disk is reported, as by the alert of the Helm chart."""
+
+_REMEDIES = {
+    Check.ONE_SERVER: (
+        "Start a server, which takes over partitions without one. The servers that run",
+        "waltz server list",
+    ),
+    Check.SERVER_AGREES: (
+        "Wait some seconds. If it stays so, read the log of the server",
+        "waltz cluster verify --wait 30",
+    ),
+    Check.STORAGES_REACHED: (
+        "Check the network between both",
+        "waltz cluster check-connectivity",
+    ),
+    Check.STORAGES_AGREE: ("Compare and correct", "waltz storage sync --dry-run"),
+    Check.QUORUM: (
+        "Start storages until the partition has a majority",
+        "waltz storage list",
+    ),
+    Check.REPLICAS_RECOVERED: (
+        "Wait until the server has filled the replica; its log has the progress",
+        "waltz top",
+    ),
+    Check.SERVER_HEALTHY: ("Find the missing replicas", "waltz cluster verify"),
+}
+"""For each check: what to do if it fails, and the next command."""
+_IMPLIED_BY_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
+"""Checks that always fail if the partition has no quorum; then they have no statement."""
+_SHOWN_BY_METADATA = {Check.REPLICAS_RECOVERED}
+"""Checks whose problems are as old as the metadata of the partition, or older."""
+_CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
+
+
+class Severity(StrEnum):
+    """How urgent a statement is. CRITICAL: appends wait, or data are at risk."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+class HealthState(StrEnum):
+    """The health of the whole cluster."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One thing that is wrong, what to do about it, and the next command (None: there is none).
+
+    It began at ``since``, in seconds since 1970, or earlier; None if no such time is known.
+    ``process`` is the address of the process that does not answer, if there is one.
+    """
+
+    severity: Severity
+    text: str
+    remedy: str
+    command: str | None = None
+    since: float | None = None
+    process: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of a cluster: a state, a sentence, and the statements, the most urgent first."""
+
+    state: HealthState
+    headline: str
+    statements: tuple[Statement, ...]
+
+
+def no_sample(problem: str) -> Health:
+    """Return the health if the cluster could not be sampled."""
+    statement = Statement(
+        Severity.CRITICAL, problem, "Check that a majority of ZooKeeper's servers is running"
+    )
+    return unknown_health(statement)
+
+
+def unknown_health(*statements: Statement) -> Health:
+    """Return the health of a cluster of which nothing is known but what the statements say."""
+    text = "The state of the cluster is unknown at present."
+    return Health(HealthState.UNKNOWN, text, statements)
+
+
+def judge(now: Sample, partitions: Sequence[PartitionView], findings: Sequence[Finding]) -> Health:
+    """Return the health of the sampled cluster."""
+    statements = (
+        *_silent_processes(now),
+        *_failed_checks(now, findings),
+        *_damage(now, partitions),
+        *_full_disks(now),
+    )
+    ordered = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
+    state, headline = _headline(partitions, len(ordered))
+    return Health(state, headline, tuple(ordered))
+
+
+def _headline(partitions: Sequence[PartitionView], num_problems: int) -> tuple[HealthState, str]:
+    """Return the state and its sentence; ``num_problems`` is the number of statements."""
+    total = len(partitions)
+    states = [each.state for each in partitions]
+    unavailable = states.count(PartitionState.UNAVAILABLE)
+    unknown = states.count(PartitionState.UNKNOWN)
+    opening = states.count(PartitionState.OPENING)
+    if unavailable:
+        text = f"{unavailable} of {total} partitions accept no appends."
+        return HealthState.UNAVAILABLE, text
+    if unknown:
+        text = f"It is unknown whether {unknown} of {total} partitions accept appends."
+        return HealthState.UNKNOWN, text
+    if opening:
+        return HealthState.DEGRADED, f"{opening} of {total} partitions are being opened."
+    if num_problems:
+        counted = "1 problem needs" if num_problems == 1 else f"{num_problems} problems need"
+        text = f"All {total} partitions accept appends. {counted} attention."
+        return HealthState.DEGRADED, text
+    replicas = sum(len(each.replicas) for each in partitions)
+    text = f"All {total} partitions accept appends, and all {replicas} replicas take part."
+    return HealthState.HEALTHY, text
+
+
+def _silent_processes(now: Sample) -> Iterator[Statement]:
+    """Yield a statement for each server and storage that does not answer."""
+    for server, report in sorted(now.servers.items()):
+        if report.problem is not None:
+            yield Statement(
+                Severity.WARNING,
+                f"Server {server} does not answer: {report.problem}.",
+                "Read its log, and restart it. Other servers take over its partitions when "
+                "ZooKeeper ends its session",
+                "waltz server list",
+                process=now.endpoint(server),
+            )
+    for storage, stored in sorted(now.storages.items()):
+        if stored.problem is not None:
+            yield Statement(
+                Severity.WARNING,
+                f"Storage {storage} does not answer: {stored.problem}.",
+                "Read its log, and restart it with its disk",
+                "waltz storage validate",
+                since=_out_of_sessions_since(now, storage),
+                process=storage,
+            )
+
+
+def _out_of_sessions_since(now: Sample, storage: str) -> float | None:
+    """Return a time at which a replica of the storage was out of its session already, or None.
+
+    The metadata of a partition say which replicas take part; they were true when they were written.
+    """
+    times = [
+        at
+        for partition, at in now.changed_at.items()
+        if storage in now.maps.assignments.storages_of(partition)
+        and not now.in_session(partition, storage)
+    ]
+    return min(times, default=None)
+
+
+def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Statement]:
+    """Yield one statement for each check and problem, with all partitions that have it."""
+    silent = _names_of_silent(now)
+    failed = [finding for finding in findings if finding.problems]
+    without_quorum = {each.partition for each in failed if each.check is Check.QUORUM}
+    grouped: dict[tuple[Check, str], list[int]] = {}
+    for finding in failed:
+        if finding.check in _IMPLIED_BY_QUORUM and finding.partition in without_quorum:
+            continue
+        if finding.check is Check.SERVER_HEALTHY and _server_is_silent(now, finding.partition):
+            continue
+        for problem in finding.problems:
+            # A problem that names a silent process may only follow from the silence. The text of a
+            # problem has the addresses of the processes that it is about.
+            named_silent = silent & {word.strip(",:;") for word in problem.split()}
+            if finding.check not in _CRITICAL and named_silent:
+                continue
+            grouped.setdefault((finding.check, problem), []).append(finding.partition)
+    for (check, problem), partitions in grouped.items():
+        severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
+        times = [now.changed_at.get(partition) for partition in partitions]
+        known = [at for at in times if at is not None] if check in _SHOWN_BY_METADATA else []
+        yield Statement(
+            severity,
+            f"{_named(partitions)}: {problem}.",
+            *_REMEDIES[check],
+            since=min(known, default=None),
+        )
+
+
+def _names_of_silent(now: Sample) -> set[str]:
+    """Return the addresses of the processes that do not answer."""
+    members = now.membership.servers()
+    storages = {name for name, report in now.storages.items() if report.problem is not None}
+    servers = {
+        f"{members[server].host}:{members[server].port}"
+        for server, report in now.servers.items()
+        if report.problem is not None
+    }
+    return storages | servers
+
+
+def _server_is_silent(now: Sample, partition: int) -> bool:
+    """Return whether the partition's server does not answer, or there is no server."""
+    server, _ = now.owner(partition)
+    report = None if server is None else now.servers.get(server)
+    return report is None or report.problem is not None
+
+
+def _damage(now: Sample, partitions: Iterable[PartitionView]) -> Iterator[Statement]:
+    """Yield a statement for each replica that is refused or has damaged records."""
+    for each in partitions:
+        for replica in each.replicas:
+            command = f"waltz storage recover {replica.storage} {each.partition}"
+            place = f"of partition {each.partition} on storage {replica.storage}"
+            if replica.state is ReplicaState.REFUSED:
+                text = f"The replica {place} is refused: {replica.reason}."
+                yield Statement(Severity.CRITICAL, text, "Rebuild it", command)
+            elif replica.damaged_records:
+                ranges = now.storages[replica.storage].damaged
+                ids = format_ranges(
+                    (r.first_id, r.last_id) for r in ranges if r.partition == each.partition
+                )
+                text = f"{replica.damaged_records} records {place} are damaged: ids {ids}."
+                yield Statement(Severity.CRITICAL, text, "Repair them", command)
+
+
+def _full_disks(now: Sample) -> Iterator[Statement]:
+    """Yield a statement for each storage whose disk is almost full."""
+    for storage, report in sorted(now.storages.items()):
+        figures = report.figures
+        if figures is None or figures.disk_free_bytes is None or not figures.disk_size_bytes:
+            continue
+        free = figures.disk_free_bytes / figures.disk_size_bytes
+        if free < _DISK_LOW:
+            yield Statement(
+                Severity.WARNING,
+                f"The disk of storage {storage} is {100 - int(free * 100)} % full.",
+                "Enlarge the disk, or move partitions to another storage. The log is never deleted",
+                f"waltz storage list {storage}",
+            )
+
+
+def format_ranges(ranges: Iterable[tuple[int, int]], most: int = 5) -> str:
+    """Return ranges of ids as text, the first ``most`` of them."""
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
+
+
+def _named(partitions: Sequence[int]) -> str:
+    if len(partitions) == 1:
+        return f"Partition {partitions[0]}"
+    return f"Each of partitions {format_partitions(partitions).replace(',', ', ')}"

@@ -1,0 +1,87 @@
+"""Order: add replicas of a partition on storages of groups that have none. Pure.
+
+The new replicas are created and filled before ZooKeeper assigns them, so that they need only the
+newest transactions when they begin to count in quorums. A partition gets one replica at a time: the
+present replicas must be a quorum of the larger set, too. One replica is no quorum of two or three.
+So the only replica of a partition gets two more by one change, and the session opens although one
+of the new replicas fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replica_filling import next_fill_step, next_switch_on_step
+from waltz.admin.core.replicas import (
+    ObservationScope,
+    PartitionView,
+    ReplicaObservation,
+    quorum_shortage,
+    session_opens,
+    unsettled_reason,
+)
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    Done,
+    EqualReplicas,
+    Next,
+    Order,
+    Refuse,
+    Wait,
+)
+from waltz.metadata.core.storage_maps import ReplicaChange
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAddition(Order):
+    """Add a replica of ``partition`` on each of ``storages``, and wait until all are healthy."""
+
+    partition: int
+    storages: frozenset[str]
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The scope: the partition and the storages."""
+        return ObservationScope((self.partition,), self.storages)
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step; an interrupted attempt may have left any state."""
+        view = observation.partitions.get(self.partition)
+        if view is None:
+            return Refuse(f"partition {self.partition} does not exist")
+        if unknown := sorted(self.storages - observation.groups.keys()):
+            return Refuse(f"storage {unknown[0]} is in no group of the cluster")
+        new = self.storages - view.replicas
+        if new and (shortage := addition_shortage(view, new)):
+            return Refuse(shortage)
+        if problem := unsettled_reason(observation, view, view.replicas):
+            return Wait(problem)
+        for storage in sorted(new):
+            step = next_fill_step(observation, view, storage) or next_switch_on_step(
+                observation, view, storage
+            )
+            if step is not None:
+                return step
+        if not new:
+            return Done()
+        wanted = view.replicas | new
+        return ChangeAssignment(
+            (ReplicaChange(view.partition, view.replicas, wanted),),
+            (EqualReplicas(view.partition, wanted),),
+        )
+
+
+def addition_shortage(view: PartitionView, new: frozenset[str]) -> str | None:
+    """Return why a quorum could be missing after the addition of ``new``, None if it could not.
+
+    All present replicas count as healthy here.
+    """
+    wanted = view.replicas | new
+    shortage = quorum_shortage(view, wanted)
+    if shortage is None or len(view.replicas) > 1:
+        return shortage
+    # Only the present replica knows the committed transactions, with or without new replicas. So
+    # the new ones must only complete a quorum of the larger set, even if one of them fails.
+    # Example: with two new replicas, a quorum is 2 of 3, and one new replica may fail.
+    opens = all(session_opens(wanted - {each}, wanted, view.replicas) for each in new)
+    return None if opens else shortage

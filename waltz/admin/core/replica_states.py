@@ -1,0 +1,174 @@
+"""Judge partitions and their replicas for display: a state, and a few words that say why. Pure.
+
+Where a process does not answer, the state is UNKNOWN and numbers are None. They are never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.admin.core.replicas import quorum
+from waltz.admin.core.sample import Sample, StorageSample, rate
+
+
+class ReplicaState(StrEnum):
+    """The state of one replica."""
+
+    IN_SESSION = "in session"
+    FILLING = "being filled"
+    OUT = "out of session"
+    OFF = "switched off"
+    MISSING = "not held"
+    REFUSED = "refused"
+    DAMAGED = "damaged"
+    UNKNOWN = "unknown"
+
+
+class PartitionState(StrEnum):
+    """The state of one partition. DEGRADED: it accepts appends, and lacks a replica."""
+
+    OPEN = "open"
+    DEGRADED = "degraded"
+    OPENING = "opening"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """One replica. ``lag`` is how many committed transactions it lacks, ``last_id`` its last one.
+
+    ``reason`` says more than the state; it is empty if there is no more to say.
+    """
+
+    storage: str
+    state: ReplicaState
+    reason: str
+    in_session: bool
+    lag: int | None
+    last_id: int | None
+    damaged_records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition. ``reason`` says why it is not open; it is empty if it is open."""
+
+    partition: int
+    state: PartitionState
+    reason: str
+    server: int | None
+    endpoint: str | None
+    generation: int | None
+    session: int | None
+    high_water_mark: int | None
+    transactions_per_second: float | None
+    replicas: tuple[ReplicaView, ...]
+
+
+def view_partition(before: Sample | None, now: Sample, partition: int) -> PartitionView:
+    """Return the view of a partition; rates are those since the sample ``before``."""
+    replicas = tuple(
+        view_replica(now, partition, storage)
+        for storage in sorted(now.maps.assignments.storages_of(partition))
+    )
+    server, generation = now.owner(partition)
+    member = None if server is None else now.membership.servers().get(server)
+    state, reason = _state(now, partition, replicas)
+    return PartitionView(
+        partition,
+        state,
+        reason,
+        server,
+        None if member is None else f"{member.host}:{member.port}",
+        generation,
+        now.session(partition),
+        now.mark(partition),
+        rate(before, now, partition),
+        replicas,
+    )
+
+
+def view_replica(now: Sample, partition: int, storage: str) -> ReplicaView:
+    """Return the view of the replica of a partition on a storage."""
+    report = now.storages.get(storage, StorageSample(problem="ZooKeeper has no admin port of it"))
+    held = report.held.get(partition)
+    silent = report.problem is not None
+    state, reason = _replica_state(now, partition, storage, report)
+    return ReplicaView(
+        storage,
+        state,
+        reason,
+        now.in_session(partition, storage),
+        now.lag(partition, storage),
+        None if held is None else held.max_transaction_id,
+        None if silent else now.damaged_records(partition, storage),
+    )
+
+
+def _replica_state(
+    now: Sample, partition: int, storage: str, report: StorageSample
+) -> tuple[ReplicaState, str]:
+    """Return the state of a replica, and the reason (see `ReplicaView`)."""
+    if report.problem is not None:
+        return ReplicaState.UNKNOWN, "the storage does not answer"
+    refused = {} if report.figures is None else report.figures.refused
+    if partition in refused:
+        return ReplicaState.REFUSED, refused[partition]
+    held = report.held.get(partition)
+    if held is None:
+        return ReplicaState.MISSING, "the storage does not hold the replica assigned to it"
+    if not held.available:
+        return ReplicaState.OFF, _switches(held.readable, held.writable)
+    if damaged := now.damaged_records(partition, storage):
+        return ReplicaState.DAMAGED, f"{damaged} damaged records"
+    if now.in_session(partition, storage):
+        return ReplicaState.IN_SESSION, ""
+    metadata = now.metadata.get(partition)
+    state = None if metadata is None else metadata.replicas.get(storage)
+    if metadata is not None and state is not None and state.session_id == metadata.session_id:
+        return ReplicaState.FILLING, ""
+    return ReplicaState.OUT, ""
+
+
+def _switches(readable: bool, writable: bool) -> str:
+    """Return what servers may not do with a replica of which a switch is off."""
+    if not readable and not writable:
+        return "servers may neither read nor write it"
+    return "servers may not write it" if readable else "servers may not read it"
+
+
+def _state(
+    now: Sample, partition: int, replicas: tuple[ReplicaView, ...]
+) -> tuple[PartitionState, str]:
+    """Return the state of a partition, and why it is not open (see `PartitionView`)."""
+    server, _ = now.owner(partition)
+    if server is None:
+        return PartitionState.UNAVAILABLE, "it is assigned to no server"
+    report = now.servers.get(server)
+    if report is None:
+        return PartitionState.UNAVAILABLE, f"it is assigned to server {server}, which does not run"
+    if report.problem is not None:
+        return PartitionState.UNKNOWN, f"server {server} does not answer"
+    if partition not in report.marks:
+        return PartitionState.OPENING, f"server {server} has not acquired it yet"
+    if report.health is not None and not report.health.get(partition, False):
+        return PartitionState.UNAVAILABLE, f"server {server} has no store session: no quorum"
+    if report.marks[partition] is None:
+        return PartitionState.OPENING, f"server {server} opens it"
+    return _replica_shortage(replicas)
+
+
+def _replica_shortage(replicas: tuple[ReplicaView, ...]) -> tuple[PartitionState, str]:
+    """Return the state of a partition whose server reports an open store session."""
+    bad = [replica for replica in replicas if replica.state is not ReplicaState.IN_SESSION]
+    if not bad:
+        return PartitionState.OPEN, ""
+    unknown = sum(replica.state is ReplicaState.UNKNOWN for replica in bad)
+    if len(replicas) - unknown < quorum(len(replicas)):
+        # The storages may still answer the server, although they do not answer the console.
+        reason = f"{unknown} of {len(replicas)} storages do not answer: a quorum is not certain"
+        return PartitionState.UNKNOWN, reason
+    verb = "is" if len(bad) == 1 else "are"
+    return PartitionState.DEGRADED, f"{len(bad)} of {len(replicas)} replicas {verb} not healthy"

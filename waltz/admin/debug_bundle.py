@@ -1,0 +1,161 @@
+"""Collect what is needed to understand a fault afterwards. Touches ZooKeeper and the network.
+
+Nothing of the log's records is collected. A part that cannot be read becomes a line of ``errors``,
+so that a bundle of a broken cluster has what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from waltz.admin.diagnosis import OpenCluster, diagnose
+from waltz.admin.inspection import inspect
+from waltz.admin.monitoring import Monitor
+from waltz.admin.rescue import back_up
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.admin.zookeeper_probe import probe_zookeeper
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.cluster_backup import encode_backup
+from waltz.metadata.store import MetadataStore
+from waltz.net import TCP, Network, TlsConfig
+
+_MOST_ZNODES = 20_000
+"""The largest number of znodes in a bundle."""
+
+Bundle = dict[str, bytes]
+"""The files of a bundle: contents by path."""
+
+
+class BundleCollector:
+    """Collects the files of one bundle. A process has ``timeout_seconds`` for each answer."""
+
+    def __init__(
+        self,
+        open_cluster: OpenCluster,
+        zookeeper: str,
+        tls: TlsConfig,
+        *,
+        timeout_seconds: float,
+        network: Network = TCP,
+    ) -> None:
+        self.files: Bundle = {}
+        """The files that `collect` has collected."""
+        self.errors: list[str] = []
+        """A line for each part that could not be read."""
+        self._open_cluster = open_cluster
+        self._zookeeper = zookeeper
+        self._tls = tls
+        self._timeout_seconds = timeout_seconds
+        self._network = network
+
+    async def collect(self) -> None:
+        """Fill `files` and `errors`. Raises the errors of `diagnose`, which are about settings."""
+        health = await diagnose(
+            self._open_cluster,
+            self._zookeeper,
+            self._tls,
+            timeout_seconds=self._timeout_seconds,
+            network=self._network,
+        )
+        self._add("health.json", health)
+        self._add("zookeeper.json", await self._probe())
+        limit = self._timeout_seconds * 10 + 10
+        try:
+            async with asyncio.timeout(limit), self._open_cluster() as cluster:
+                await self._part("znodes.json", lambda: _znodes(cluster.store, cluster.paths.root))
+                await self._part("metadata.json", lambda: _metadata(cluster))
+                await self._part("replicas.json", lambda: self._sample(cluster))
+                await self._part("checks.json", lambda: self._facts(cluster))
+                await self._part("storage-metrics.json", lambda: self._storage_metrics(cluster))
+        except TimeoutError:
+            self.errors.append(f"the cluster did not answer within {limit:g} s")
+        except Exception as problem:
+            self.errors.append(f"the cluster: {problem!r}")
+
+    def _add(self, path: str, value: Any) -> None:
+        """Add the file ``path`` with ``value`` as JSON."""
+        text = json.dumps(_plain(value), indent=2, default=str)
+        self.files[path] = text.encode() + b"\n"
+
+    async def _part(self, path: str, collect: Callable[[], Awaitable[Any]]) -> None:
+        """Add the file ``path`` with the result of ``collect``, or add its error to `errors`."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds * 3 + 2):
+                self._add(path, await collect())
+        except Exception as problem:
+            self.errors.append(f"{path}: {problem!r}")
+
+    async def _probe(self) -> dict[str, str]:
+        return await probe_zookeeper(self._zookeeper, timeout_seconds=self._timeout_seconds)
+
+    async def _sample(self, cluster: Cluster) -> Any:
+        async with Monitor(
+            cluster,
+            self._tls,
+            timeout_seconds=self._timeout_seconds,
+            details=True,
+            network=self._network,
+        ) as monitor:
+            now = await monitor.sample()
+        return {"servers": now.servers, "storages": now.storages, "metadata": now.metadata}
+
+    async def _facts(self, cluster: Cluster) -> Any:
+        found = await inspect(cluster, self._tls, timeout_seconds=self._timeout_seconds)
+        return {"servers": found.servers, "storages": found.storages}
+
+    async def _storage_metrics(self, cluster: Cluster) -> Any:
+        params, maps = await cluster.store_params(), await cluster.storage_maps()
+
+        async def query(storage: str, port: int) -> Any:
+            try:
+                async with asyncio.timeout(self._timeout_seconds):
+                    async with await StorageAdmin.open(
+                        storage, port, self._tls, params, self._network
+                    ) as admin:
+                        return await admin.metrics()
+            except (OSError, TimeoutError) as problem:
+                return {"problem": str(problem) or "no answer"}
+
+        ports = maps.connections.admin_ports
+        found = await asyncio.gather(*(query(storage, port) for storage, port in ports.items()))
+        return dict(zip(ports, found, strict=True))
+
+
+async def _metadata(cluster: Cluster) -> Any:
+    """Return the cluster's metadata in the form of ``waltz cluster backup-metadata``."""
+    return json.loads(encode_backup(await back_up(cluster)))
+
+
+async def _znodes(store: MetadataStore, root: str) -> Any:
+    """Return all nodes below ``root``, by path: versions, times, and data as hex."""
+    found: dict[str, Any] = {}
+    waiting = [root]
+    while waiting and len(found) < _MOST_ZNODES:
+        path = waiting.pop()
+        node = await store.get(path)
+        if node is None:
+            continue
+        found[path] = {
+            "version": node.version,
+            "children_version": node.cversion,
+            "session": node.owner,
+            "changed_at": node.changed_at,
+            "data_hex": None if node.data is None else node.data.hex(),
+        }
+        waiting += [f"{path}/{name}" for name in (await store.children(path)).names]
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can represent: dataclasses become maps, keys become texts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(content) for key, content in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    return value

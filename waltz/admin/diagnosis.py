@@ -1,0 +1,94 @@
+"""Find out what is wrong with a cluster, even if processes do not answer. Touches all its ports.
+
+The statements are those of `waltz.admin.core.health`. A diagnosis changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from waltz.admin.core.health import Health, Severity, Statement, judge, unknown_health
+from waltz.admin.core.replica_states import view_partition
+from waltz.admin.core.sample_checks import check_sample
+from waltz.admin.inspection import query_servers
+from waltz.admin.monitoring import Monitor
+from waltz.admin.zookeeper_probe import probe_zookeeper
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.store import StoreError
+from waltz.metadata.zookeeper_access import AccessDenied
+from waltz.net import TCP, Network, TlsConfig
+
+OpenCluster = Callable[[], AbstractAsyncContextManager[Cluster]]
+"""Opens a session with ZooKeeper; the context manager ends the session."""
+
+
+async def diagnose(
+    open_cluster: OpenCluster,
+    zookeeper: str,
+    tls: TlsConfig,
+    *,
+    timeout_seconds: float,
+    network: Network = TCP,
+) -> Health:
+    """Return the health of a cluster.
+
+    ``open_cluster`` opens a session with the ZooKeeper at ``zookeeper``. A process has
+    ``timeout_seconds`` for an answer. Raises BadRoot, TlsConfigError and BadCredentials, which are
+    about the caller's own settings.
+    """
+    opened = False
+    try:
+        async with asyncio.timeout(timeout_seconds * 4 + 2), open_cluster() as cluster:
+            opened = True
+            return await _diagnose(cluster, tls, timeout_seconds, network)
+    except NoCluster as problem:
+        remedy = "Check the path, or create the cluster; what ZooKeeper has there"
+        return unknown_health(_critical(f"{problem}.", remedy, "waltz cluster show"))
+    except MalformedMetadata as problem:
+        remedy = "Look at what a rescue from the storages would write"
+        return unknown_health(_critical(f"{problem}.", remedy, "waltz cluster rescue --dry-run"))
+    except AccessDenied as problem:
+        return unknown_health(_critical(f"{problem}.", "Correct the credentials"))
+    except (StoreError, TimeoutError) as problem:
+        stopped = "ZooKeeper stopped answering" if opened else "ZooKeeper does not answer"
+        reason = str(problem) or f"no answer within {timeout_seconds * 4 + 2:g} s"
+        answers = await probe_zookeeper(zookeeper, timeout_seconds=timeout_seconds)
+        return unknown_health(_without_zookeeper(f"{stopped}: {reason}.", answers))
+
+
+async def _diagnose(
+    cluster: Cluster, tls: TlsConfig, timeout_seconds: float, network: Network
+) -> Health:
+    """Return the health of a cluster whose ZooKeeper answers."""
+    async with Monitor(
+        cluster, tls, timeout_seconds=timeout_seconds, details=True, network=network
+    ) as monitor:
+        now = await monitor.sample()
+    members = now.membership.servers().values()
+    reports = await query_servers(members, tls, timeout_seconds=timeout_seconds, network=network)
+    reached = {
+        server: dict(report.storages)
+        for server, report in reports.items()
+        if report.problem is None
+    }
+    partitions = [view_partition(None, now, p) for p in range(now.num_partitions)]
+    return judge(now, partitions, check_sample(now, reached))
+
+
+def _without_zookeeper(problem: str, answers: dict[str, str]) -> Statement:
+    """Return the statement that ZooKeeper does not serve; ``answers`` are those of a probe."""
+    servers = "; ".join(f"{address} {answer}" for address, answer in answers.items())
+    return Statement(
+        Severity.CRITICAL,
+        f"{problem} {servers}." if servers else problem,
+        "Start a majority of ZooKeeper's servers, and check the address. Open partitions continue "
+        "meanwhile",
+        process=next(iter(answers), None),
+    )
+
+
+def _critical(text: str, remedy: str, command: str | None = None) -> Statement:
+    return Statement(Severity.CRITICAL, text, remedy, command)

@@ -1,0 +1,49 @@
+"""Ask each server of a ZooKeeper ensemble for its state, without a session. Touches the network.
+
+`diagnosis` uses this if no session can be opened: the answers say which servers are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+from waltz.admin.core.zookeeper_answers import judge_answer, split_connect_string
+
+_COMMAND = b"srvr"
+"""ZooKeeper's only command that is allowed without a setting (``4lw.commands.whitelist``)."""
+_MOST_BYTES = 4096
+
+
+async def probe_zookeeper(connect_string: str, *, timeout_seconds: float) -> dict[str, str]:
+    """Return, for each address in the connect string, what its server does.
+
+    The text continues a sentence that begins with the address: "answers as leader".
+    """
+    addresses = split_connect_string(connect_string)
+    answers = await asyncio.gather(*(_probe(*each, timeout_seconds) for each in addresses))
+    names = [f"{host}:{port}" for host, port in addresses]
+    return dict(zip(names, answers, strict=True))
+
+
+async def _probe(host: str, port: int, timeout_seconds: float) -> str:
+    """Return what one server does, as the rest of a sentence; see `probe_zookeeper`."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(_COMMAND)
+                return judge_answer(await reader.read(_MOST_BYTES))
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except TimeoutError:
+        return f"gave no answer within {timeout_seconds:g} s"
+    except OSError as problem:
+        # asyncio's text repeats the address and omits the reason.
+        reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else problem
+        return f"cannot be reached ({reason})"
+    except (OverflowError, ValueError) as problem:
+        return f"cannot be reached ({problem})"

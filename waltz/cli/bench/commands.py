@@ -1,0 +1,180 @@
+"""``waltz bench``: measure the speed of a cluster. Touches ZooKeeper and the network.
+
+The verbs that check a cluster are in `checking`. Appended transactions stay in the log, so a verb
+that appends says what it will write, and asks.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from typing import Annotated
+
+import typer
+
+from waltz.cli.bench import checking
+from waltz.cli.bench import rows as load_rows
+from waltz.cli.bench.load import (
+    LoadPlan,
+    Write,
+    produce,
+    read_all,
+    writing,
+    writing_locked,
+)
+from waltz.cli.bench.options import Clients, Interval, LoadPartitions, Transactions, confirm_writing
+from waltz.cli.bench.producing import produce_and_show
+from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.options import (
+    AnswerTimeout,
+    Yes,
+    examples,
+    parse_argument,
+)
+from waltz.cli.output import Format, Output, show
+from waltz.cli.progress import progress
+from waltz.cli.rows import Rendering
+from waltz.cli.running import Failed, run
+from waltz.client import Attempt, Client, Draft
+from waltz.client.core.ranges import parse_partitions
+from waltz.protocol import Lock
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure how fast a cluster is, and check its order and locks.",
+)
+app.add_typer(checking.app)
+
+_FILLING_IN_FLIGHT = 100
+"""How many appends are in flight at once before a measured consumption."""
+_LOCK_NAME = "perf-lock"
+
+Size = Annotated[
+    int, typer.Option("--size", "-s", min=0, help="Bytes of data of each transaction.")
+]
+
+
+@app.command(
+    "producers",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz bench producers --partitions 0 --yes",
+        "waltz bench producers --clients 8 --in-flight 5 -n 5000 --size 512 --partitions 0-3 --yes",
+        "waltz bench producers --partitions 0 --locks 100 --yes -o json",
+    ),
+)
+def producers_command(
+    context: typer.Context,
+    partitions: LoadPartitions,
+    transactions: Transactions = 1000,
+    clients: Clients = 1,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Number of appends that each client has in flight.")
+    ] = 1,
+    size: Size = 512,
+    interval: Interval = 0.0,
+    locks: Annotated[
+        int,
+        typer.Option(
+            "--locks",
+            "-l",
+            min=0,
+            help="Number of locks, of which each transaction takes one. 0: take no lock.",
+        ),
+    ] = 0,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Append transactions, and show their rate and latencies."""
+    where, used = target(context), parse_argument(parse_partitions, partitions)
+    plan = LoadPlan(used, clients, transactions, in_flight, interval)
+    confirm_writing(where, used, plan.total, f"{size} random bytes", yes=yes)
+    produce_and_show(where, plan, _writing_random(size, locks), size, output)
+
+
+@app.command(
+    "consumers",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz bench consumers --partitions 0 --yes",
+        "waltz bench consumers -n 100000 --size 512 --partitions 0-3 --yes",
+        "waltz bench consumers --partitions 0-3 -n 100000 --existing",
+    ),
+)
+def consumers_command(
+    context: typer.Context,
+    partitions: LoadPartitions,
+    transactions: Annotated[
+        int,
+        typer.Option(
+            "--transactions",
+            "-n",
+            min=1,
+            help="Number of transactions to read, rounded up to the same number per partition.",
+        ),
+    ] = 10_000,
+    size: Size = 512,
+    existing: Annotated[
+        bool,
+        typer.Option("--existing", help="Read the last transactions of the log; append nothing."),
+    ] = False,
+    timeout: AnswerTimeout = ANSWER_SECONDS,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Append transactions, read them with their data, and show the rate of reading."""
+    where, used = target(context), parse_argument(parse_partitions, partitions)
+    share = math.ceil(transactions / len(used))
+    if not existing:
+        confirm_writing(where, used, share * len(used), f"{size} random bytes", yes=yes)
+
+    async def work() -> Rendering:
+        async with open_client(where) as client:
+            if existing:
+                until = await high_water_marks(client, used, timeout)
+                after = {partition: max(-1, mark - share) for partition, mark in until.items()}
+            else:
+                after = await high_water_marks(client, used, timeout)
+                await _fill(where, used, share, size)
+                until = {partition: mark + share for partition, mark in after.items()}
+            return await _read(client, after, until, timeout)
+
+    show(output, run(work(), seconds=None))
+
+
+async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> None:
+    """Append ``share`` transactions to each partition in ``used``."""
+    plan = LoadPlan(used, 1, share * len(used), _FILLING_IN_FLIGHT)
+    with progress("appended", plan.total) as advance:
+        await produce(where, plan, _writing_random(size, 0), advance)
+
+
+async def _read(
+    client: Client, after: dict[int, int], until: dict[int, int], timeout_seconds: float
+) -> Rendering:
+    """Read the transactions after the ids in ``after`` up to those in ``until``, by partition."""
+    total = sum(until[partition] - after[partition] for partition in after)
+    if total == 0:
+        raise Failed("these partitions are empty; omit --existing to append first")
+    count = num_bytes = 0
+    begun = time.perf_counter()
+    with progress("read", total) as advance:
+        async for batch in read_all(client, after, until, timeout_seconds):
+            count += len(batch)
+            num_bytes += sum(len(transaction.data) for transaction in batch)
+            advance(len(batch))
+    return load_rows.render_reads(count, num_bytes, time.perf_counter() - begun)
+
+
+def _writing_random(size: int, locks: int) -> Write:
+    """Return a function that appends ``size`` random bytes, with one of ``locks`` locks."""
+    data = random.randbytes(size)
+    if locks == 0:
+        return writing(data)
+
+    def build(attempt: Attempt) -> Draft:
+        return Draft(data, write_locks=[Lock(_LOCK_NAME, random.randrange(locks))])
+
+    return writing_locked(build)

@@ -1,0 +1,185 @@
+"""Put load on a cluster: append, and read streams. Touches ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from waltz.cli.bench.validation import Validation, checked_draft
+from waltz.cli.client_access import ANSWER_SECONDS, batches_within, open_client
+from waltz.cli.cluster_options import Target
+from waltz.cli.progress import Advance
+from waltz.client import Attempt, Client, Draft, Transaction
+
+Write = Callable[[Client, int], Awaitable[int]]
+"""Appends one transaction to a partition; returns how many attempts it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """The load of ``clients`` clients, each with ``transactions`` appends, ``in_flight`` at once.
+
+    The pauses before appends are exponentially distributed with the mean ``interval_ms``.
+    """
+
+    partitions: Sequence[int]
+    clients: int
+    transactions: int
+    in_flight: int = 1
+    interval_ms: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """The total number of transactions."""
+        return self.clients * self.transactions
+
+
+@dataclass(slots=True)
+class Measurements:
+    """The measurements of a load.
+
+    ``durations`` has the seconds from the call of each append to its result, ``attempts`` the sum
+    of their attempts. The whole load took ``seconds``.
+    """
+
+    durations: list[float] = field(default_factory=list)
+    attempts: int = 0
+    seconds: float = 0.0
+
+
+async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance) -> Measurements:
+    """Append the transactions of ``plan``, each by a call of ``write``; return the measurements.
+
+    Raises WaltzError.
+    """
+    measured = Measurements()
+    async with AsyncExitStack() as stack:
+        clients = await _open_clients(where, plan, stack)
+        begun = time.perf_counter()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for client in clients:
+                    # One iterator for all producers of a client: together they append its share.
+                    turns = iter(range(plan.transactions))
+                    for _ in range(min(plan.in_flight, plan.transactions)):
+                        tasks.create_task(_producer(client, plan, write, turns, measured, advance))
+        except ExceptionGroup as failures:
+            # The first failure cancels all other producers, so it is the cause to report.
+            raise failures.exceptions[0] from None
+        measured.seconds = time.perf_counter() - begun
+    return measured
+
+
+async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) -> list[Client]:
+    """Open the clients of ``plan``, which ``stack`` closes. Raises WaltzError."""
+    try:
+        # A failure cancels the other openings and waits for their ends. An opening that outlives
+        # the stack would leave its client open.
+        async with asyncio.TaskGroup() as tasks:
+            opening = [
+                tasks.create_task(
+                    stack.enter_async_context(
+                        open_client(where, max_in_flight=max(1, plan.in_flight))
+                    )
+                )
+                for _ in range(plan.clients)
+            ]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [each.result() for each in opening]
+
+
+async def read_all(
+    client: Client, after: Mapping[int, int], until: Mapping[int, int], seconds: float | None
+) -> AsyncIterator[list[Transaction]]:
+    """Yield each partition's transactions after the id in ``after``, up to the id in ``until``.
+
+    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
+    """
+    ends = {partition: last for partition, last in until.items() if last > after[partition]}
+    starts = {partition: after[partition] for partition in ends}
+    if starts:
+        async for batch in batches_within(client.stream(starts, until=ends, data=True), seconds):
+            yield batch
+
+
+async def validate(
+    client: Client, after: Mapping[int, int], wanted: int, seconds: float | None, advance: Advance
+) -> dict[int, Validation]:
+    """Read until ``wanted`` checked transactions have arrived; return the checks, by partition.
+
+    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
+    """
+    validations = {partition: Validation() for partition in after}
+    left = wanted
+    async for batch in batches_within(client.stream(after, data=True), seconds):
+        checked = sum(validations[each.partition].check_next(each) for each in batch)
+        advance(checked)
+        left -= checked
+        if left <= 0:
+            break
+    return validations
+
+
+async def write_checked(client: Client, partition: int) -> int:
+    """Append a transaction that `Validation` checks."""
+    return await _submit(client, partition, checked_draft)
+
+
+def writing(data: bytes) -> Write:
+    """Return a function that appends ``data``, without locks."""
+
+    async def write(client: Client, partition: int) -> int:
+        await client.append(partition, data)
+        return 1
+
+    return write
+
+
+def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
+    """Return a function that appends a draft of ``build``, and a new draft after each conflict."""
+
+    async def write(client: Client, partition: int) -> int:
+        return await _submit(client, partition, build)
+
+    return write
+
+
+async def _submit(client: Client, partition: int, build: Callable[[Attempt], Draft]) -> int:
+    """Append the draft of ``build``, again after each conflict; return the number of attempts."""
+    attempts = 0
+
+    def build_and_count(attempt: Attempt) -> Draft:
+        nonlocal attempts
+        attempts = attempt.number
+        return build(attempt)
+
+    await client.submit(partition, build_and_count, timeout=ANSWER_SECONDS)
+    return attempts
+
+
+async def _producer(
+    client: Client,
+    plan: LoadPlan,
+    write: Write,
+    turns: Iterator[int],
+    measured: Measurements,
+    advance: Advance,
+) -> None:
+    """Append until ``turns``, which the producers of a client share, has no next number.
+
+    The number of a turn decides the partition: a client appends to the partitions in rotation.
+    """
+    for turn in turns:
+        if plan.interval_ms > 0:
+            appends_per_second = 1000 / plan.interval_ms
+            await asyncio.sleep(random.expovariate(appends_per_second))
+        begun = time.perf_counter()
+        attempts = await write(client, plan.partitions[turn % len(plan.partitions)])
+        measured.attempts += attempts
+        measured.durations.append(time.perf_counter() - begun)
+        advance(1)

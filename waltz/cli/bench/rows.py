@@ -1,0 +1,120 @@
+"""How the results of the verbs that put load on a cluster are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from waltz.cli.bench.validation import Validation
+from waltz.cli.rows import Rendering, Rows, column, record
+
+_MOST_PROBLEMS = 100
+"""How many problems the table has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Counts and rates. A megabyte is a million bytes of the data of transactions."""
+
+    transactions: int
+    megabytes: float
+    seconds: float
+    transactions_per_second: float
+    megabytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class AppendThroughput(Throughput):
+    """The throughput of appends, and how long an append took."""
+
+    retries_per_transaction: float
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """The outcome of checking order and locks.
+
+    ``transactions`` counts the checked transactions, ``others`` those of other producers.
+    """
+
+    passed: bool
+    transactions: int
+    others: int
+    seconds: float
+    problems: Annotated[tuple[str, ...], column(in_table=False)]
+
+
+def _throughput_fields(
+    transactions: int, num_bytes: int, seconds: float
+) -> tuple[int, float, float, float, float]:
+    """Return the fields of `Throughput` in their order."""
+    rate = transactions / seconds if seconds > 0 else 0.0
+    megabytes = num_bytes / 1e6
+    return (
+        transactions,
+        round(megabytes, 3),
+        round(seconds, 3),
+        round(rate, 1),
+        round(megabytes / seconds if seconds > 0 else 0.0, 3),
+    )
+
+
+def render_appends(
+    num_bytes: int, seconds: float, durations: Sequence[float], attempts: int
+) -> Rendering:
+    """Return the rendering of appends.
+
+    ``durations`` has the seconds of each append, ``attempts`` is the sum of their attempts. The
+    whole load took ``seconds``.
+    """
+    ordered = sorted(durations)
+    count = len(ordered)
+    appended = AppendThroughput(
+        *_throughput_fields(count, num_bytes, seconds),
+        round((attempts - count) / count, 3) if count else 0.0,
+        _ms(sum(ordered) / count if count else 0.0),
+        _ms(_quantile(ordered, 0.5)),
+        _ms(_quantile(ordered, 0.99)),
+        _ms(ordered[-1] if ordered else 0.0),
+    )
+    return record("Appended", appended)
+
+
+def render_reads(transactions: int, num_bytes: int, seconds: float) -> Rendering:
+    """Return the rendering of reads: how many transactions and bytes of data in ``seconds``."""
+    return record("Read", Throughput(*_throughput_fields(transactions, num_bytes, seconds)))
+
+
+def render_validation(found: Mapping[int, Validation], seconds: float) -> Rendering:
+    """Return the rendering of the checked transactions of all partitions."""
+    problems = tuple(problem for each in found.values() for problem in each.problems)
+    result = ValidationResult(
+        not problems,
+        sum(each.checked for each in found.values()),
+        sum(each.others for each in found.values()),
+        round(seconds, 3),
+        problems,
+    )
+    rendering = record("Validated", result)
+    if not problems:
+        return rendering
+    # The text of a problem begins with the partition and id of its transaction, such as 0/17.
+    cells = [problem.split(" ", 1) for problem in problems[:_MOST_PROBLEMS]]
+    return Rendering(
+        rendering.value, (*rendering.tables, Rows("Problems", ("transaction", "what"), cells))
+    )
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    """Return the value below which the share ``q`` of the ``ordered`` values lies; 0 if empty."""
+    return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+def _ms(seconds: float) -> float:
+    """Return milliseconds, rounded to microseconds."""
+    return round(1000 * seconds, 3)

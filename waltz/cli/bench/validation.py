@@ -1,0 +1,75 @@
+"""Check order and locks by transactions that contain the mark of their producer.
+
+The producer's mark is the last transaction that the producer had received before the append. The
+data of a checked transaction is this mark plus one. All checked transactions take the same lock. So
+between the mark in a checked transaction and the transaction itself, the log must have no other
+checked transaction. Transactions of other producers may lie anywhere; they are only counted.
+
+Example: a producer that has received transactions up to 16 appends the data 17, and the append
+becomes transaction 20. Then none of the transactions 17 to 19 may be a checked one: the lock, which
+was taken after the mark 16, should have refused this append.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from waltz.client import Attempt, Draft, Transaction
+from waltz.protocol import Lock
+
+LOCK = Lock("validate-lock", 0)
+"""The lock that Waltz 0.13.2 uses: its producers and consumers can take part in a check."""
+
+CHECKED_BYTES = 8
+"""The size of the data of a checked transaction. Data of another size are not checked."""
+
+
+def checked_draft(attempt: Attempt) -> Draft:
+    """Return the transaction to append: its data is the id that follows the producer's mark."""
+    following_id = attempt.mark + 1
+    return Draft(following_id.to_bytes(CHECKED_BYTES, "big", signed=True), write_locks=[LOCK])
+
+
+@dataclass(slots=True)
+class Validation:
+    """The checks of one partition, in log order.
+
+    ``checked`` counts checked transactions, ``others`` transactions of other producers.
+    """
+
+    checked: int = 0
+    others: int = 0
+    problems: list[str] = field(default_factory=list)
+    _last_id: int | None = None
+    """The id of the last transaction; None before the first one."""
+    _last_checked: int | None = None
+    """The id of the last checked transaction; None before the first one."""
+
+    def check_next(self, transaction: Transaction) -> bool:
+        """Check the next transaction; return whether it has the form of `checked_draft`."""
+        expected = None if self._last_id is None else self._last_id + 1
+        if expected is not None and transaction.id != expected:
+            self._report(
+                transaction, f"is the next transaction, but the next id must be {expected}"
+            )
+        self._last_id = transaction.id
+        data: bytes = transaction.data
+        if len(data) != CHECKED_BYTES:
+            self.others += 1
+            return False
+        self.checked += 1
+        producer_mark = int.from_bytes(data, "big", signed=True) - 1
+        if producer_mark >= transaction.id:
+            self._report(transaction, f"was appended by a producer that had seen {producer_mark}")
+        elif self._last_checked is not None and producer_mark < self._last_checked:
+            self._report(
+                transaction,
+                f"was appended by a producer that had seen {producer_mark}, although "
+                f"{self._last_checked} took the same lock since",
+            )
+        self._last_checked = transaction.id
+        return True
+
+    def _report(self, transaction: Transaction, what: str) -> None:
+        """Note a problem; ``what`` continues a text that begins with the transaction's id."""
+        self.problems.append(f"{transaction.partition}/{transaction.id} {what}")

@@ -1,1 +1,0 @@
-"""``waltz client``: produce, consume and validate transactions."""

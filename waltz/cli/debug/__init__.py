@@ -1,0 +1,1 @@
+"""``waltz debug``: collect what is needed to understand a fault."""

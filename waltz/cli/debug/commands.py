@@ -1,0 +1,162 @@
+"""``waltz debug``: write a bundle for the analysis of a fault. Touches files and all ports.
+
+`waltz.admin.debug_bundle` collects the state of the cluster. This module adds files of this
+machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import sys
+import tarfile
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.admin.core.secrets import environment_without_secrets, without_secrets
+from waltz.admin.debug_bundle import Bundle, BundleCollector
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.options import examples
+from waltz.cli.output import say
+from waltz.cli.running import Failed, exit_on_expected_error, open_cluster, run
+from waltz.local import ClusterLayout
+from waltz.runtime.version import build_version
+
+app = typer.Typer(no_args_is_help=True, help="Collect what is needed to understand a fault.")
+
+_MOST_LOG_BYTES = 16 << 20
+"""How much of the end of each log is collected."""
+
+
+@app.command(
+    "bundle",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz debug bundle",
+        "waltz debug bundle fault.tar.gz",
+        "waltz debug bundle --log server.log --settings server.yml",
+    ),
+)
+def bundle_command(
+    context: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Default: waltz-debug-TIME.tar.gz here."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A log to add: its last 16 MiB. May be repeated."),
+    ] = None,
+    settings: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A settings file to add. May be repeated."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
+    ] = 5.0,
+) -> None:
+    """Collect states, znodes, versions, logs and settings of the cluster into one archive.
+
+    Works with dead processes, and without ZooKeeper: errors.txt in the archive names what is
+    missing. Passwords, tokens and private keys are removed, and records of the log are never
+    collected. Logs and settings are those of the local cluster, and those that the options name.
+    """
+    where = target(context)
+    path = file or Path(f"waltz-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
+    if path.exists():
+        raise typer.BadParameter(f"{path} exists already: name another file")
+    logs, settings_files = _files_to_add(where, log or [], settings or [])
+    # As in ``waltz doctor``: a session with ZooKeeper takes several answers.
+    collector = BundleCollector(
+        partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
+        where.zookeeper,
+        where.tls,
+        timeout_seconds=timeout,
+    )
+    run(collector.collect(), seconds=None)
+    files, errors = dict(collector.files), list(collector.errors)
+    for kind, paths in (("logs", logs), ("settings", settings_files)):
+        for name, each in paths.items():
+            try:
+                files[f"{kind}/{name}"] = _end_of(each)
+            except OSError as problem:
+                errors.append(f"{each}: {problem.strerror}")
+    files["versions.json"] = _versions(where)
+    if errors:
+        files["errors.txt"] = "".join(f"{error}\n" for error in errors).encode()
+    with exit_on_expected_error():
+        _write(path, files)
+    missing = f"; {len(errors)} parts are missing, see errors.txt in it" if errors else ""
+    say(f"{path} has {len(files)} files{missing}")
+
+
+def _files_to_add(
+    where: Target, logs: list[Path], settings: list[Path]
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the logs and the settings files to add, by the names that they get in the archive."""
+    if where.local_directory is not None:
+        layout = ClusterLayout(where.local_directory.absolute())
+        # Only the folders of the paths are used: any name of a process gives the same folder.
+        logs = [*sorted(layout.log("x").parent.glob("*.log")), layout.log("zookeeper"), *logs]
+        settings = [*sorted(layout.config("x").parent.glob("*.yml")), *settings]
+    return _named(logs), _named(settings)
+
+
+def _named(paths: list[Path]) -> dict[str, Path]:
+    """Return the files by their names; names that occur twice get a number."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        name, number = path.name, 1
+        while name in found:
+            number += 1
+            name = f"{path.stem}-{number}{path.suffix}"
+        found[name] = path
+    return found
+
+
+def _end_of(path: Path) -> bytes:
+    """Return the end of a text file without secrets, beginning with a whole line."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _MOST_LOG_BYTES))
+        content = file.read(_MOST_LOG_BYTES)
+    if size > _MOST_LOG_BYTES:
+        content = content.partition(b"\n")[2]
+    return without_secrets(content.decode(errors="replace")).encode()
+
+
+def _versions(where: Target) -> bytes:
+    """Return a JSON text: the versions of this program, and the cluster that it was to reach."""
+    value = {
+        "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "waltz": build_version(),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "zookeeper": where.zookeeper,
+        "root": where.root,
+        "tls": where.tls.enabled,
+        "environment": environment_without_secrets(os.environ, "WALTZ_"),
+    }
+    return json.dumps(value, indent=2).encode() + b"\n"
+
+
+def _write(path: Path, files: Bundle) -> None:
+    """Write the archive, whose files are in a directory of the archive's name. Raises Failed."""
+    directory = path.name.removesuffix(".gz").removesuffix(".tar")
+    try:
+        # The archive shows the state of a cluster: only its owner may read it.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for name, content in sorted(files.items()):
+                entry = tarfile.TarInfo(f"{directory}/{name}")
+                entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
+                archive.addfile(entry, io.BytesIO(content))
+    except OSError as problem:
+        raise Failed(f"cannot write {path}: {problem.strerror}") from problem

@@ -1,0 +1,81 @@
+"""``waltz disk flatten``: go back from the engine ``wal`` to plain segment files. Writes files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli.disk.access import inspecting
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, show
+from waltz.cli.rows import Rendering, nested, record
+from waltz.cli.running import Failed
+from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
+from waltz_storage.shell.flattening import FlattenResult, RefusedPartition, flatten
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, slots=True)
+class Flattened:
+    """The result for the storage in ``directory``; see `FlattenResult`."""
+
+    directory: str
+    transactions: int
+    interrupted: bool
+    refused: Annotated[
+        tuple[RefusedPartition, ...],
+        nested(RefusedPartition, "Partitions that a start does not serve"),
+    ]
+
+
+@app.command(
+    "flatten",
+    epilog=examples(
+        "waltz disk flatten /var/lib/waltz",
+        "waltz disk flatten /var/lib/waltz --meta /meta/waltz --wal /fast/waltz",
+    ),
+)
+def flatten_command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="The storage's setting storage.directory.")
+    ],
+    meta: Annotated[
+        Path | None,
+        typer.Option(
+            "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
+        ),
+    ] = None,
+    wal: Annotated[
+        Path | None,
+        typer.Option(
+            "--wal", metavar="DIR", help="The storage's setting storage.wal.directory, if set."
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write the write-ahead log of a stopped storage to the segment files, and remove the log.
+
+    The directory is then one of the engine files and of Waltz 0.13.2, also after a crash of the
+    storage. If the command fails or is interrupted, it may be repeated. The exit status is 1 if a
+    start of the storage would not serve a partition.
+    """
+    with inspecting(directory) as place:
+        if not place.whole:
+            raise Failed(f"{directory} is a part of a storage: name its whole directory")
+        try:
+            result = flatten(place.root, meta, wal)
+        except (DirectoryRefused, NoSpace, DiskFailed) as problem:
+            raise Failed(f"{directory} is not flattened: {problem}") from problem
+    show(output, render_result(place.root, result))
+    if result.refused:
+        raise typer.Exit(1)
+
+
+def render_result(directory: Path, result: FlattenResult) -> Rendering:
+    """Return the rendering of what was done."""
+    flattened = Flattened(str(directory), result.transactions, result.interrupted, result.refused)
+    return record("Flattened storage", flattened)

@@ -1,0 +1,1 @@
+"""``waltz doctor``: what is wrong with a cluster, in words."""

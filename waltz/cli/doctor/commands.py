@@ -1,0 +1,78 @@
+"""``waltz doctor``: say what is wrong with a cluster. Touches ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from waltz.admin.diagnosis import diagnose
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.doctor.rows import Diagnosis, LocalNames, diagnosis, text_lines
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, show
+from waltz.cli.rows import Rendering, as_value
+from waltz.cli.running import open_cluster, run
+from waltz.local import NotRunning, read_description
+
+app = typer.Typer()
+
+
+@app.command(
+    "doctor",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz doctor",
+        "waltz doctor --timeout 5",
+        "waltz doctor -o json | jq -r '.problems[].command'",
+    ),
+)
+def doctor_command(
+    context: typer.Context,
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
+    ] = 3.0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say what is wrong with the cluster, since when, and which command comes next.
+
+    Works with any number of dead processes, and without ZooKeeper. Changes nothing. The exit status
+    is 1 if something is wrong.
+    """
+    where = target(context)
+    # A session with ZooKeeper takes several answers, so it may take longer than one answer. The
+    # added second is for a short timeout.
+    health = run(
+        diagnose(
+            partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
+            where.zookeeper,
+            where.tls,
+            timeout_seconds=timeout,
+        )
+    )
+    found = diagnosis(health, _local_names(where), where.given)
+    if output is Format.TABLE:
+        _print(found)
+    else:
+        show(output, Rendering(as_value(found), ()))
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _local_names(where: Target) -> LocalNames:
+    """Return how ``waltz local`` names the processes, by address; nothing for other clusters."""
+    if where.local_directory is None:
+        return LocalNames(where.local_directory, {})
+    with contextlib.suppress(NotRunning, ValueError, KeyError, TypeError):
+        processes = read_description(where.local_directory)["processes"]
+        names = {str(process["address"]): name for name, process in processes.items()}
+        return LocalNames(where.local_directory, names)
+    return LocalNames(where.local_directory, {})
+
+
+def _print(found: Diagnosis) -> None:
+    # Not a table: a command that is wrapped in a cell cannot be copied.
+    for line in text_lines(found):
+        print(line)  # noqa: T201

@@ -1,0 +1,72 @@
+"""Read the transactions of ``waltz log append`` from a file or standard input. Touches streams.
+
+In the framing ``length``, each record follows its length: four bytes, the most significant first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from waltz.cli.running import Failed
+
+LENGTH_BYTES = 4
+MAX_RECORD_BYTES = 64 << 20
+"""The largest record that the protocol can transfer; a larger length is not in this framing."""
+
+
+class Framing(StrEnum):
+    """How the input is divided: each line is a record, or all of it is one, or by lengths."""
+
+    LINES = "lines"
+    ONE = "one"
+    LENGTH = "length"
+
+
+@contextmanager
+def opened(source: Path | None) -> Iterator[BinaryIO]:
+    """Open the file, or standard input for None or ``-``."""
+    if source is None or str(source) == "-":
+        yield sys.stdin.buffer
+        return
+    with source.open("rb") as file:
+        yield file
+
+
+async def records(stream: BinaryIO, framing: Framing) -> AsyncIterator[bytes]:
+    """Yield the records as they arrive. Raises Failed if the input ends within a record."""
+    match framing:
+        case Framing.ONE:
+            # One byte more than the maximum shows that the input is too large.
+            content = await asyncio.to_thread(stream.read, MAX_RECORD_BYTES + 1)
+            if len(content) > MAX_RECORD_BYTES:
+                raise Failed(f"the input exceeds {MAX_RECORD_BYTES >> 20} MiB, the largest record")
+            yield content
+        case Framing.LINES:
+            while line := await asyncio.to_thread(stream.readline):
+                yield line.removesuffix(b"\n")
+        case Framing.LENGTH:
+            number = 0
+            while head := await asyncio.to_thread(stream.read, LENGTH_BYTES):
+                yield await _of_length(stream, head, number)
+                number += 1
+
+
+async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
+    """Return the record whose length is ``head``; ``number`` counts the records before it."""
+    length = int.from_bytes(head, "big")
+    if length > MAX_RECORD_BYTES:
+        raise Failed(
+            f"record {number} of the input would have {length} bytes, more than the largest "
+            f"record ({MAX_RECORD_BYTES >> 20} MiB): each record must follow its length, in four "
+            "bytes, the most significant first"
+        )
+    content = await asyncio.to_thread(stream.read, length)
+    if len(head) < LENGTH_BYTES or len(content) < length:
+        raise Failed(f"the input ends within record {number}; the records before it are appended")
+    return content

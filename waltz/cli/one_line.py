@@ -1,0 +1,89 @@
+"""Print each error of the command line as one line. Touches the standard streams.
+
+typer shows an error as a box of several lines, which programs cannot read and log collectors
+split.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+# The class ClickException, the base class of all errors of the command line: BadParameter is a
+# UsageError, which is a ClickException. It is not imported by name, because newer versions of typer
+# have a copy of click, and older ones use click itself: only typer's own names are in both.
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
+_WORDS_OF_PYDANTIC = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"Input should be a valid integer\b[^;]*", "it must be a whole number"),
+        (r"Input should be a valid number\b[^;]*", "it must be a number"),
+        (r"Input should be a valid UUID\b[^;]*", "it must be a UUID"),
+        (r"Input should be ", "it must be "),
+        (r"Value error, ", ""),
+    )
+)
+_HELP_ERROR_CLASS = "NoArgsIsHelpError"
+"""The error of a group that is typed without a verb: its text is the help."""
+
+
+class OneLineGroup(TyperGroup):
+    """The group ``waltz``: ends with one line on standard error if the command line is wrong."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command; in the standalone mode, end the program with its status."""
+        run = partial(
+            super().main,
+            args,
+            prog_name,
+            complete_var,
+            standalone_mode=False,
+            windows_expand_args=windows_expand_args,
+            **extra,
+        )
+        if not standalone_mode:
+            return run()
+        try:
+            status = run()
+        except _CommandLineError as error:
+            sys.exit(_show(error))
+        except typer.Abort:
+            print("waltz: aborted", file=sys.stderr)  # noqa: T201
+            sys.exit(1)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _show(error: Any) -> int:
+    """Print the error; return the exit status."""
+    if type(error).__name__ == _HELP_ERROR_CLASS:
+        error.show()
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    # A message of several lines comes from a list of possible values.
+    text = _plain(" ".join(str(error.format_message()).split()))
+    if context is not None:
+        # A suggestion (`Did you mean ...?`) needs no semicolon.
+        text += f"{'' if text.endswith('?') else ';'} see: {context.command_path} --help"
+    print(f"waltz: {text}", file=sys.stderr)  # noqa: T201
+    return int(error.exit_code)
+
+
+def _plain(message: str) -> str:
+    """Return a message with plain words instead of those of pydantic, which converts values."""
+    for pattern, words in _WORDS_OF_PYDANTIC:
+        message = pattern.sub(words, message)
+    return message.rstrip(".")

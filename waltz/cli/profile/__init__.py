@@ -1,0 +1,1 @@
+"""``waltz profile``: names for clusters."""

@@ -1,0 +1,111 @@
+"""``waltz profile``: name clusters in a file of the user. Touches this file only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli.cluster_options import Root, Tls, ZooKeeper, tls_from_option
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.rows import listing
+from waltz.cli.running import Failed, exit_on_expected_error
+from waltz.metadata.core.paths import Paths
+from waltz.net import PLAINTEXT
+from waltz.runtime.core.setting_names import DEFAULT_ROOT
+from waltz.runtime.profiles import (
+    Profile,
+    profiles_file,
+    read_profiles,
+    write_profiles,
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Name clusters, and choose the one that commands and clients use.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the profile.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One profile; ``used`` is whether it is the one in use."""
+
+    name: str
+    used: bool
+    zookeeper: str
+    root: str
+    tls: str
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "waltz profile add staging --zookeeper zk-1:2181 --root /waltz/orders",
+        "waltz profile add production -z zk-1:2181,zk-2:2181 -r /waltz/orders --tls tls.yml",
+    ),
+)
+def add_command(
+    name: Name, zookeeper: ZooKeeper = None, root: Root = None, tls: Tls = None
+) -> None:
+    """Add a profile, or replace the one of that name; the first one is in use at once."""
+    if zookeeper is None:
+        raise typer.BadParameter("the profile needs the addresses of ZooKeeper: --zookeeper")
+    with exit_on_expected_error():
+        _check_name(name)
+        Paths(root or DEFAULT_ROOT)
+        profile = Profile(zookeeper, root or DEFAULT_ROOT, _tls_text(tls))
+        before = read_profiles(profiles_file())
+        after = before.add(name, profile)
+        write_profiles(profiles_file(), after if before.profiles else after.use(name))
+    used = "" if before.profiles else " and is in use"
+    say(f"profile {name} is saved in {profiles_file()}{used}")
+
+
+@app.command("use", epilog=examples("waltz profile use staging", "waltz profile use --none"))
+def use_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The name of the profile.")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
+) -> None:
+    """Choose the profile to use where no option, variable or local cluster names a cluster."""
+    if (name is None) != none:
+        raise typer.BadParameter("give either the name of a profile, or --none")
+    with exit_on_expected_error():
+        write_profiles(profiles_file(), read_profiles(profiles_file()).use(name))
+    say("no profile is in use" if name is None else f"profile {name} is in use")
+
+
+@app.command("list", epilog=examples("waltz profile list", "waltz profile list -o json"))
+def list_command(output: Output = Format.TABLE) -> None:
+    """Show all profiles, and which one is in use."""
+    with exit_on_expected_error():
+        found = read_profiles(profiles_file())
+    rows = [
+        ProfileRow(name, name == found.used, each.zookeeper, each.root, each.tls)
+        for name, each in sorted(found.profiles.items())
+    ]
+    show(output, listing("Profiles", ProfileRow, rows))
+
+
+def _check_name(name: str) -> None:
+    """Raise Failed for a name that could not be typed as an option's value later."""
+    if not name or name.startswith("-") or not name.isprintable() or name.strip() != name:
+        raise Failed(f"{name!r} cannot be the name of a profile: use letters, digits, - and _")
+
+
+def _tls_text(option: str | None) -> str:
+    """Return the value of a profile for the option ``--tls``: ``on``, ``off``, or an absolute path.
+
+    Raise an error if the file at the path cannot be used now.
+    """
+    config = tls_from_option(option, default=PLAINTEXT)
+    if option is None or option.lower() in ("on", "off"):
+        return (option or "on").lower()
+    config.dialing_context()
+    return str(Path(option).absolute())

@@ -1,0 +1,132 @@
+"""Fill a template with the fields of a result: ``-o template='{name} {id}'``. Touches nothing.
+
+The fields are the keys of the result's JSON value. The syntax is that of ``str.format``, but the
+fields are only looked up in that value: a template cannot reach the attributes of objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, Self
+
+_Path = tuple[str, ...]
+"""The keys that lead to a field, from the outermost one."""
+
+
+class BadTemplate(ValueError):
+    """The template is malformed, or does not fit the result. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template of one line.
+
+    Each part is a text and the path of the field after the text; None: no field follows it.
+    """
+
+    parts: tuple[tuple[str, _Path | None], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the template that ``text`` describes. Raises BadTemplate."""
+        parts: list[tuple[str, _Path | None]] = []
+        try:
+            for literal, name, spec, conversion in Formatter().parse(text):
+                if spec or conversion:
+                    raise BadTemplate(
+                        f"the field {name!r} is followed by a format: write only its name in braces"
+                    )
+                parts.append((literal, None if name is None else tuple(name.split("."))))
+        except BadTemplate:
+            raise
+        except ValueError as problem:
+            raise BadTemplate(
+                f"{problem}: write a field as {{name}}, and a brace as {{{{ or }}}}"
+            ) from problem
+        if all(path is None for _, path in parts):
+            raise BadTemplate("it has no field: write each field in braces, such as {name}")
+        return cls(tuple(parts))
+
+    def lines(self, value: Any) -> list[str]:
+        """Return one line for each row of a result's JSON value. Raises BadTemplate.
+
+        The rows are the items of a list. If a field is inside another list, each item of that list
+        is a row.
+        """
+        paths = tuple(path for _, path in self.parts if path is not None)
+        results = value if isinstance(value, list) else [value]
+        try:
+            rows = [row for result in results for row in _rows(result, paths)]
+            return [self._line(row) for row in rows]
+        except LookupError as unknown:
+            known = dict.fromkeys(field for result in results for field in _fields(result))
+            raise BadTemplate(
+                f"the result has no field {unknown.args[0]!r}; its fields are: {', '.join(known)}"
+            ) from None
+
+    def _line(self, row: Any) -> str:
+        return "".join(
+            literal if path is None else literal + _text(_at(row, path))
+            for literal, path in self.parts
+        )
+
+
+def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
+    """Yield ``value`` once for each item of the list that has fields of ``paths``.
+
+    The item takes the place of the list. Raises BadTemplate if two lists have fields of ``paths``,
+    LookupError if there is no field of a path.
+    """
+    lists = list(dict.fromkeys(found for path in paths if (found := _list_on(value, path))))
+    if not lists:
+        yield value
+        return
+    if len(lists) > 1:
+        names = " and ".join(".".join(each) for each in lists)
+        raise BadTemplate(f"{names} are separate lists: use the fields of one list in a template")
+    for item in _at(value, lists[0]):
+        yield from _rows(_replaced(value, lists[0], item), paths)
+
+
+def _list_on(value: Any, path: _Path) -> _Path | None:
+    """Return the path of the first list above the field, None if there is none."""
+    above = (path[:length] for length in range(1, len(path)))
+    return next((each for each in above if isinstance(_at(value, each), list)), None)
+
+
+def _at(value: Any, path: _Path) -> Any:
+    """Return the field at ``path``; None if it is a field of None. Raises LookupError."""
+    for key in path:
+        if value is None:
+            return None
+        if not isinstance(value, Mapping) or key not in value:
+            raise LookupError(".".join(path))
+        value = value[key]
+    return value
+
+
+def _replaced(value: Mapping[str, Any], path: _Path, item: Any) -> dict[str, Any]:
+    """Return a copy of ``value`` that has ``item`` at ``path``."""
+    key, *inner = path
+    return {**value, key: _replaced(value[key], tuple(inner), item) if inner else item}
+
+
+def _fields(value: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the names of the fields of a result, those of nested results with dots."""
+    match value:
+        case Mapping():
+            for key, content in value.items():
+                yield from _fields(content, f"{prefix}.{key}" if prefix else key)
+        case list() if any(isinstance(item, Mapping) for item in value):
+            for item in value:
+                yield from _fields(item, prefix)
+        case _:
+            yield prefix
+
+
+def _text(value: Any) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

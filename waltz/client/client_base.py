@@ -1,0 +1,98 @@
+"""The state of every client, and the operations that `LogClient` leaves to its implementation.
+
+Waits on the event loop.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, Generic, TypeVar
+
+from waltz.client.core.deserializing import Deserializer
+from waltz.client.core.log_stream import LogStream
+from waltz.client.core.metrics import AppendState, ClientMetrics
+from waltz.client.core.values import DataT, Draft
+from waltz.client.deadlines import in_time
+from waltz.client.options import ClientOptions
+from waltz.protocol.records import ReqId
+
+T = TypeVar("T")
+
+
+class ClientBase(abc.ABC, Generic[DataT]):
+    """The base of `LogClient`, which has the public methods; `Client` implements the others."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        appending: AppendState,
+        *,
+        cluster_name: str,
+        num_partitions: int,
+        client_id: int,
+    ) -> None:
+        self._options = options
+        self._deserializer = Deserializer(options.serializer, options.unreadable)
+        self._cluster_name = cluster_name
+        self._num_partitions = num_partitions
+        self._client_id = client_id
+        self._metrics = ClientMetrics(
+            cluster_name, client_id, appending, asyncio.get_running_loop().time
+        )
+
+    @abc.abstractmethod
+    def _check(self, partition: int | None = None) -> None:
+        """Raise ClientClosed or ClientFailed if the client has ended.
+
+        Raise PartitionUnknown if the cluster has no ``partition``.
+        """
+
+    @abc.abstractmethod
+    async def _append(
+        self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
+    ) -> int:
+        """Append ``draft`` with ``mark`` in place of ``draft.mark``; return the transaction id.
+
+        ``seconds`` is the timeout; None: that of the options.
+        """
+
+    @abc.abstractmethod
+    async def _mount(self, partition: int, mark: int | None = None) -> int:
+        """Mount a partition; return the largest id known to be in its log."""
+
+    @abc.abstractmethod
+    def _stream(
+        self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
+    ) -> LogStream[Any]:
+        """Return a stream of each partition after its mark, up to its end if it has one."""
+
+    @abc.abstractmethod
+    async def _read_data(self, partition: int, transaction_id: int) -> bytes:
+        """Return the verified data of one transaction."""
+
+    @abc.abstractmethod
+    async def _read_mark(self, partition: int) -> int:
+        """Return the high-water mark of a partition."""
+
+    @abc.abstractmethod
+    async def _settled(self, req_id: ReqId) -> bool:
+        """Wait until an append of this client has an outcome; see `wait_until_settled`."""
+
+    @abc.abstractmethod
+    async def _flush(self) -> None:
+        """Wait until every append that was called before has an outcome."""
+
+    async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
+        """Await ``work``, at most ``seconds`` (None: the timeout of the options).
+
+        Raises AnswerLate after that time; its text begins with ``missing``, which says what is
+        late.
+        """
+        if seconds is None:
+            seconds = self._options.answer_timeout
+        return await in_time(work, seconds, missing)
+
+    def _count_received(self, partition: int, transactions: int) -> None:
+        self._metrics.of(partition).received += transactions

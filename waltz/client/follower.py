@@ -1,0 +1,300 @@
+"""Keep a state up to date with partitions of the log, on the event loop. Waits on the event loop.
+
+`waltz.sync.callbacks` does the same with threads. Each transaction is applied in order.
+The locks of a decision are checked against the mark that the state had at the decision. A
+transaction that the state fails to apply is applied again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Generic, Protocol, Self, TypeVar
+
+from waltz.client.core.errors import (
+    AnswerLate,
+    ClientAhead,
+    ClientClosed,
+    ClientFailed,
+    DataUnreadable,
+    PermissionDenied,
+)
+from waltz.client.core.log_stream import LogStream
+from waltz.client.core.values import Attempt, Draft, Transaction
+from waltz.client.deadlines import TimeLimit
+from waltz.client.log_client import LogClient
+from waltz.client.submitting import Build, call_build
+from waltz.net import Backoff
+from waltz.protocol.records import NO_TRANSACTION
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+log = logging.getLogger(__name__)
+
+_BACKOFF = Backoff(0.05, 10.0)
+"""The delays between attempts to apply a transaction that fails."""
+
+_FINAL = (ClientAhead, ClientClosed, ClientFailed, DataUnreadable, PermissionDenied)
+"""Errors after which no attempt can succeed: the partition stops."""
+
+
+class FollowedState(Protocol[T_contra]):
+    """The state of an application: what it computes from the log."""
+
+    async def mark(self, partition: int) -> int:
+        """Return the id of the last transaction that the state contains, -1 for none."""
+
+    async def apply(self, transaction: Transaction[T_contra]) -> None:
+        """Change the state by the next transaction of a partition, and store its id as the mark.
+
+        A state that is kept must store both together. After an error, `mark` is read again: if it
+        does not contain the transaction, this method is called again with it.
+        """
+
+
+class StateFollower(Generic[T]):
+    """Applies the log of some partitions to a state; an async context manager.
+
+    Each partition has a stream of its own: while one partition is retried, the others continue.
+    Leaving the context waits until the call of ``state.apply`` that is under way has returned.
+
+    Args:
+        client: An open client. The follower does not close it.
+        state: The state. Its methods are called for one transaction of a partition at a time.
+        partitions: The partitions to follow. None: all.
+    """
+
+    def __init__(
+        self,
+        client: LogClient[T],
+        state: FollowedState[T],
+        partitions: Iterable[int] | None = None,
+    ) -> None:
+        numbers = range(client.num_partitions) if partitions is None else sorted({*partitions})
+        self._client = client
+        self._state = state
+        self._followed = {number: _Followed(client, state, number) for number in numbers}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(each.run()) for each in self._followed.values()]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(each.stop() for each in self._followed.values()))
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def mark(self, partition: int) -> int:
+        """Return the id of the last transaction that was applied, -1 before the first."""
+        return self._of(partition).mark
+
+    def problem(self, partition: int) -> Exception | None:
+        """Return the error because of which the partition does not advance, None without one."""
+        return self._of(partition).problem
+
+    async def applied(
+        self,
+        partition: int,
+        transaction_id: int,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
+    ) -> None:
+        """Wait until the state contains a transaction. ``timeout`` is in seconds; None: no limit.
+
+        Raises:
+            AnswerLate: The timeout passed. The text has the error that holds the partition up.
+            ClientAhead: The log ends before the mark of the state: it is the mark of another log.
+            DataUnreadable: The serializer cannot read the next transaction.
+            PermissionDenied: The client has no right to read the partition.
+            ClientClosed: The client, or this follower, is closed.
+            ClientFailed: The client has failed.
+        """
+        followed = self._of(partition)
+
+        def late() -> AnswerLate:
+            held_up = "" if followed.problem is None else f", held up by: {followed.problem!r}"
+            return AnswerLate(
+                f"transaction {transaction_id} of partition {partition} was not applied within "
+                f"{timeout:g} s; the state is at {followed.mark}{held_up}"
+            )
+
+        async with TimeLimit(timeout, late):
+            await followed.applied(transaction_id)
+
+    async def caught_up(
+        self,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
+    ) -> None:
+        """Wait until the state contains all that the log had when this call began.
+
+        Raises the errors of `applied` and of `LogClient.high_water_mark`.
+        """
+        numbers = list(self._followed)
+        marks = await asyncio.gather(
+            *(self._client.high_water_mark(number, timeout=timeout) for number in numbers)
+        )
+        waits = (
+            self.applied(number, mark, timeout=timeout)
+            for number, mark in zip(numbers, marks, strict=True)
+        )
+        await asyncio.gather(*waits)
+
+    async def submit(
+        self,
+        partition: int,
+        build: Build[T],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
+    ) -> int | None:
+        """Append what ``build`` decides by the state, and wait until the state contains it.
+
+        ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
+        draft refuse the append if the state has become outdated. After a conflict it is called
+        again, once the state contains the conflicting transaction. ``build`` must not wait for
+        later transactions.
+
+        Returns the transaction id, None if ``build`` returned None. Raises the errors of
+        `LogClient.submit`, and those of `applied` that occur before the transaction is sent.
+        """
+        followed = self._of(partition)
+
+        async def decide(attempt: Attempt) -> Draft[T] | None:
+            await followed.started()
+            if attempt.conflict is not None:
+                await followed.applied(attempt.conflict)
+            # Read the mark before `build` is called. The state may advance during the call: then
+            # `build` may have decided by the older state, and the newer mark would hide a conflict.
+            mark = followed.mark
+            draft = await call_build(build, replace(attempt, mark=mark))
+            if draft is None or draft.mark is not None:
+                return draft
+            return replace(draft, mark=mark)
+
+        transaction_id = await self._client.submit(partition, decide, timeout=timeout)
+        if transaction_id is not None:
+            # The transaction is in the log, whatever becomes of the state.
+            with contextlib.suppress(AnswerLate, *_FINAL):
+                await self.applied(partition, transaction_id, timeout=timeout)
+        return transaction_id
+
+    def _of(self, partition: int) -> _Followed[T]:
+        if partition not in self._followed:
+            raise ValueError(f"partition {partition} is not followed")
+        return self._followed[partition]
+
+
+class _Followed(Generic[T]):
+    """One partition that is followed: its mark, and the calls that wait for the mark."""
+
+    def __init__(self, client: LogClient[T], state: FollowedState[T], number: int) -> None:
+        self.mark = NO_TRANSACTION
+        self.problem: Exception | None = None
+        self._client = client
+        self._state = state
+        self._number = number
+        self._started = False
+        self._ended: Exception | None = None
+        self._stream: LogStream[T] | None = None
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Apply transactions until `stop`, or until an error that no retry can correct."""
+        failures = 0
+        while not self._stopping.is_set():
+            before = self.mark
+            try:
+                await self._follow()
+            except _FINAL as error:
+                if not self._stopping.is_set():
+                    log.error("partition %d: %s; it is no longer followed", self._number, error)
+                self.problem = self._ended = error
+                break
+            except Exception as error:
+                self.problem = error
+                failures = 0 if self.mark > before else failures
+                delay = _BACKOFF.delay(failures)
+                log.warning(
+                    "partition %d: applying transaction %d failed, retrying in %g s",
+                    self._number,
+                    self.mark + 1,
+                    delay,
+                    exc_info=True,
+                )
+                failures += 1
+                await self._pause(delay)
+        self._ended = self._ended or ClientClosed()
+        self._notify()
+
+    async def stop(self) -> None:
+        """Make `run` end after the transaction that is being applied."""
+        self._stopping.set()
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    async def started(self) -> None:
+        """Wait until the mark of the state was read. Raises the error that ended `run`."""
+        # If `run` has ended, `_wait_for_change` raises the error.
+        while not self._started or self._ended is not None:
+            await self._wait_for_change()
+
+    async def applied(self, transaction_id: int) -> None:
+        """Wait until the state contains a transaction. Raises the error that ended `run`."""
+        while self.mark < transaction_id:
+            await self._wait_for_change()
+
+    async def _follow(self) -> None:
+        """Read the mark of the state, and apply what follows it."""
+        self.mark = await self._state.mark(self._number)
+        self._started = True
+        self._notify()
+        async with self._client.stream({self._number: self.mark}, data=True) as stream:
+            self._stream = stream
+            if self._stopping.is_set():
+                return
+            async for transaction in stream:
+                await self._state.apply(transaction)
+                self.mark = transaction.id
+                self.problem = None
+                self._notify()
+                if self._stopping.is_set():
+                    return
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for ``seconds``, or until `stop`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    async def _wait_for_change(self) -> None:
+        """Wait until the mark or the end of `run` changes. Raises the error that ended `run`."""
+        if self._ended is not None:
+            raise _again(self._ended)
+        await self._changed.wait()
+
+    def _notify(self) -> None:
+        """Wake up the calls that wait; each of them reads the mark again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def _again(error: Exception) -> Exception:
+    """Return a new instance of ``error``, because one instance has the traceback of one call."""
+    match error:
+        case ClientAhead(partition=partition, client_mark=mark, log_mark=log_mark):
+            return ClientAhead(partition, mark, log_mark)
+        case ClientFailed(reason=reason):
+            return ClientFailed(reason)
+        case ClientClosed():
+            return ClientClosed()
+        case _:
+            return error

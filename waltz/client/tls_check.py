@@ -1,0 +1,88 @@
+"""Find out, when a client is opened, whether it and the servers agree about TLS. Touches sockets.
+
+The links to servers retry without a limit, because a server may be down for a while. Therefore,
+without this check, a client would wait in silence if it uses TLS and the servers do not, or the
+other way round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Iterable
+
+from waltz.client.core.errors import ClusterUnreachable
+from waltz.metadata.core.membership_steps import Endpoint
+from waltz.net import ConnectionLost, DialFailed, FrameHandler, TlsConfig, TlsMismatch, dial
+from waltz.protocol import CLIENT_SERVER
+
+_MOST_SECONDS = 3.0
+"""How long the check may take. A server that does not answer in this time is no mismatch."""
+
+
+class _IgnoreMessages(FrameHandler):
+    """The handler of a connection that is closed after the handshake."""
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Ignore messages."""
+
+    def lost(self, reason: str) -> None:
+        """Ignore the end: `FrameConnection.handshake` reports it."""
+
+
+async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig) -> None:
+    """Raise ClusterUnreachable if a server uses TLS and ``tls`` does not, or the other way round.
+
+    The first server that completes a handshake ends the check. Servers that cannot be reached say
+    nothing about TLS.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_MOST_SECONDS):
+            for endpoint in servers:
+                if await _agrees(endpoint, tls):
+                    return
+
+
+async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
+    """Whether a handshake succeeds. Raises ClusterUnreachable for a mismatch of TLS."""
+    host, port = endpoint
+    try:
+        connection = await dial(host, port, CLIENT_SERVER, _IgnoreMessages(), tls, _MOST_SECONDS)
+        try:
+            await connection.handshake()
+        finally:
+            connection.close()
+    except TlsMismatch as problem:
+        raise ClusterUnreachable(
+            f"server {host}:{port} does not use TLS, and this client does: turn TLS off by "
+            "tls=waltz.PLAINTEXT, WALTZ_TLS=off or --tls off, or turn it on at the server"
+        ) from problem
+    except ConnectionLost as problem:
+        if not tls.enabled and await _speaks_tls(host, port):
+            raise ClusterUnreachable(
+                f"server {host}:{port} uses TLS, and this client does not: turn TLS on by "
+                "tls=waltz.TlsConfig(), WALTZ_TLS=on or --tls on"
+            ) from problem
+        return False
+    except DialFailed:
+        return False
+    return True
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    """Whether the port uses TLS: it completes a TLS handshake, or ends it with an alert.
+
+    A port that requires a certificate of its CA sends an alert, because this check shows none.
+    """
+    context = TlsConfig().dialing_context()
+    try:
+        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+    except ssl.SSLError as problem:
+        return "ALERT" in (problem.reason or "")
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -1,0 +1,54 @@
+"""The plan of a local cluster in its directory: read it, or create it. Touches files and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, PlanError, Shape
+from waltz.local.ports import choose_ports
+
+
+def read_or_create_plan(layout: ClusterLayout, shape: Shape | None) -> LocalClusterPlan:
+    """Return the plan of the cluster in the directory; create a plan if there is no cluster.
+
+    ``shape`` is the wanted shape. None: the shape of the existing cluster, or the default shape for
+    a new cluster.
+    Raises NoFreePorts, and PlanError if the existing cluster has another shape.
+    """
+    plan = _read_plan(layout.plan)
+    if plan is None:
+        shape = shape or Shape()
+        plan = LocalClusterPlan.of(shape, choose_ports(shape.num_ports))
+        part = layout.plan.with_suffix(".part")
+        part.write_text(plan.to_json())
+        part.replace(layout.plan)
+    elif shape is not None and shape != plan.shape:
+        raise PlanError(
+            f"{layout.directory} holds a cluster of {plan.shape}, not of {shape}; to start this "
+            "cluster, leave out the numbers; for a new cluster, choose another directory"
+        )
+    return plan
+
+
+def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
+    """Return the shape that the cluster in ``directory`` is to have. Raises PlanError.
+
+    It is the shape of an existing cluster, or the default shape, with the changes in ``given``.
+    """
+    plan = _read_plan(ClusterLayout(directory.absolute()).plan)
+    return replace(Shape() if plan is None else plan.shape, **given)
+
+
+def _read_plan(path: Path) -> LocalClusterPlan | None:
+    """Return the plan in the file ``path``, None if there is no file. Raises PlanError."""
+    try:
+        return LocalClusterPlan.from_json(path.read_text())
+    except FileNotFoundError:
+        return None
+    except PlanError as problem:
+        raise PlanError(
+            f"{path} is not the plan of a local cluster: {problem}; choose another directory"
+        ) from problem

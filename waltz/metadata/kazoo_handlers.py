@@ -1,0 +1,89 @@
+"""The threads and sockets of kazoo, with shorter waits and with TLS by this project's settings.
+
+Touches the network from kazoo's threads.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+from waltz.net.tls import TlsConfig
+
+_WAITS_PER_SESSION = 4
+"""How many servers in turn can be silent before the session expires."""
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
+    """The threads and sockets of kazoo, which waits for a server only for a part of the session.
+
+    kazoo waits for a connection, and for the answer to its first request, until the session
+    expires. A ZooKeeper that is starting can accept a connection and never answer or close it, and
+    a host that is down does not refuse one: one such attempt would cost the session.
+    """
+
+    def __init__(self, session_timeout_s: float) -> None:
+        super().__init__()
+        self._longest_wait_s = session_timeout_s / _WAITS_PER_SESSION
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **options: Any
+    ) -> socket.socket:
+        """Connect to ``address`` by plain TCP. Raises OSError, or kazoo's error for a timeout."""
+        connection: socket.socket = super().create_connection(
+            address, hostname, self._bounded(timeout), **options
+        )
+        return connection
+
+    def select(
+        self,
+        readable: Sequence[Any],
+        writable: Sequence[Any],
+        failed: Sequence[Any],
+        timeout: float,
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Return the ready sockets; three empty lists if none is ready in time."""
+        ready: tuple[list[Any], list[Any], list[Any]] = super().select(
+            readable, writable, failed, self._bounded(timeout)
+        )
+        return ready
+
+    def _bounded(self, timeout: float) -> float:
+        return min(timeout, self._longest_wait_s)
+
+
+class TlsHandler(Handler):
+    """The threads and sockets of kazoo, with TLS connections by the settings in ``tls``.
+
+    kazoo's own TLS accepts certificates of the system's public authorities, not only those of the
+    CA. It verifies a certificate only for the host in the connect string, not for the server name
+    of the settings. It does not tell why a handshake failed.
+    """
+
+    def __init__(self, session_timeout_s: float, tls: TlsConfig) -> None:
+        super().__init__(session_timeout_s)
+        self._tls = tls
+        self.problem = ""
+        """Why the last handshake failed; empty if none failed."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **_: Any
+    ) -> ssl.SSLSocket:
+        """Connect to ``address`` and verify the certificate for ``hostname``. Raises OSError."""
+        context = self._tls.dialing_context()
+        assert context is not None, "the handler is for TLS"
+        plain = socket.create_connection(address, self._bounded(timeout))
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            name = self._tls.server_name or hostname
+            return context.wrap_socket(plain, server_hostname=name)
+        except OSError as error:
+            plain.close()
+            # Only a refused certificate has a remedy of its own. Other errors may be temporary.
+            if isinstance(error, ssl.SSLError):
+                self.problem = self._tls.explain(error, hostname)
+            raise

@@ -1,0 +1,45 @@
+"""The TLS settings that ``WALTZ_TLS`` sets. Reads the file that the variable names.
+
+The variable is that of the command line and the library: ``on``, ``off``, or the path of a YAML
+file with the keys of `TlsSettings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from waltz.runtime.configuration.settings import Settings, keys
+from waltz.runtime.configuration.sources import RawSetting
+from waltz.runtime.configuration.yaml_file import ConfigError, read_yaml
+from waltz.runtime.core.setting_names import TLS_VARIABLE
+
+
+def from_tls_variable(
+    model: type[Settings], environment: Mapping[str, str]
+) -> dict[str, RawSetting]:
+    """Return the settings below ``PROCESS.tls`` that the variable sets, by their dotted names.
+
+    There are none for a model without these settings, such as that of the command line, which has
+    an option for the variable. ``on`` and ``off`` set only ``PROCESS.tls.enabled``. A file sets it,
+    too, because someone who names certificates wants TLS. Settings that the variable does not set
+    stay as they are: otherwise ``on`` would drop a certificate authority, and every peer would be
+    accepted. Raises ConfigError if the value is neither on, off nor the path of a YAML file.
+    """
+    value = environment.get(TLS_VARIABLE)
+    group = f"{model.process}.tls."
+    enabled = f"{group}enabled"
+    if not value or all(key.name != enabled for key in keys(model)):
+        return {}
+    match value.lower():
+        case "on":
+            return {enabled: RawSetting(True, f"${TLS_VARIABLE}")}
+        case "off":
+            return {enabled: RawSetting(False, f"${TLS_VARIABLE}")}
+    try:
+        content = read_yaml(Path(value))
+    except ConfigError as problem:
+        raise ConfigError(f"${TLS_VARIABLE} must be on, off or a file: {problem}") from problem
+    origin = f"{value} of ${TLS_VARIABLE}"
+    in_file = {f"{group}{name}": RawSetting(each, origin) for name, each in content.items()}
+    return {enabled: RawSetting(True, origin)} | in_file

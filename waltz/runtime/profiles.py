@@ -1,0 +1,118 @@
+"""Profiles: names for clusters, in a file of the user. Touches this file and the environment.
+
+The file is ``waltz/profiles.json`` in the directory ``XDG_CONFIG_HOME``, by default ``~/.config``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+PROFILE_VARIABLE = "WALTZ_PROFILE"
+
+
+class BadProfile(ValueError):
+    """A profile does not exist, or the file of profiles cannot be used. The text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A cluster: the addresses of its ZooKeeper, its root znode, and its TLS.
+
+    ``tls`` is ``on``, ``off`` or the absolute path of a file, as in ``WALTZ_TLS``.
+    """
+
+    zookeeper: str
+    root: str
+    tls: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """All profiles of a user by name, and the name of the one in use, None if none is."""
+
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    used: str | None = None
+
+    def add(self, name: str, profile: Profile) -> Self:
+        """Return the profiles with a new or replaced one."""
+        return replace(self, profiles={**self.profiles, name: profile})
+
+    def use(self, name: str | None) -> Self:
+        """Return the profiles with ``name`` in use. Raises BadProfile."""
+        if name is not None:
+            self.named(name)
+        return replace(self, used=name)
+
+    def named(self, name: str) -> Profile:
+        """Return a profile. Raises BadProfile."""
+        if name not in self.profiles:
+            known = ", ".join(sorted(self.profiles)) or "none"
+            raise BadProfile(
+                f"there is no profile {name!r}; the profiles are: {known}; add one with: "
+                f"waltz profile add {name} --zookeeper HOST:PORT"
+            )
+        return self.profiles[name]
+
+
+def profiles_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the user's file of profiles, which may not exist."""
+    configured = environment.get("XDG_CONFIG_HOME")
+    # The specification of XDG_CONFIG_HOME says that relative paths are invalid and are ignored.
+    if configured and Path(configured).is_absolute():
+        return Path(configured) / "waltz" / "profiles.json"
+    return Path.home() / ".config" / "waltz" / "profiles.json"
+
+
+def read_profiles(path: Path) -> Profiles:
+    """Return the profiles in the file, none if there is no file. Raises BadProfile."""
+    try:
+        return _decode(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return Profiles()
+    except OSError as problem:
+        raise BadProfile(f"cannot read the profiles in {path}: {problem.strerror}") from problem
+    except (ValueError, RecursionError, TypeError, KeyError) as problem:
+        raise BadProfile(
+            f"{path} is not a file of profiles: correct or remove it, and add the profiles again "
+            "with: waltz profile add"
+        ) from problem
+
+
+def write_profiles(path: Path, profiles: Profiles) -> None:
+    """Replace the file by one rename, so that a reader never sees half of it. Raises BadProfile."""
+    described: dict[str, Any] = {
+        "used": profiles.used,
+        "profiles": {name: asdict(each) for name, each in sorted(profiles.profiles.items())},
+    }
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(described, indent=2) + "\n")
+        temporary.replace(path)
+    except OSError as problem:
+        raise BadProfile(f"cannot write the profiles to {path}: {problem.strerror}") from problem
+
+
+def find_profile(name: str | None, environment: Mapping[str, str] = os.environ) -> Profile | None:
+    """Return the profile ``name``. If ``name`` is None, return the one in use, or None without one.
+
+    Raises BadProfile.
+    """
+    profiles = read_profiles(profiles_file(environment))
+    chosen = name or profiles.used
+    return None if chosen is None else profiles.named(chosen)
+
+
+def _decode(value: Any) -> Profiles:
+    """Return the profiles in the JSON of the file. A used profile that does not exist is none."""
+    described = {
+        str(name): Profile(str(each["zookeeper"]), str(each["root"]), str(each["tls"]))
+        for name, each in value["profiles"].items()
+    }
+    used = value["used"]
+    return Profiles(described, used if used in described else None)
