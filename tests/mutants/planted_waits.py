@@ -144,10 +144,19 @@ WAIT_BUGS = (
     Planted(
         "an append that waited for room begins after the end",
         Package.CLIENT,
-        "await state.in_flight.enter(1, size)\ntry:\n    self._check()\n",
-        "await state.in_flight.enter(1, size)\ntry:\n    pass\n",
+        "state = await self._enter(call, 1, size)\ntry:\n    self._check()\n",
+        "state = await self._enter(call, 1, size)\ntry:\n    pass\n",
         "The call of a closed client never returns.",
         nodes(_CALLS + "test_close_ends_appends_that_wait_for_room"),
+    ),
+    Planted(
+        "an append overtakes those that wait for the mount",
+        Package.CLIENT,
+        "async with self._entering[number]:\n"
+        "    state = self._partitions.get(number) or await self._mount(number)\n",
+        "state = await self._partition(number)\nasync with asyncio.Lock():\n",
+        "The first appends of a client are in the log in another order than that of the calls.",
+        nodes(_CALLS + "test_appends_called_while_the_partition_is_mounted_keep_their_order"),
     ),
     Planted(
         "a search for an outcome asks no server",

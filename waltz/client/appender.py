@@ -67,9 +67,12 @@ class Appender:
         self._links = Links(directory, dialer, self)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _PartitionState] = {}
-        # Each partition has a lock of its own, so that a partition without a server does not delay
-        # the others.
-        self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._entering: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """For each partition the lock of `_enter` and of its mount.
+
+        An asyncio.Lock is acquired in the order of the calls. Each partition has its own, so that a
+        partition without a server does not delay the others.
+        """
         self._calls = 0
         """The number of append calls so far. It is also the number of the last call."""
         self._open_calls: dict[int, None] = {}
@@ -241,11 +244,9 @@ class Appender:
 
     async def _append(self, call: AppendCall, append: Append) -> None:
         """Append, and append again as long as the outcome is ABSENT. Raises ClientAhead."""
-        state = await self._partition(call.partition)
         size = len(append.data)
         while True:
-            await self._check_mark(state, call)
-            await state.in_flight.enter(1, size)
+            state = await self._enter(call, 1, size)
             try:
                 self._check()
                 [token] = call.begin(1)
@@ -259,11 +260,9 @@ class Appender:
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
         """Append a batch, and append it again as long as its outcome is a doubtful AHEAD."""
-        state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
         while True:
-            await self._check_mark(state, call)
-            await state.in_flight.enter(count, size)
+            state = await self._enter(call, count, size)
             try:
                 self._check()
                 state.appends.append_batch(call.begin(count), appends)
@@ -273,13 +272,23 @@ class Appender:
             if not await self._retry_ahead(state, call):
                 return
 
-    async def _check_mark(self, state: _PartitionState, call: AppendCall) -> None:
-        """Raise ClientAhead if the log ends before the mark of the call.
+    async def _enter(self, call: AppendCall, count: int, size: int) -> _PartitionState:
+        """Wait until ``count`` appends of ``size`` bytes may be sent, and count them as in flight.
 
-        A server from `APPEND_ANSWERS_SINCE` on checks the mark itself, with the outcome AHEAD.
+        Calls leave this method in the order in which they entered it, so that the first attempts of
+        a client's appends are sent in the order of its calls. Without the lock, a call that begins
+        just when the partition is mounted overtakes those that wait for the mount.
+
+        Raises ClientAhead if the log ends before the mark of the call. A server from
+        `APPEND_ANSWERS_SINCE` on checks the mark itself, with the outcome AHEAD.
         """
-        if state.appends.mount.version < APPEND_ANSWERS_SINCE:
-            await self._request_client.check_mark(call.partition, call.mark)
+        number = call.partition
+        async with self._entering[number]:
+            state = self._partitions.get(number) or await self._mount(number)
+            if state.appends.mount.version < APPEND_ANSWERS_SINCE:
+                await self._request_client.check_mark(number, call.mark)
+            await state.in_flight.enter(count, size)
+            return state
 
     async def _retry_ahead(self, state: _PartitionState, call: AppendCall) -> bool:
         """Whether to send an append or a batch again whose outcome is AHEAD; wait before that.
@@ -316,20 +325,23 @@ class Appender:
         The first call mounts the partition after ``mark`` (None: its high-water mark).
         """
         self._check()
-        state = self._partitions.get(number)
-        if state is not None:
+        if state := self._partitions.get(number):
             return state
-        async with self._mounting[number]:
-            if number not in self._partitions:
-                if mark is None:
-                    mark = await self._request_client.read_mark(number)
-                self._check()
-                ids = RequestIds(self._client_id, number)
-                appends = PartitionAppends(ids, mark, self._long_wait_seconds)
-                in_flight = InFlightLimit(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
-                self._partitions[number] = _PartitionState(appends, in_flight)
-                self._links.want(number)
-            return self._partitions[number]
+        async with self._entering[number]:
+            return self._partitions.get(number) or await self._mount(number, mark)
+
+    async def _mount(self, number: int, mark: int | None = None) -> _PartitionState:
+        """Mount a partition that is not mounted. The caller has its lock of ``_entering``."""
+        self._check()
+        if mark is None:
+            mark = await self._request_client.read_mark(number)
+            self._check()
+        ids = RequestIds(self._client_id, number)
+        appends = PartitionAppends(ids, mark, self._long_wait_seconds)
+        in_flight = InFlightLimit(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
+        state = self._partitions[number] = _PartitionState(appends, in_flight)
+        self._links.want(number)
+        return state
 
     def _error(
         self,

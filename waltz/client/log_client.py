@@ -95,8 +95,8 @@ class LogClient(ClientBase[DataT]):
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that the transaction is not in the log.
-        Appends of one client may overlap. Their order in the log may differ from the order of the
-        calls.
+        Appends of one client may overlap. They are sent in the order of the calls. Their order in
+        the log differs from it only if one of them is sent again.
 
         Raises:
             LockFailed: A lock was taken after ``mark``. The transaction is not in the log.

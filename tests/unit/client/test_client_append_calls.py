@@ -64,6 +64,22 @@ async def test_overlapping_appends_get_all_ids() -> None:
             assert cluster.data_of(i % 2)[transaction_id] == b"%d" % i
 
 
+@pytest.mark.parametrize("mark", [None, -1])
+@on_virtual_time
+async def test_appends_called_while_the_partition_is_mounted_keep_their_order(
+    mark: int | None,
+) -> None:
+    async with connected() as (cluster, client):
+        appends: list[asyncio.Task[int]] = []
+        while not any(each.done() for each in appends):
+            data = b"%d" % len(appends)
+            appends.append(asyncio.create_task(client.append(0, data, mark=mark)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*appends)
+        stored = [int(each.data) for each in cluster.transactions(0)]
+        assert stored == list(range(len(appends)))
+
+
 @on_virtual_time
 async def test_first_append_mounts_at_the_end_of_the_log() -> None:
     """An append does not need the earlier transactions."""
