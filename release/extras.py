@@ -47,6 +47,14 @@ async def main():
         assert await client.high_water_mark(0) >= 0
 asyncio.run(main())
 """
+_COLUMNS = """
+import json, waltz, waltz.sync
+described = json.load(open("waltz-local/cluster.json"))
+place = (described["zookeeper"], described["root"])
+with waltz.sync.connect(place[0], root=place[1], tls=waltz.PLAINTEXT) as client:
+    [batch] = client.batches(0, until=client.append(0, b"hello"))
+assert len(batch.to_pandas()) == batch.to_arrow().num_rows == len(batch)
+"""
 _SQL = """
 import sqlalchemy, waltz.state
 class Nothing(waltz.state.StateStore):
@@ -127,6 +135,7 @@ TRIALS = {
         commands=("waltz log export exported --format parquet",),
         absent=("pyspark", "pandas"),
     ),
+    "columns": Trial("columns", _COLUMNS, absent=("pyspark", "typer", "aiohttp")),
     "console": Trial("console", _CONSOLE, absent=("pyspark", "kopf")),
     "config": Trial("config", _CONFIG, absent=("typer", "aiohttp", "pyspark")),
     "server": Trial("server", commands=("waltz-server --version", "waltz-server --help")),

@@ -13,9 +13,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold
+from waltz.client.core.arrow_records import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.stored import StoredBatch
-from waltz.spark.core.decoding import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.spark.core.options import parse_options
 from waltz.spark.core.payload import DataMalformed, PayloadDecoder, payload_decoder
 from waltz_storage.core.log.segment_format import SegmentEncoder
@@ -79,7 +79,7 @@ class StoredRecords:
     """Records in the form of segment files, after a byte that is their number."""
 
     name = "stored-records"
-    modules = ("waltz.spark.core.decoding", "waltz.spark.core.checksums")
+    modules = ("waltz.client.core.arrow_records", "waltz.client.core.many_checksums")
 
     def make(self, random: Random) -> bytes:
         """Return intact records, of one size or of several."""

@@ -171,12 +171,12 @@ SPARK_BUGS = (
     ),
     Planted(
         "checksums of shorter records are not corrected",
-        Package.SPARK,
+        Package.CLIENT,
         "crcs = crcs ^ _crcs_of_zeros(sizes) ^ _crcs_of_zeros(np.array([longest]))\n",
         "crcs = crcs ^ _crcs_of_zeros(sizes)\n",
         "Intact records of different lengths count as damaged.",
         nodes(
-            "unit/spark/test_spark_checksums.py::test_checksums_with_one_wrong_value_do_not_match"
+            "unit/client/test_client_many_checksums.py::test_checksums_with_one_wrong_value_do_not_match"
         ),
     ),
     Planted(

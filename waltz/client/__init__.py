@@ -2,7 +2,8 @@
 
 * `log_client`, `log_bulk`: the interface of clients, which `Client` implements; `client_base`: the
   operations behind the interface
-* `client`, `bulk`, `stream`: `Client`; `connecting`, `opening` and `settings` open it
+* `client`, `bulk`, `stream`, `batch_stream`: `Client`, which `connecting`, `opening` and `settings`
+  open
 * `core`: the decisions for one partition, without any input or output
 * `appender`, `request_client`, `stream_ranges`, `stream_data`: send the messages that `core`
   requests, and return the results to the callers
@@ -16,9 +17,11 @@
 * `replica_reader`: reads committed records directly from storages, for Spark
 """
 
+from waltz.client.batch_stream import BatchStream
 from waltz.client.client import Client
 from waltz.client.connecting import connect, connect_as_configured
 from waltz.client.core.batches import Absent, Appended, Refused
+from waltz.client.core.column_batch import ColumnBatch
 from waltz.client.core.errors import (
     AnswerLate,
     AppendUncertain,
@@ -56,6 +59,7 @@ __all__ = [
     "AppendUncertain",
     "Appended",
     "Attempt",
+    "BatchStream",
     "BytesSerializer",
     "Client",
     "ClientAhead",
@@ -64,6 +68,7 @@ __all__ = [
     "ClientOptions",
     "ClusterNotFound",
     "ClusterUnreachable",
+    "ColumnBatch",
     "ConnectOptions",
     "DataCorrupt",
     "DataTooLarge",

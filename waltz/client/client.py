@@ -9,6 +9,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from waltz.client.appender import Appender
+from waltz.client.batch_stream import BatchStream
 from waltz.client.bulk import ClientBulk
 from waltz.client.core.directory import Directory
 from waltz.client.core.errors import (
@@ -69,7 +70,7 @@ class Client(LogClient[DataT]):
             num_partitions=params.num_partitions,
             client_id=client_id,
         )
-        self._streams: set[ServerStream[Any]] = set()
+        self._streams: set[ServerStream[Any] | BatchStream] = set()
         self._membership_state = MembershipState(
             ClientMembership(cluster, self._directory.replace),
             client_id,
@@ -175,6 +176,14 @@ class Client(LogClient[DataT]):
             on_end=self._streams.discard,
         )
         stream: ServerStream[Any] = ServerStream(dependencies, marks, ends, data=data)
+        self._streams.add(stream)
+        return stream
+
+    @override
+    def _batches(self, marks: Mapping[int, int], ends: Mapping[int, int]) -> BatchStream:
+        stream = BatchStream(
+            self._request_client, marks, ends, self._count_received, self._streams.discard
+        )
         self._streams.add(stream)
         return stream
 

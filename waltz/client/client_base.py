@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Generic, TypeVar
 
+from waltz.client.batch_stream import BatchStream
 from waltz.client.core.deserializing import Deserializer
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.metrics import AppendState, ClientMetrics
@@ -67,6 +68,10 @@ class ClientBase(abc.ABC, Generic[DataT]):
         self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
     ) -> LogStream[Any]:
         """Return a stream of each partition after its mark, up to its end if it has one."""
+
+    @abc.abstractmethod
+    def _batches(self, marks: Mapping[int, int], ends: Mapping[int, int]) -> BatchStream:
+        """Return a stream of columns of each partition after its mark, up to its end if any."""
 
     @abc.abstractmethod
     async def _read_data(self, partition: int, transaction_id: int) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,14 +168,11 @@ class ServerStream(LogStream[DataT_co]):
         ranges = StreamRanges(
             self._dependencies.request_client, self._after, self._until, self._changed.set
         )
-        try:
-            async for batch in read_batches(
-                ranges, self._wait_unless_failed, self._dependencies.deserializer
-            ):
+        batches = read_batches(ranges, self._wait_unless_failed, self._dependencies.deserializer)
+        async with aclosing(batches) as arriving:
+            async for batch in arriving:
                 yield batch
-        finally:
-            ranges.end()
-        if ranges.unsupported:
+        if ranges.unsupported is not None:
             await self._start_feeds(ranges.positions)
             async for batch in self._from_feeds_with_data():
                 yield batch

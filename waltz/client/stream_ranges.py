@@ -9,7 +9,8 @@ client's `RequestClient` sends each request again until it is answered.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
@@ -20,6 +21,7 @@ from waltz.client.core.errors import (
     DataCorrupt,
     DataUnreadable,
     PermissionDenied,
+    ServerTooOld,
 )
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
 from waltz.client.core.values import Transaction
@@ -40,23 +42,32 @@ not noticed yet that it lost the partition could send all these answers from an 
 """
 
 _CHECKSUM_BYTES = 4
-_RANGE_RECORDS = 1000
-"""The most records of a range. A range becomes one batch of the stream."""
-
 _BYTES_OF_ALL_RANGES = 32 << 20
 """The sum of the size limits of one range of each partition. All partitions have equal shares."""
 
 _MIN_RANGE_BYTES = 16 << 10
 """The size limit of a range if the share of its partition is smaller."""
 
-_MAX_RANGE_BYTES = 1 << 20
-"""The size limit of a range if the share of its partition is larger."""
-
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
 
 
-class _Range(NamedTuple):
+class RangeLimits(NamedTuple):
+    """The most records and bytes of a range. A range becomes one batch of a stream."""
+
+    records: int
+    size: int
+    """The bytes; fewer if the share of the partition in `_BYTES_OF_ALL_RANGES` is smaller."""
+
+
+OBJECT_LIMITS = RangeLimits(1000, 1 << 20)
+"""The ranges of a stream that makes an object of each transaction."""
+
+COLUMN_LIMITS = RangeLimits(8192, 4 << 20)
+"""The ranges of a stream of columns, whose cost is per range rather than per transaction."""
+
+
+class ArrivedRange(NamedTuple):
     """A range that has arrived."""
 
     partition: int
@@ -82,9 +93,9 @@ class StreamRanges:
 
     ``after`` maps a partition to the transaction after which it is read, ``until`` to its last
     transaction, if it has one. ``wake`` is called after each answer, and when the client ends.
-    ``unsupported`` becomes true if a server is too old for ranges. Then no more ranges are
-    requested, and the caller must read the transactions after `positions` from feeds. ``failure``
-    is the error that ends the stream, None while there is none.
+    ``unsupported`` is an error if a server is too old for ranges. Then no more ranges are
+    requested: the caller raises it, or reads the transactions after `positions` from feeds.
+    ``failure`` is the error that ends the stream, None while there is none.
     """
 
     def __init__(
@@ -93,18 +104,19 @@ class StreamRanges:
         after: Mapping[int, int],
         until: Mapping[int, int],
         wake: Callable[[], None],
+        limits: RangeLimits = OBJECT_LIMITS,
     ) -> None:
-        self.unsupported = False
+        self.unsupported: ServerTooOld | None = None
         self.failure: Exception | None = None
         self._request_client = request_client
         self._until = until
         self._wake = wake
         share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
-        self._range_bytes = min(max(share, _MIN_RANGE_BYTES), _MAX_RANGE_BYTES)
+        self._limits = RangeLimits(limits.records, min(max(share, _MIN_RANGE_BYTES), limits.size))
         self._partitions = {
             partition: _StreamPartition(begin) for partition, begin in after.items()
         }
-        self._arrived: deque[_Range] = deque()
+        self._arrived: deque[ArrivedRange] = deque()
         self._ended = False
 
     @property
@@ -125,7 +137,7 @@ class StreamRanges:
         for partition, state in self._partitions.items():
             self._request(partition, state)
 
-    def take(self) -> _Range | None:
+    def take(self) -> ArrivedRange | None:
         """Remove and return the range that arrived first, None if no range waits.
 
         Removing a range makes room for another one of its partition. It is requested now, unless
@@ -150,7 +162,7 @@ class StreamRanges:
 
     def _request(self, partition: int, state: _StreamPartition) -> None:
         """Request the next range of a partition, if it needs one and has room for it now."""
-        count = _RANGE_RECORDS
+        count = self._limits.records
         if partition in self._until:
             count = min(count, self._until[partition] - state.position)
         if (
@@ -158,7 +170,7 @@ class StreamRanges:
             or state.held >= _HELD_RANGES
             or count <= 0
             or self._ended
-            or self.unsupported
+            or self.unsupported is not None
             or self.failure is not None
         ):
             return
@@ -172,7 +184,7 @@ class StreamRanges:
         state.open_request = on_answer
         log_reaches_position = self._request_client.known_mark(partition) >= state.position
         wait_ms = _WAIT_MS if log_reaches_position else _UNCONFIRMED_WAIT_MS
-        request = ReadRecords(state.position + 1, count, self._range_bytes, wait_ms)
+        request = ReadRecords(state.position + 1, count, self._limits.size, wait_ms)
         self._request_client.send(partition, request, on_answer)
 
     def _handle_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
@@ -184,10 +196,10 @@ class StreamRanges:
                 if answer.records.count:
                     state.position += answer.records.count
                     state.held += 1
-                    self._arrived.append(_Range(partition, answer.records))
+                    self._arrived.append(ArrivedRange(partition, answer.records))
                 self._request(partition, state)
             case AnswerKind.UNSUPPORTED:
-                self.unsupported = True
+                self.unsupported = ServerTooOld(partition, answer.version, "request for ranges")
             case AnswerKind.AHEAD:
                 self.failure = ClientAhead(partition, state.position, answer.mark)
             case AnswerKind.CORRUPT:
@@ -234,18 +246,36 @@ def fed_transaction(record: FeedRecord, data: Any) -> Transaction[Any]:
     return Transaction(partition, transaction_id, req_id, header, data)
 
 
-async def read_batches(
-    ranges: StreamRanges, wait_for_change: Callable[[], Any], deserializer: Deserializer
-) -> AsyncIterator[list[Transaction[Any]]]:
-    """Yield the transactions of ``ranges`` until `StreamRanges.complete` or ``unsupported``.
+async def read_ranges(
+    ranges: StreamRanges, wait_for_change: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[ArrivedRange, None]:
+    """Yield the ranges until `StreamRanges.complete` or ``unsupported``. Then end the requests.
 
     ``wait_for_change`` must return after a call of the ``wake`` of ``ranges``. Raises
-    ``ranges.failure`` and DataUnreadable.
+    ``ranges.failure``.
     """
-    ranges.request()
-    while True:
-        arrived = ranges.take()
-        if arrived is not None:
+    try:
+        ranges.request()
+        while True:
+            arrived = ranges.take()
+            if arrived is not None:
+                yield arrived
+            elif ranges.failure is not None:
+                raise ranges.failure
+            elif ranges.unsupported is not None or ranges.complete:
+                return
+            else:
+                await wait_for_change()
+    finally:
+        ranges.end()
+
+
+async def read_batches(
+    ranges: StreamRanges, wait_for_change: Callable[[], Awaitable[None]], deserializer: Deserializer
+) -> AsyncGenerator[list[Transaction[Any]], None]:
+    """Yield the transactions of `read_ranges`. Raises DataUnreadable, too."""
+    async with aclosing(read_ranges(ranges, wait_for_change)) as arriving:
+        async for arrived in arriving:
             decoded, unreadable = decode_transactions(
                 arrived.partition, arrived.records, deserializer
             )
@@ -253,9 +283,3 @@ async def read_batches(
                 yield decoded
             if unreadable is not None:
                 raise unreadable
-        elif ranges.failure is not None:
-            raise ranges.failure
-        elif ranges.unsupported or ranges.complete:
-            return
-        else:
-            await wait_for_change()

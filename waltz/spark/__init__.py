@@ -14,8 +14,8 @@ docs/spark.md lists the columns, the options and the guarantees.
 
 * `option_values`, `options` and `write_options` parse the options; `schema` has the log's columns
 * `filters`, `slices` and `offsets` decide the ranges that tasks and micro-batches read
-* `decoding` and `checksums` verify records and convert them to Arrow; `payload` and
-  `payload_parsers` decode data to columns
+* `payload` and `payload_parsers` decode data to columns; `waltz.client.core.arrow_records` verifies
+  the records and converts them to Arrow
 * `rows` converts rows to appends; `ledger` and `missing_rows` decide which rows an attempt at a
   task must append
 

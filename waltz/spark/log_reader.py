@@ -24,13 +24,13 @@ from waltz.client import (
     WaltzError,
     connect,
 )
+from waltz.client.core.arrow_records import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.client.replica_reader import ReplicaReader, WantedRecords
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
 from waltz.protocol.stored import StoredBatch
 from waltz.runtime.memory import keep_freed_memory
-from waltz.spark.core.decoding import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.spark.core.slices import Sample, Slice
 
 log = logging.getLogger(__name__)

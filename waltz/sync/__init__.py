@@ -1,6 +1,6 @@
 """The client library for programs without asyncio: the same names and errors, without ``await``.
 
-* `client`: `SyncClient`; `stream`: `SyncStream`
+* `client`: `SyncClient`; `stream`: `SyncStream` and `SyncBatchStream`
 * `blocking`: makes a blocking method from a coroutine method of the asyncio client
 * `event_loop`: an event loop on a separate thread
 * `submitting`: runs ``build`` on the thread that called ``submit``
@@ -26,9 +26,10 @@ may or may not be in the log.
 
 from waltz.sync.client import SyncClient, connect, opened
 from waltz.sync.event_loop import WrongProcess, WrongThread
-from waltz.sync.stream import SyncStream
+from waltz.sync.stream import SyncBatchStream, SyncStream
 
 __all__ = [
+    "SyncBatchStream",
     "SyncClient",
     "SyncStream",
     "WrongProcess",

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
-from waltz.client import LogClient, LogStream, Serializer
+from waltz.client import BatchStream, LogClient, LogStream, Serializer
 from waltz.client import connect as connect_async
 from waltz.client.core.values import DataT, StreamBounds
 from waltz.client.options import ConnectOptions
 from waltz.sync.blocking import Blocking
 from waltz.sync.event_loop import EventLoopThread
-from waltz.sync.stream import SyncStream
+from waltz.sync.stream import SyncBatchStream, SyncStream
 from waltz.sync.submitting import SyncBuild, submit
 
 T = TypeVar("T")
@@ -130,6 +130,13 @@ class SyncClient(Generic[DataT]):
         stream = self._thread.call(self._stream(partitions, data, bounds))
         return SyncStream(self._thread, stream)
 
+    def batches(
+        self, partitions: int | Mapping[int, int], **bounds: Unpack[StreamBounds]
+    ) -> SyncBatchStream:
+        """Return batches of transactions as columns; see `waltz.LogClient.batches`."""
+        stream = self._thread.call(self._batches(partitions, bounds))
+        return SyncBatchStream(self._thread, stream)
+
     def close(self) -> None:
         """Close all connections. Calls on other threads end as in `waltz.LogClient.close`."""
         with self._closing:
@@ -153,6 +160,11 @@ class SyncClient(Generic[DataT]):
         bounds: StreamBounds,
     ) -> LogStream[Any]:
         return self._client.stream(partitions, data=data, **bounds)
+
+    async def _batches(
+        self, partitions: int | Mapping[int, int], bounds: StreamBounds
+    ) -> BatchStream:
+        return self._client.batches(partitions, **bounds)
 
     async def _metrics(self) -> dict[str, Any]:
         return self._client.metrics.http_form()

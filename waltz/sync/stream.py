@@ -1,18 +1,65 @@
-"""A stream of transactions as an iterator. Waits for the thread of the client."""
+"""Streams of transactions as iterators. They wait for the thread of the client."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Generic, Self
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Generic, Self, TypeVar
 
-from waltz.client import ClientClosed, LogStream, Transaction
+from waltz.client import BatchStream, ClientClosed, ColumnBatch, LogStream, Transaction
 from waltz.client.core.values import DataT_co
 from waltz.sync.event_loop import EventLoopThread
 
+BatchT = TypeVar("BatchT")
 
-class SyncStream(Generic[DataT_co]):
+
+class _BlockingStream(Generic[BatchT]):
+    """Waits for the batches of ``stream``, which ``batches`` yields on the client's thread.
+
+    The stream is closed by `close`, at the end of a ``with`` block, and when its last transaction
+    was returned. Leaving a ``for`` loop before the last transaction does not close the stream.
+    """
+
+    def __init__(
+        self,
+        thread: EventLoopThread,
+        stream: LogStream[Any] | BatchStream,
+        batches: AsyncIterator[BatchT],
+    ) -> None:
+        self._thread = thread
+        self._stream = stream
+        self._batches = batches
+        self._taking = threading.Lock()
+        """Held while a thread takes transactions, so that several threads may iterate."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the stream. Threads that wait in it get ClientClosed. May be called repeatedly."""
+        self._closed = True
+        if not self._thread.stopped:
+            self._thread.call(self._stream.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next_batch(self) -> BatchT:
+        """Wait for the next batch. Raises StopIteration at the end of the stream."""
+        if self._closed:
+            raise ClientClosed
+        batch = self._thread.call(self._await_batch())
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    async def _await_batch(self) -> BatchT | None:
+        return await anext(self._batches, None)
+
+
+class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT_co]):
     """An iterator over transactions of one or several partitions.
 
     Each transaction is returned once, in order within its partition. Several threads may iterate:
@@ -23,12 +70,8 @@ class SyncStream(Generic[DataT_co]):
     """
 
     def __init__(self, thread: EventLoopThread, stream: LogStream[DataT_co]) -> None:
-        self._thread = thread
-        self._stream = stream
-        self._batches = stream.batches()
+        super().__init__(thread, stream, stream.batches())
         self._ready: deque[Transaction[DataT_co]] = deque()
-        self._taking = threading.Lock()
-        self._closed = False
 
     def __iter__(self) -> Iterator[Transaction[DataT_co]]:
         return self
@@ -54,26 +97,20 @@ class SyncStream(Generic[DataT_co]):
                 self._ready.clear()
             yield batch
 
-    def close(self) -> None:
-        """Close the stream. Threads that wait in it get ClientClosed. May be called repeatedly."""
-        self._closed = True
-        if not self._thread.stopped:
-            self._thread.call(self._stream.aclose())
 
-    def __enter__(self) -> Self:
+class SyncBatchStream(_BlockingStream[ColumnBatch]):
+    """An iterator over batches of transactions as columns; see `waltz.LogClient.batches`.
+
+    It is closed like a `SyncStream`.
+    """
+
+    def __init__(self, thread: EventLoopThread, stream: BatchStream) -> None:
+        super().__init__(thread, stream, aiter(stream))
+
+    def __iter__(self) -> Iterator[ColumnBatch]:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _next_batch(self) -> Sequence[Transaction[DataT_co]]:
-        """Wait for the next transactions. Raises StopIteration at the end of the stream."""
-        if self._closed:
-            raise ClientClosed
-        batch = self._thread.call(self._await_batch())
-        if batch is None:
-            raise StopIteration
-        return batch
-
-    async def _await_batch(self) -> Sequence[Transaction[DataT_co]] | None:
-        return await anext(self._batches, None)
+    def __next__(self) -> ColumnBatch:
+        """Return the next batch. Raises StopIteration at the end, and the stream's errors."""
+        with self._taking:
+            return self._next_batch()

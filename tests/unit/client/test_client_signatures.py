@@ -8,7 +8,7 @@ from typing import assert_type, get_type_hints
 
 import waltz
 from waltz import ClientOptions, ConnectOptions, LogClient, LogStream, Transaction
-from waltz.sync import SyncClient, SyncStream
+from waltz.sync import SyncBatchStream, SyncClient, SyncStream
 from waltz.testing import SyncCluster
 from waltz.testing.cluster import InProcessOptions
 
@@ -61,6 +61,7 @@ def typed(client: SyncClient[str], asyncio_client: LogClient[str]) -> None:
     assert_type(client.mount(0, 3), int)
     assert_type(client.flush(timeout=1.0), None)
     assert_type(client.stream(0, data=True), SyncStream[str])
+    assert_type(client.batches(0, after=3), SyncBatchStream)
     assert_type(asyncio_client.stream(0, data=True), LogStream[str])
     client.append(0, b"bytes")  # type: ignore[arg-type]
     client.read(0, 1, seconds=1)  # type: ignore[call-arg]

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from waltz.client.core.arrow_records import to_arrow
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz.spark.core.decoding import to_arrow
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import Mode, parse_options
 from waltz.spark.core.payload import DataMalformed, PayloadDecoder, payload_decoder

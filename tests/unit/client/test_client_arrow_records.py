@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from waltz.client.core.arrow_records import ARROW_SCHEMA, RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.stored import StoredBatch
-from waltz.spark.core.decoding import ARROW_SCHEMA, RecordsDamaged, stored_to_arrow, to_arrow
 from waltz_storage.core.log.segment_format import SegmentEncoder
 
 INTS = st.integers(-(2**31), 2**31 - 1)

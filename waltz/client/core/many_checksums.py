@@ -1,4 +1,4 @@
-"""Check the CRC-32 of many pieces of bytes at once. Pure.
+"""Check the CRC-32 of many pieces of bytes at once. Pure. Needs ``waltz-log[columns]``.
 
 A CRC is calculated by a register of 32 bits, which changes with each byte. To *shift* a checksum by
 n bytes is to put the checksum into the register, and to calculate the register after n zero bytes.

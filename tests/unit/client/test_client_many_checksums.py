@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.core.checksums import concatenated, pieces_match, shifted
+from waltz.client.core.many_checksums import concatenated, pieces_match, shifted
 
 
 @given(st.data(), st.integers(0, 40), st.integers(0, 40))
@@ -43,7 +43,7 @@ def test_checksums_with_one_wrong_value_do_not_match(
 
 _LONG_AMONG_SHORT = """
 import numpy, pyarrow, zlib
-from waltz.spark.core.checksums import pieces_match
+from waltz.client.core.many_checksums import pieces_match
 
 pieces = [b"short"] * 5000 + [bytes(4 << 20)]
 crcs = numpy.array([zlib.crc32(piece) for piece in pieces], numpy.uint32)

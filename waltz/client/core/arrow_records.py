@@ -1,5 +1,7 @@
 """Decode thousands of records at once to the columns of a `pyarrow.RecordBatch`. Pure.
 
+Needs ``waltz-log[columns]``; `import waltz` does not import this module.
+
 Records from servers are in wire form, and the client has checked them. Records from replicas are in
 disk form, and are checked here: a replica may return bytes that were damaged on its disk. In both
 forms, records follow each other without gaps. A record is a head of fixed size, its data, and a
@@ -21,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from waltz.client.core.many_checksums import Crcs, concatenated, pieces_match, shifted
 from waltz.protocol.checksums import crc32
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
-from waltz.spark.core.checksums import Crcs, concatenated, pieces_match, shifted
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -126,7 +128,7 @@ def _intact(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
 def _heads_match(heads: np.ndarray[Any, Any], size: int, shifted_crcs: Crcs) -> bool:
     """Return whether the head of each record matches its shifted checksum.
 
-    All records have data of ``size`` bytes. `waltz.spark.core.checksums` explains shifts::
+    All records have data of ``size`` bytes. `waltz.client.core.many_checksums` explains shifts::
 
         crc32(head + data) == shift(crc32(head), size) ^ crc32(data)
 

@@ -1,0 +1,83 @@
+"""A stream of `ColumnBatch` values. Touches the network through the client's requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Self
+
+from waltz.client.core.column_batch import ColumnBatch
+from waltz.client.core.errors import ClientClosed
+from waltz.client.request_client import RequestClient
+from waltz.client.stream_ranges import COLUMN_LIMITS, StreamRanges, read_ranges
+
+
+class BatchStream:
+    """A stream of the transactions of one or several partitions, as columns.
+
+    `LogClient.batches` returns it. Each transaction is in one batch, in order within its partition.
+    Iterate over a stream once. The end of the loop closes the stream, and so does `aclose`.
+
+    Iterating raises the errors of `LogStream` except DataUnreadable, and ServerTooOld.
+    """
+
+    def __init__(
+        self,
+        request_client: RequestClient,
+        after: Mapping[int, int],
+        until: Mapping[int, int],
+        count_received: Callable[[int, int], None],
+        on_end: Callable[[BatchStream], None],
+    ) -> None:
+        self._changed = asyncio.Event()
+        """Set when an answer arrives, when the stream fails, and when it is closed."""
+        self._ranges = StreamRanges(request_client, after, until, self._changed.set, COLUMN_LIMITS)
+        self._count_received = count_received
+        self._on_end = on_end
+        self._failure: Exception | None = None
+        self._begun = False
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[ColumnBatch]:
+        if self._closed or self._begun:
+            raise ClientClosed
+        self._begun = True
+        try:
+            async with aclosing(read_ranges(self._ranges, self._wait)) as arriving:
+                async for partition, records in arriving:
+                    self._count_received(partition, records.count)
+                    yield ColumnBatch(partition, records)
+            if self._ranges.unsupported is not None:
+                raise self._ranges.unsupported
+        finally:
+            await self.aclose()
+
+    def fail(self, error: Exception) -> None:
+        """Make the iteration yield the batches that have arrived, and then raise ``error``."""
+        if self._failure is None:
+            self._failure = error
+        self._changed.set()
+
+    async def aclose(self) -> None:
+        """Close the stream. A second call has no effect."""
+        if not self._closed:
+            self._closed = True
+            self._ranges.end()
+            self._changed.set()
+            self._on_end(self)
+
+    async def _wait(self) -> None:
+        """Wait until ``_changed`` is set. Raises the error of `fail`, or ClientClosed."""
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise ClientClosed
+        self._changed.clear()
+        await self._changed.wait()

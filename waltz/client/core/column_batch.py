@@ -1,0 +1,132 @@
+"""A batch of transactions as columns, for programs that read a log fast. Pure.
+
+The records of a batch stay in wire form, the bytes in which the server sent them. A batch of
+thousands of transactions is one object, and a column is made when it is first used. Iterating over
+transactions as objects costs several times as much.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from waltz.protocol.records import WIRE_HEAD, WIRE_OVERHEAD_BYTES, RecordBatch, ReqId
+from waltz.runtime.extras import needs_extra
+
+_CHECKSUM_BYTES = 4
+
+
+class ColumnBatch:
+    """One or more transactions of ``partition`` with consecutive ids, as columns.
+
+    All columns have the order of the ids: position 0 is the transaction ``ids[0]``. The client has
+    verified the checksums of all data. Data are bytes, also if the client has a serializer.
+    """
+
+    def __init__(self, partition: int, records: RecordBatch) -> None:
+        assert records.count, "a batch has at least one transaction"
+        self.partition = partition
+        self._records = records
+
+    def __len__(self) -> int:
+        return self._records.count
+
+    def __repr__(self) -> str:
+        return f"<ColumnBatch partition={self.partition} ids={self.ids}>"
+
+    @cached_property
+    def ids(self) -> range:
+        """The transaction ids."""
+        first = self._records.first_id()
+        return range(first, first + self._records.count)
+
+    @property
+    def headers(self) -> Sequence[int]:
+        """The headers, ints of the application."""
+        return self._columns[5]
+
+    @property
+    def client_ids(self) -> Sequence[int]:
+        """For each transaction the id of the client that appended it."""
+        return self._columns[1]
+
+    @property
+    def generations(self) -> Sequence[int]:
+        """For each transaction the generation of its request id."""
+        return self._columns[2]
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        """For each transaction the sequence number of its request id."""
+        return self._columns[4]
+
+    @property
+    def req_ids(self) -> list[ReqId]:
+        """The request ids, made anew by each use: they are objects."""
+        return list(map(ReqId, *self._columns[1:5]))
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes that contain the data of all transactions, each at its place in `spans`.
+
+        Between the data are other fields of the records.
+        """
+        return self._records.wire
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """For each transaction the position in `buffer` where its data begin, and where they end.
+
+        A program that parses `buffer` at these positions copies no data.
+        """
+        spans, start = [], WIRE_HEAD.size
+        for length in self._columns[6]:
+            spans.append((start, start + length))
+            start += length + WIRE_OVERHEAD_BYTES
+        return spans
+
+    @cached_property
+    def data(self) -> list[bytes]:
+        """The data of the transactions."""
+        buffer = self._records.wire
+        return [buffer[start:end] for start, end in self.spans]
+
+    def to_arrow(self) -> Any:
+        """Return the batch as a `pyarrow.RecordBatch`; needs ``waltz-log[columns]``.
+
+        The columns are partition, transaction_id, client_id, generation, seq, header and data.
+        Raises ExtraMissing, an ImportError.
+        """
+        with needs_extra("to_arrow", "columns"):
+            from waltz.client.core.arrow_records import to_arrow
+        return to_arrow(self._records)
+
+    def to_pandas(self) -> Any:
+        """Return the batch as a `pandas.DataFrame` with the columns of `to_arrow`.
+
+        Needs ``waltz-log[columns]``. Raises ExtraMissing, an ImportError.
+        """
+        with needs_extra("to_pandas", "columns"):
+            import pandas as pd  # noqa: F401 - pyarrow needs it, and reports it less clearly
+        return self.to_arrow().to_pandas()
+
+    @cached_property
+    def _columns(self) -> list[tuple[int, ...]]:
+        """The fields of `WIRE_HEAD`, one tuple for each field."""
+        wire, count = self._records.wire, self._records.count
+        size = len(wire) // count
+        if len(wire) == size * count and size >= WIRE_OVERHEAD_BYTES:
+            # If all records have the size of the first one, no loop in Python is needed.
+            rest = size - WIRE_HEAD.size
+            equal = struct.iter_unpack(f"{WIRE_HEAD.format}{rest}x", wire)
+            columns = list(zip(*equal, strict=True))
+            if columns[6] == (rest - _CHECKSUM_BYTES,) * count:
+                return columns
+        heads, position = [], 0
+        for _ in range(count):
+            head = WIRE_HEAD.unpack_from(wire, position)
+            heads.append(head)
+            position += head[6] + WIRE_OVERHEAD_BYTES
+        return list(zip(*heads, strict=True))
