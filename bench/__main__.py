@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import typer
@@ -27,6 +28,15 @@ class LoadShape(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.clients} x {self.window}"
+
+    @classmethod
+    def parse(cls, text: str) -> LoadShape:
+        """Return the shape that a text such as ``8x5`` names. Raises typer.BadParameter."""
+        found = [shape for shape in SHAPES if f"{shape.clients}x{shape.window}" == text]
+        if not found:
+            names = ", ".join(f"{each.clients}x{each.window}" for each in SHAPES)
+            raise typer.BadParameter(f"{text!r} is not a shape; the shapes are {names}")
+        return found[0]
 
 
 SHAPES = {
@@ -131,7 +141,9 @@ async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> No
         console.print(await measure_engines(partitions, rounds=3, scale=scale))
 
 
-async def _interleave(command: str, pairs: int, size: int, scale: float) -> None:
+async def _interleave(
+    command: str, shapes: Sequence[LoadShape], pairs: int, size: int, scale: float
+) -> None:
     """Run Waltz and the yardstick ``command`` in turns, ``pairs`` times, and print the medians."""
     table = Table(title=f"medians of {pairs} runs in turns, {size} bytes")
     for name in ("clients x open", "waltz tx/s", "yardstick tx/s", "ratio"):
@@ -139,7 +151,7 @@ async def _interleave(command: str, pairs: int, size: int, scale: float) -> None
     for name in ("waltz p50 ms", "yardstick p50 ms", "p50 ratio"):
         table.add_column(name, justify="right")
     async with measured_cluster() as cluster:
-        for shape in SHAPES:
+        for shape in shapes:
             records = _num_records(shape, size, scale)
             ours: list[Reading] = []
             theirs: list[Reading] = []
@@ -171,6 +183,10 @@ def _command(
     pairs: Annotated[
         int, typer.Option(help="The number of runs in turns, of a yardstick or of each engine.")
     ] = 7,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="With --interleave, run only this shape, such as 8x5. Repeatable."),
+    ] = None,
     size: Annotated[int | None, typer.Option(help="Measure only records of this size.")] = None,
     scale: Annotated[float, typer.Option(help="Multiply the number of records by this.")] = 1.0,
     everything: Annotated[
@@ -190,7 +206,8 @@ def _command(
     if engines is not None:
         console.print(asyncio.run(measure_engines(engines, rounds=pairs, scale=scale)))
     elif interleave is not None:
-        asyncio.run(_interleave(interleave, pairs, size or 512, scale))
+        shapes = [LoadShape.parse(text) for text in shape or ()] or list(SHAPES)
+        asyncio.run(_interleave(interleave, shapes, pairs, size or 512, scale))
     else:
         asyncio.run(_measure((size,) if size else SIZES, scale, everything))
 

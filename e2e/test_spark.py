@@ -98,9 +98,7 @@ def report_in(printed: str) -> dict[str, Any]:
     return report
 
 
-def test_job_whose_pod_is_the_driver_reads_the_whole_log(
-    log: Kubectl, counts: dict[str, int]
-) -> None:
+def test_spark_client_mode_job_reads_the_whole_log(log: Kubectl, counts: dict[str, int]) -> None:
     report = report_in(run_commands(commands_of("kubectl create configmap")))
     assert report["transactions"] == counts
     # The pods that read are executors.

@@ -53,7 +53,7 @@ def test_hello_example_prints_its_transaction(run: Run) -> None:
     assert line.endswith(" b'hello'")
 
 
-def test_first_example_has_at_most_ten_lines() -> None:
+def test_hello_example_has_ten_lines() -> None:
     assert len((EXAMPLES / "01_hello.py").read_text().splitlines()) == 10
 
 

@@ -99,7 +99,9 @@ async def test_cluster_of_a_user_is_written_only_by_this_user(
         await delete_cluster(store, zk_root, "owned")
 
 
-async def test_client_without_credentials_takes_a_client_id(secured: Secured, zk_root: str) -> None:
+async def test_client_without_zookeeper_credentials_gets_a_client_id(
+    secured: Secured, zk_root: str
+) -> None:
     async with secured.session(secured.user("waltz", "right")) as store:
         await create_cluster(store, zk_root, "owned", 2, key=uuid.uuid4())
     access = ZooKeeperAccess(secured.certificate("client"))

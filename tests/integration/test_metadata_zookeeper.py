@@ -185,7 +185,7 @@ async def test_connecting_to_a_closed_port_fails() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        with pytest.raises(ConnectFailed, match=f"{address} gave no session within 0.2 s"):
+        with pytest.raises(ConnectFailed, match=f"established at {address} within 0.2 s"):
             await KazooStore.connect(address, 1000, connect_timeout_s=0.2)
 
 
@@ -210,7 +210,7 @@ def test_zookeeper_in_an_unusable_directory_fails(tmp_path: Path) -> None:
         ZooKeeperProcess(tmp_path).start()
 
 
-def test_zookeeper_with_damaged_data_fails(tmp_path: Path) -> None:
+def test_zookeeper_start_with_damaged_data_directory_fails(tmp_path: Path) -> None:
     process = ZooKeeperProcess(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "version-2").write_text("a file where a directory should be")

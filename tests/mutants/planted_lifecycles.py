@@ -26,7 +26,7 @@ LIFECYCLE_BUGS = (
         "ended, return_when=asyncio.FIRST_COMPLETED",
         "ended, return_when=asyncio.ALL_COMPLETED",
         "A server does not follow assignments or access rules any more.",
-        nodes(_SERVER + "test_failure_of_any_task_in_the_background_ends_the_wait"),
+        nodes(_SERVER + "test_wait_for_failure_raises_when_a_background_task_fails"),
     ),
     Planted(
         "one overloaded partition does not pause connections",

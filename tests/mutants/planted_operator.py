@@ -98,7 +98,7 @@ OPERATOR_BUGS = (
         "if shortage is None:\n",
         "The old and the new quorum do not overlap.",
         nodes(
-            "unit/admin/test_operations_shape.py::test_two_replicas_are_not_added_at_once_to_several"
+            "unit/admin/test_operations_shape.py::test_adding_two_replicas_at_once_to_a_replicated_partition_is_refused"
         ),
     ),
     Planted(

@@ -12,7 +12,7 @@ ROLL_BUGS = (
         "return None\n",
         "Two copies of a partition are away because of the operator, and appends wait.",
         nodes(
-            "unit/operator/test_operator_rolls.py::test_next_storage_waits_until_the_one_before_takes_part_again"
+            "unit/operator/test_operator_rolls.py::test_roll_waits_until_restarted_storage_rejoins_its_sessions"
         ),
     ),
     Planted(

@@ -409,8 +409,8 @@ SHELL_BUGS = (
     Planted(
         "the newest clients get no mark of a partition that is elsewhere",
         Package.SERVER,
-        "if peer.version >= MARK_WITHOUT_PARTITION_SINCE:\n",
-        "if peer.version > MARK_WITHOUT_PARTITION_SINCE:\n",
+        "if peer.version >= MARK_WITHOUT_OWNERSHIP_SINCE:\n",
+        "if peer.version > MARK_WITHOUT_OWNERSHIP_SINCE:\n",
         "A client waits for its timeout instead of the next server.",
         nodes(
             "unit/server/test_server_protocol_v5.py::test_every_request_to_a_partition_not_on_this_server_is_answered"

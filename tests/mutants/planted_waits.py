@@ -88,7 +88,7 @@ WAIT_BUGS = (
         "if obstacle is None:\n    pass\n",
         "A long order fails at its first wait.",
         nodes(
-            "unit/admin/test_operations_execution.py::test_wait_after_long_progress_does_not_stall_the_order"
+            "unit/admin/test_operations_execution.py::test_stall_limit_counts_from_the_last_successful_step"
         ),
     ),
     Planted(

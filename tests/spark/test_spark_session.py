@@ -15,7 +15,7 @@ from waltz.spark.requirements import check_packages
 from waltz.spark.session import check_version, check_workers
 
 
-def test_requirements_missing_packages_are_named() -> None:
+def test_missing_package_is_named_with_its_install_command() -> None:
     with pytest.raises(ImportError, match=r"needs pyspark: pip install 'waltz-log\[spark\]'"):
         check_packages(lambda name: None if name == "pyspark" else object())
 

@@ -57,9 +57,10 @@ class ReplicaObserver:
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """Query everything in ``scope``. Raises NoCluster, MalformedMetadata.
 
-        With ``query_peers``, the storages are queried twice: the first reports show up to which id
-        the log may be committed, the second ones which replicas have that much. If the same reports
-        showed both, a replica would seem to lag whenever its report is the older one.
+        With ``query_peers``, the storages are queried twice. The first reports give an id up to
+        which the log may be committed. The second reports, which are newer, show which replicas
+        have reached this id. With one round, a replica whose report is older than the others' would
+        be judged to lag, although it does not.
         """
         cluster = self._cluster
         params, maps = await cluster.store_params(), await cluster.storage_maps()
@@ -80,7 +81,7 @@ class ReplicaObserver:
         if not scope.query_peers:
             return ReplicaObservation(maps, count, views, first_reports, self._lag_allowed)
         bounds = commit_bounds(views.values(), first_reports)
-        # The first query has waited long enough for a storage that has not answered.
+        # A storage that failed in the first round had its full time, so it is not queried again.
         answered = {storage for storage, report in first_reports.items() if report.problem is None}
         second_reports = await self._query_storages(
             answered, maps, params, with_damage=scope.damage
@@ -91,7 +92,7 @@ class ReplicaObserver:
     async def _views(
         self, maps: StorageMaps, metadata: Mapping[int, PartitionMetadata], *, with_servers: bool
     ) -> Mapping[int, PartitionView]:
-        """Return a view of each partition in ``metadata``; query their servers if required.
+        """Return a view of each partition; with ``with_servers``, query the partitions' servers.
 
         If the servers are not queried, ``server_problem`` of the views must be ignored.
         """

@@ -62,13 +62,14 @@ class PartitionRescue:
 
 
 async def back_up(cluster: Cluster) -> ClusterBackup:
-    """Read what a rescue needs. Raises NoCluster, MalformedMetadata."""
+    """Return a backup of the cluster's metadata in ZooKeeper.
+
+    Raises NoCluster, MalformedMetadata.
+    """
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
     access = await read_access_rules(cluster)
-    preferences = {
-        f"{server.host}:{server.port}": server.preferred for server in servers if server.preferred
-    }
+    preferences = {server.address: server.preferred for server in servers if server.preferred}
     return ClusterBackup(
         name=params.name,
         root=cluster.paths.root,
@@ -170,10 +171,10 @@ async def fence_replicas(
         try:
             async with asyncio.timeout(timeout_seconds):
                 connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
-                try:
-                    await _fence_held(connection, storage, plans)
-                finally:
-                    connection.close()
+            try:
+                await _fence_held(connection, storage, plans, timeout_seconds)
+            finally:
+                connection.close()
         except TimeoutError as late:
             raise FencingFailed(
                 f"storage {storage} did not answer within {timeout_seconds:g} s"
@@ -183,11 +184,20 @@ async def fence_replicas(
 
 
 async def _fence_held(
-    connection: RpcConnection, storage: str, plans: list[PartitionRescue]
+    connection: RpcConnection,
+    storage: str,
+    plans: list[PartitionRescue],
+    timeout_seconds: float,
 ) -> None:
-    """Fence the partitions that ``storage`` holds and whose metadata ``plans`` write."""
+    """Fence the partitions that ``storage`` holds and whose metadata ``plans`` write.
+
+    A storage has ``timeout_seconds`` for each partition: with one limit for all of them, a storage
+    with many partitions could never be fenced. Raises TimeoutError.
+    """
     for plan in plans:
-        if plan.decision.metadata is not None and plan.is_held_by(storage):
+        if plan.decision.metadata is None or not plan.is_held_by(storage):
+            continue
+        async with asyncio.timeout(timeout_seconds):
             await _fence(connection, plan.partition, plan.decision.metadata.session_id)
 
 
@@ -238,7 +248,7 @@ def leaves_a_partition_closed(plans: list[PartitionRescue]) -> bool:
 def _reports(
     partition: int, maps: StorageMaps, replicas: Mapping[str, StorageReplicas]
 ) -> tuple[ReplicaReport, ...]:
-    """Return the reports on the assigned replicas, and on replicas that are held unassigned."""
+    """Return the reports on replicas that are assigned, or that a storage holds unassigned."""
     assigned = set(maps.assignments.storages_of(partition))
     return tuple(
         ReplicaReport(
@@ -261,8 +271,8 @@ async def _read_checksums(
     """Return the reports, and the checksums by storage and transaction id that `rebuild` needs.
 
     `rebuild` compares them to find the replicas that have the same record at an id. A storage that
-    cannot read a record counts as one that does not answer: the returned report on its replica says
-    so. Then other records may have to be compared, so all are read again.
+    cannot read a record is treated as a storage that did not answer: its report gets the error.
+    `rebuild` may then need other checksums, so all are read again.
     """
     while True:
         checksums: dict[tuple[str, int], int] = {}

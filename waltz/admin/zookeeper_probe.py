@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 
 from waltz.admin.core.zookeeper_answers import judge_answer, split_connect_string
+from waltz.net import connect_problem, join_address
 
 _COMMAND = b"srvr"
 """ZooKeeper's only command that is allowed without a setting (``4lw.commands.whitelist``)."""
@@ -23,7 +23,7 @@ async def probe_zookeeper(connect_string: str, *, timeout_seconds: float) -> dic
     """
     addresses = split_connect_string(connect_string)
     answers = await asyncio.gather(*(_probe(*each, timeout_seconds) for each in addresses))
-    names = [f"{host}:{port}" for host, port in addresses]
+    names = [join_address(*each) for each in addresses]
     return dict(zip(names, answers, strict=True))
 
 
@@ -39,11 +39,9 @@ async def _probe(host: str, port: int, timeout_seconds: float) -> str:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
-    except TimeoutError:
-        return f"gave no answer within {timeout_seconds:g} s"
     except OSError as problem:
-        # asyncio's text repeats the address and omits the reason.
-        reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else problem
-        return f"cannot be reached ({reason})"
+        if isinstance(problem, TimeoutError) and problem.errno is None:
+            return f"gave no answer within {timeout_seconds:g} s"
+        return f"cannot be reached ({connect_problem(problem)})"
     except (OverflowError, ValueError) as problem:
         return f"cannot be reached ({problem})"

@@ -1,4 +1,4 @@
-"""Return the error of a call of append that has not succeeded. Touches nothing outside."""
+"""Return the error of a call of append that has not succeeded. Touches nothing."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def append_error(
     """Return the error for the caller of ``call``, which did not succeed.
 
     ``appends`` are those of the call's partition, None if it was never used. ``ended`` is the error
-    of every call after the end of the client, None before. ``result`` is the outcome that causes
-    the error, None if no append has an outcome. ``outcomes`` are those of a batch.
+    that closed or failed the client, None while the client is open. ``result`` is the outcome that
+    causes the error, None if no append has an outcome. ``outcomes`` are those of a batch.
     """
     if result is not None:
-        assert appends is not None, "an append has an outcome"
+        assert appends is not None, "an append has an outcome, so its partition was used"
         error = _outcome_error(call, appends, ended, result, outcomes)
         if error is not None:
             return error
     if ended is not None:
         return ended
-    # The timeout passed before the append was sent, or before it was sent again. Before it is sent
-    # again, it has the outcome ABSENT or AHEAD: it was sent, and is not in the log.
+    # The timeout passed while the append waited to be sent for the first time, or to be sent again.
+    # In the second case an earlier attempt ended with ABSENT or AHEAD: it is not in the log.
     absent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)
     )
@@ -83,7 +83,9 @@ def _outcome_error(
         case Outcome.DENIED:
             return PermissionDenied(partition, appends.denial)
         case Outcome.UNSUPPORTED:
-            feature = "batches of appends" if outcomes else "such locks"
+            feature = (
+                "batches of appends" if outcomes else "this kind of lock (read or append locks)"
+            )
             return ServerTooOld(partition, result.number, feature)
         case Outcome.UNCERTAIN:
             assert result.req_id is not None
@@ -100,4 +102,4 @@ def _why(call: AppendCall, appends: PartitionAppends, ended: Exception | None) -
         return str(ended)
     if appends.mount.log_mark_behind is not None:
         return "the log is shorter than before"
-    return "it was given up before its outcome was known"
+    return "the client stopped waiting before the outcome was known"

@@ -216,7 +216,12 @@ class _Followed(Generic[T]):
                 await self._follow()
             except _FINAL as error:
                 if not self._stopping.is_set():
-                    log.error("partition %d: %s; it is no longer followed", self._number, error)
+                    log.error(
+                        "partition %d: following stopped: %s; correct the cause and start a new "
+                        "follower",
+                        self._number,
+                        error,
+                    )
                 self.problem = self._ended = error
                 break
             except Exception as error:

@@ -17,6 +17,7 @@ from waltz.net import (
     FrameConnection,
     FrameHandler,
     ReconnectingLink,
+    join_address,
 )
 from waltz.protocol.client_server import Message
 
@@ -60,7 +61,7 @@ class ServerLink(FrameHandler):
         # The loss of a working connection is not logged as a warning, because every restart of a
         # server causes it. If the loss has consequences, appends and streams raise errors.
         self._link: ReconnectingLink[FrameConnection] = ReconnectingLink(
-            "server {}:{}".format(*endpoint), self, _BACKOFF, loss_level=logging.DEBUG
+            f"server {join_address(*endpoint)}", self, _BACKOFF, loss_level=logging.DEBUG
         )
 
     @property

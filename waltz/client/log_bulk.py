@@ -212,5 +212,5 @@ def _appends_of(
         raise ValueError(f"a batch has at most {MAX_LOCKS} locks: split it")
     size = sum(len(append.data) for append in appends)
     if size > MAX_DATA_BYTES:
-        raise DataTooLarge(size, MAX_DATA_BYTES)
+        raise DataTooLarge(size, MAX_DATA_BYTES, batch=True)
     return appends

@@ -14,7 +14,15 @@ from collections.abc import Iterable
 
 from waltz.client.core.errors import ClusterUnreachable
 from waltz.metadata.core.membership_steps import Endpoint
-from waltz.net import ConnectionLost, DialFailed, FrameHandler, TlsConfig, TlsMismatch, dial
+from waltz.net import (
+    ConnectionLost,
+    DialFailed,
+    FrameHandler,
+    TlsConfig,
+    TlsMismatch,
+    dial,
+    join_address,
+)
 from waltz.protocol import CLIENT_SERVER
 
 _MOST_SECONDS = 3.0
@@ -55,14 +63,14 @@ async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
             connection.close()
     except TlsMismatch as problem:
         raise ClusterUnreachable(
-            f"server {host}:{port} does not use TLS, and this client does: turn TLS off by "
-            "tls=waltz.PLAINTEXT, WALTZ_TLS=off or --tls off, or turn it on at the server"
+            f"server {join_address(host, port)} does not use TLS, and this client does: turn TLS "
+            "off by tls=waltz.PLAINTEXT, WALTZ_TLS=off or --tls off, or turn it on at the server"
         ) from problem
     except ConnectionLost as problem:
         if not tls.enabled and await _speaks_tls(host, port):
             raise ClusterUnreachable(
-                f"server {host}:{port} uses TLS, and this client does not: turn TLS on by "
-                "tls=waltz.TlsConfig(), WALTZ_TLS=on or --tls on"
+                f"server {join_address(host, port)} uses TLS, and this client does not: turn TLS "
+                "on by tls=waltz.TlsConfig(), WALTZ_TLS=on or --tls on"
             ) from problem
         return False
     except DialFailed:

@@ -50,7 +50,8 @@ async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | N
             rules = await read_access_rules(cluster, changed.set)
         except MalformedMetadata as problem:
             log.error(
-                "access rules: %s; the previous rules stay in force; correct the znode", problem
+                "access rules cannot be used: %s; keeping the previous rules; correct the znode",
+                problem,
             )
         else:
             yield None if rules is None else rules.value

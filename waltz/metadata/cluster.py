@@ -111,7 +111,8 @@ class Cluster:
                 read = await self.usable_replica_assignments(changed.set)
             except MalformedMetadata as problem:
                 log.error(
-                    "replica assignments: %s; the previous ones stay in force; correct the znode",
+                    "replica assignments cannot be used: %s; keeping the previous ones; correct "
+                    "the znode",
                     problem,
                 )
             else:

@@ -127,8 +127,8 @@ class KazooStore:
         except TimeoutError as problem:
             await store.close()
             raise ConnectFailed(
-                f"ZooKeeper at {connect_string} gave no session within {connect_timeout_s:g} s"
-                f"{_why_no_session(handler)}"
+                f"no ZooKeeper session was established at {connect_string} within "
+                f"{connect_timeout_s:g} s{_why_no_session(handler)}"
             ) from problem
         except BaseException:
             await store.close()
@@ -258,11 +258,15 @@ class KazooStore:
             case kazoo_errors.ConnectionClosedError() if self._closed():
                 return StoreClosed("the connection to ZooKeeper was closed")
             case kazoo_errors.ConnectionClosedError():
-                return StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+                return StoreConnectionLost(
+                    f"the connection to ZooKeeper was lost during an operation on {path}"
+                )
             case kazoo_errors.SessionExpiredError():
                 return SessionExpired(f"the ZooKeeper session ended during an operation on {path}")
             case kazoo_errors.ConnectionLoss() | kazoo_errors.SessionMovedError():
-                return StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+                return StoreConnectionLost(
+                    f"the connection to ZooKeeper was lost during an operation on {path}"
+                )
             case _:
                 return StoreError(f"ZooKeeper refused an operation on {path}: {problem!r}")
 

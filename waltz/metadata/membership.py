@@ -184,7 +184,11 @@ class ServerMembership:
                 str(problem) or "no answer in time",
             )
         except StoreClosed:
-            log.debug("server %d: node deleted with its session", self.server_id)
+            log.debug(
+                "server %d: ZooKeeper session already closed; its znode is deleted with the "
+                "session",
+                self.server_id,
+            )
 
     async def prefer(self, partitions: Iterable[int]) -> None:
         """Change the preferred partitions, and recompute the assignment of all partitions.

@@ -10,7 +10,7 @@
   implementation with TCP
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
 * `core`: `Backoff`, the growing delays between attempts; `AllowedNames`, which decides by the names
-  in a certificate whether a peer may use a port
+  in a certificate whether a peer may use a port; `join_address`, the text of an address
 * `rpc`: sends requests to storage and admin ports, and matches the answers by sequence number
 * `tls`: TLS settings, and the SSL contexts made from the settings
 * `certificates`: reads and makes certificates in PEM files
@@ -18,10 +18,11 @@
 
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import EVERYONE, AllowedNames
 from waltz.net.core.backoff import Backoff
 from waltz.net.decoding import decode_received
-from waltz.net.dialer import DialFailed, TlsMismatch, dial, split_address
+from waltz.net.dialer import DialFailed, TlsMismatch, connect_problem, dial, split_address
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.network import TCP, Dialer, ListeningPort, Network
@@ -50,7 +51,9 @@ __all__ = [
     "TlsConfig",
     "TlsConfigError",
     "TlsMismatch",
+    "connect_problem",
     "decode_received",
     "dial",
+    "join_address",
     "split_address",
 ]

@@ -51,8 +51,8 @@ class AcceptedConnections:
         if self._logged is None or now - self._logged >= _LOG_SECONDS:
             self._logged = now
             log.warning(
-                "refused a %s connection from %s: %d connections are open, the most that the "
-                "settings allow; %d were refused so far",
+                "refused a %s connection from %s: limit of %d open connections reached (%d "
+                "refused so far); increase maxConnections if this load is expected",
                 protocol,
                 peer,
                 self.open,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from waltz.net.accepted import AcceptedConnections
+from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import certificate_names
 from waltz.net.keep_alive import set_keep_alive
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
@@ -203,7 +204,7 @@ class FrameConnection(asyncio.Protocol):
         if (connected := transport.get_extra_info("socket")) is not None:
             set_keep_alive(connected)
         name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
+        self.peer = join_address(*name[:2]) if isinstance(name, tuple) else "?"
         self._transport.write(self.spec.hello(self._dialer))
         self._last_write = self._loop.time()
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._abort_handshake)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 
 from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.core.addresses import join_address
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec
 
@@ -20,11 +22,25 @@ class TlsMismatch(DialFailed):
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of ``address`` (``host:port``). Raises DialFailed."""
+    """Return the host and the port of ``address`` (``host:port``). Raises DialFailed.
+
+    The brackets around an IPv6 address are no part of the host.
+    """
     host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     if not host or not (port.isascii() and port.isdecimal() and len(port) <= 5):
         raise DialFailed(f"cannot reach {address!r}: it is not an address of the form host:port")
     return host, int(port)
+
+
+def connect_problem(error: OSError) -> str:
+    """Return the reason why a connection could not be opened, for an error of asyncio."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    # asyncio's text for these errors repeats the address and omits the reason. The numbers of
+    # gaierror are not those of the operating system, but its text has the reason.
+    return os.strerror(error.errno)
 
 
 async def dial(
@@ -42,6 +58,7 @@ async def dial(
     before sending.
     """
     loop = asyncio.get_running_loop()
+    address = join_address(host, port)
     context = tls.dialing_context()
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -53,23 +70,21 @@ async def dial(
                 server_hostname=(tls.server_name or host) if context else None,
             )
     except TimeoutError as error:
-        raise DialFailed(
-            f"cannot reach {host}:{port}: no answer within {timeout_seconds:g} s"
-        ) from error
+        reason = f"no answer within {timeout_seconds:g} s"
+        if error.errno is not None:
+            # The operating system ended the attempt, after another time.
+            reason = connect_problem(error)
+        raise DialFailed(f"cannot reach {address}: {reason}") from error
     except ssl.SSLError as error:
         why = tls.explain(error, host)
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             raise TlsMismatch(
-                f"no TLS with {host}:{port}: {why} (the peer seems to speak plaintext: turn TLS "
-                "off on this side, or on at the peer)"
+                f"TLS handshake with {address} failed: {why} (the peer seems to speak "
+                "plaintext: turn TLS off on this side, or on at the peer)"
             ) from error
-        raise DialFailed(f"no TLS with {host}:{port}: {why}") from error
+        raise DialFailed(f"TLS handshake with {address} failed: {why}") from error
     except OSError as error:
-        reason = error.strerror or error
-        if isinstance(error, ConnectionError) and error.errno is not None:
-            # asyncio's text for these errors repeats the address and omits the reason.
-            reason = os.strerror(error.errno)
-        raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
+        raise DialFailed(f"cannot reach {address}: {connect_problem(error)}") from error
     except (OverflowError, ValueError) as error:
         # The host is not a valid name, or the port is not a valid port number.
         raise DialFailed(f"cannot reach {host!r}:{port}: not an address: {error}") from error

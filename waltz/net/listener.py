@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.core.addresses import join_address
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec
 
@@ -65,7 +66,7 @@ class Listener:
         try:
             self._socket = _bind(host, port)
         except OSError as error:
-            where = f"{host or '*'}:{port}"
+            where = join_address(host or "*", port)
             advice = {
                 errno.EADDRINUSE: "another process listens there: stop it or choose another port",
                 errno.EACCES: "ports below 1024 need privileges: choose another port",
@@ -108,7 +109,7 @@ class Listener:
             loop.remove_reader(listening)
             loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
             return
-        if not self._accepted.enter(self.spec.name, f"{address[0]}:{address[1]}"):
+        if not self._accepted.enter(self.spec.name, join_address(*address[:2])):
             peer_socket.close()
             return
         peer_socket.setblocking(False)

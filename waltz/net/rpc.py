@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.core.addresses import join_address
 from waltz.net.decoding import raise_malformed
 from waltz.net.dialer import DialFailed
 from waltz.net.network import TCP, Network
@@ -138,13 +139,12 @@ class RpcConnection(FrameHandler):
                 answer = await opened
         except TimeoutError:
             rpc.close()
-            host, port = address
             raise DialFailed(
-                f"{host}:{port} accepted the connection but did not finish the "
+                f"{join_address(*address)} accepted the connection but did not finish the "
                 f"{rpc._port.spec.name} handshake within {_HANDSHAKE_SECONDS:g} s"
             ) from None
         except ConnectionLost as error:
-            raise DialFailed(f"{address[0]}:{address[1]} closed the connection: {error}") from error
+            raise DialFailed(f"{join_address(*address)} closed the connection: {error}") from error
         except asyncio.CancelledError:
             rpc.close()
             raise

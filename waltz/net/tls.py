@@ -178,7 +178,7 @@ class TlsConfig:
         if self.ca is not None and not self.verify_server_name:
             log.warning(
                 "TLS: tls.verifyServerName is off, so the names of peers are not verified: any "
-                "process with a certificate of %s can impersonate them",
+                "process with a certificate that a CA in %s issued can impersonate them",
                 self.ca,
             )
         return _LoadedContext(context, self._load(context))

@@ -20,10 +20,10 @@ READ_LOCKS_SINCE = 1
 """The first version whose appends have read locks."""
 
 APPEND_LOCKS_SINCE = 2
-"""The first version whose appends have append locks."""
+"""The first version whose appends have append locks (see spec/wire.md section 4)."""
 
 CLIENT_AHEAD_SINCE = 3
-"""The first version that answers a mount by CLIENT_AHEAD."""
+"""The first version that answers a mount with CLIENT_AHEAD."""
 
 RANGES_SINCE = 5
 """The first version that can read a range of records or of headers in one request."""
@@ -31,7 +31,7 @@ RANGES_SINCE = 5
 APPEND_BATCH_SINCE = 5
 """The first version with batches of appends."""
 
-MARK_WITHOUT_PARTITION_SINCE = 5
+MARK_WITHOUT_OWNERSHIP_SINCE = 5
 """The first version whose servers answer every HighWaterMarkRequest.
 
 A server of an older version answers only for partitions that it owns."""

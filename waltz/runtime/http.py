@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from waltz.net import ListenFailed
+from waltz.net import ListenFailed, join_address
 from waltz.runtime.metrics import ProcessMetrics, accepts_exposition, exposition
 from waltz.runtime.version import build_version
 
@@ -70,8 +70,9 @@ async def serve_http(
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise ListenFailed(
-                f"cannot serve HTTP on {host or '*'}:{port}: {error.strerror or error}; choose "
-                "another port, or stop the process that listens on it"
+                f"cannot serve HTTP on {join_address(host or '*', port)}: "
+                f"{error.strerror or error}; choose another port, or stop the process that listens "
+                "on it"
             ) from error
         yield runner.addresses[0][1]
     finally:

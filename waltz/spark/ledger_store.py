@@ -101,5 +101,5 @@ class LedgerStore:
 
     async def _answered(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Repeat ``operation`` until ZooKeeper answers. Raises ClusterUnreachable."""
-        missing = f"ZooKeeper did not store the ledger of the write {self._write_id}"
+        missing = f"ZooKeeper did not answer about the ledger of the write {self._write_id}"
         return await in_time(until_answered(self._store, operation), self._timeout_seconds, missing)

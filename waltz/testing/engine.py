@@ -1,7 +1,7 @@
 """The storage engine without threads: each step is done on the event loop. Touches the event loop.
 
-The engine handles all requests that arrive in one turn of the event loop in one step, as the thread
-of a busy storage does. A disk in memory does not block, so no step needs a thread.
+The engine handles all requests that arrive in one iteration of the event loop in one step, as the
+thread of a busy storage does. A disk in memory does not block, so no step needs a thread.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EventLoopEngine:
         """Do nothing: the first arrival starts the engine."""
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue arrivals for the next turn of the event loop."""
+        """Queue arrivals for the next iteration of the event loop."""
         self._inputs += arrivals
         if not self._scheduled:
             self._scheduled = True

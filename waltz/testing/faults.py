@@ -13,7 +13,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults of random appends and messages. A rate is the share of appends, from 0 to 1.
+    """The faults that the test cluster injects. A rate is the fraction of appends, from 0 to 1.
 
     Attributes:
         delay_seconds: The shortest and the longest delay of a message between client and server.
@@ -33,7 +33,10 @@ class Faults:
     def __post_init__(self) -> None:
         shortest, longest = self.delay_seconds
         if not 0 <= shortest <= longest:
-            raise ValueError(f"delay_seconds is {self.delay_seconds}: give shortest and longest")
+            raise ValueError(
+                f"delay_seconds is {self.delay_seconds}: it must be (shortest, longest), with "
+                "0 <= shortest <= longest"
+            )
         rates = (self.lost, self.uncertain, self.conflict)
         if min(rates) < 0 or sum(rates) > 1 or self.lost == 1:
             raise ValueError(

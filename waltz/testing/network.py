@@ -277,7 +277,7 @@ class MemoryListener:
             connection.close("shutting down")
 
     def accept(self, transport: MemoryTransport) -> None:
-        """Accept a connection in a later turn; callable on any thread."""
+        """Accept a connection in a later iteration; callable on any thread."""
         transport.soon(self._enter, transport)
 
     def _enter(self, transport: MemoryTransport) -> None:

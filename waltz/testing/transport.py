@@ -1,8 +1,8 @@
 """The transport of a connection in memory: what asyncio's socket transport does, without a socket.
 
 Each end belongs to one event loop; the ends of a connection may belong to different event loops. A
-chunk arrives in a later turn of the receiver's event loop, never in the call that wrote the chunk.
-Touches event loops and threads.
+chunk arrives in a later iteration of the receiver's event loop, never in the call that wrote the
+chunk. Touches event loops and threads.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Wire(Protocol):
 
     @property
     def written(self) -> Callable[[bytes], bytes]:
-        """The function that returns what is sent for a written chunk.
+        """The function that transforms a written chunk into the sent chunk; b"" drops it.
 
         It is called on the sender's event loop.
         """
 
     @property
     def arrived(self) -> Callable[[bytes], bytes]:
-        """The function that returns what arrives for a sent chunk.
+        """The function that transforms a sent chunk into the chunk that arrives; b"" drops it.
 
         It is called on the receiver's event loop.
         """
@@ -133,8 +133,19 @@ class MemoryTransport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the sizes at which the protocol is paused and resumed."""
-        self._high = _HIGH_WATER_BYTES if high is None else high
-        self._low = self._high // _LOW_WATER_DIVISOR if low is None else low
+        if high is None:
+            high = _HIGH_WATER_BYTES if low is None else low * _LOW_WATER_DIVISOR
+        if low is None:
+            low = high // _LOW_WATER_DIVISOR
+        if not 0 <= low <= high:
+            raise ValueError(
+                f"low is {low} and high is {high}: high must be at least low, and low at least 0"
+            )
+        self._high, self._low = high, low
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return the sizes at which the protocol is resumed and paused."""
+        return self._low, self._high
 
     def get_write_buffer_size(self) -> int:
         """Return how many bytes the buffers of an operating system would not hold."""
@@ -149,7 +160,10 @@ class MemoryTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Close when the peer has room for all that was written."""
+        """Send what was written, then close.
+
+        The protocol is informed when the write buffer is empty.
+        """
         with self._lock:
             if self._closing:
                 return
@@ -193,7 +207,10 @@ class MemoryTransport(asyncio.Transport):
         self.soon(self._deliver_last, arriving)
 
     def proceed(self) -> None:
-        """Deliver what has arrived, in a later turn or when it is due; callable on any thread."""
+        """Deliver what has arrived, in a later iteration of the event loop or when it is due.
+
+        Callable on any thread.
+        """
         with self._lock:
             if self._delivering or self._lost or self._protocol is None:
                 return
@@ -204,8 +221,9 @@ class MemoryTransport(asyncio.Transport):
         if seconds_until_due > 0 and self.loop is _running_loop():
             self.loop.call_later(seconds_until_due, self._deliver)
         else:
-            # `call_later` is not thread-safe. Another thread therefore schedules `_deliver` at
-            # once; it finds no due chunk, and calls `proceed` on the right loop, which waits.
+            # `call_later` is not thread-safe, so another thread schedules `_deliver` immediately.
+            # If no chunk is due yet, `_deliver` calls `proceed` again, now on this end's event
+            # loop, and that call uses `call_later`.
             self.soon(self._deliver)
 
     def inject(self, data: bytes) -> None:
@@ -218,7 +236,7 @@ class MemoryTransport(asyncio.Transport):
             if self._closing:
                 return
             delay = self.wire.delay()
-            # A chunk never overtakes the one before. Without a delay it is due together with it.
+            # Chunks stay in order. A chunk without a delay gets the due time of the previous chunk.
             due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
             first, later = self.wire.tear(len(data))
             if first:
@@ -305,7 +323,10 @@ class MemoryTransport(asyncio.Transport):
             self._connected().resume_writing()
 
     def _lose(self, error: Exception | None) -> None:
-        """Inform the network and the protocol that the connection is lost. Do this only once."""
+        """Inform the network and the protocol that the connection is lost.
+
+        Later calls do nothing.
+        """
         if self._lost:
             return
         self._lost = True
@@ -319,7 +340,7 @@ class MemoryTransport(asyncio.Transport):
         return self._protocol
 
     def soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call on the event loop of this end, in a later turn; callable on any thread."""
+        """Call on the event loop of this end, in a later iteration; callable on any thread."""
         if self.loop is _running_loop():
             self.loop.call_soon(call, *arguments)
         else:

@@ -278,7 +278,7 @@ class MemoryStore:
             case SessionState.CLOSED:
                 raise StoreClosed("the connection to ZooKeeper was closed")
             case SessionState.SUSPENDED:
-                raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+                raise StoreConnectionLost(f"ZooKeeper connection lost in an operation on {path}")
             case SessionState.LOST:
                 raise SessionExpired(f"the ZooKeeper session ended during an operation on {path}")
             case SessionState.CONNECTED:
@@ -325,7 +325,7 @@ class MemoryStore:
         """Suspend and resume the session, and raise StoreConnectionLost."""
         self._zookeeper.suspend(self)
         self._zookeeper.resume(self)
-        raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+        raise StoreConnectionLost(f"ZooKeeper connection lost in an operation on {path}")
 
     def _forget(self) -> int | None:
         """Close the client, but do not end its session; return the session's id."""
@@ -370,7 +370,7 @@ class MemoryStore:
                 self._soon(on_change)
 
     def _soon(self, call: Callable[[], object]) -> None:
-        """Call in a later turn of the event loop of the session; callable on any thread."""
+        """Call in a later iteration of the session's event loop; callable on any thread."""
         loop = self._loop or asyncio.get_running_loop()
         if loop is _running_loop():
             loop.call_soon(call)

@@ -18,8 +18,8 @@ class DesiredCluster:
     ``pools`` are the existing pools that ``spec.pools`` names, in its order. Another cluster may
     have claimed some of them. ``leaving_pools`` are the pools that this cluster has claimed and
     that ``spec.pools`` does not name, sorted by name. ``operator_namespace`` is the namespace in
-    which the operator runs. ``vanished_owners`` are the clusters that no longer exist and that the
-    label of one of ``pools`` still names.
+    which the operator runs. ``vanished_owners`` are clusters that no longer exist although the
+    label of a pool in ``pools`` still names them.
     """
 
     cluster: WaltzCluster
@@ -42,8 +42,9 @@ class DesiredCluster:
     def key(self) -> uuid.UUID:
         """The UUID by which processes and volumes of another cluster are recognised and refused.
 
-        It is ``spec.clusterKey`` if that field is set, otherwise the uid of the WaltzCluster. Once
-        the cluster's znodes exist, a plan for another key has a problem and does not change them.
+        It is ``spec.clusterKey`` if that field is set, otherwise the uid of the WaltzCluster. After
+        the cluster's znodes exist, the key must stay the same: with another key, the plan reports a
+        problem and does not change the znodes.
         """
         return uuid.UUID(self.cluster.spec.cluster_key or self.cluster.metadata.uid)
 

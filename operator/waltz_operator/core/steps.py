@@ -100,7 +100,9 @@ class ReplacePod:
     uid: str
 
     def __str__(self) -> str:
-        return f"pod {self.pod} is replaced by its current version"
+        return (
+            f"pod {self.pod} is deleted; its StatefulSet creates it again from the current template"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,12 @@ class DeleteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RecordReplacement:
-    """Record in a pool how far the replacement of a volume is.
+    """Record the progress of a volume replacement in the pool.
 
-    ``replacement`` is None if the replacement is complete, or is postponed. If it is postponed,
-    ``request`` is its pod: the request of the user is written back, so that the replacement begins
-    again later. When a replacement begins, the request of the user is removed. The step is a
-    compare-and-set of the pool's version.
+    ``replacement`` is None if the replacement is complete or postponed. If it is postponed,
+    ``request`` is the name of the pod: the step writes the user's request back, so that the
+    replacement begins again later. When a replacement begins, the step removes the request. The
+    step is a compare-and-set of the pool's version.
     """
 
     pool: str
@@ -199,7 +201,7 @@ class EmptyVolume:
 
 @dataclass(frozen=True, slots=True)
 class CompareReplica:
-    """Compare a replica with its peers by range checksums, and record how far that is.
+    """Compare a replica with its peers by range checksums, and record the progress.
 
     The step compares for a bounded time. It begins at the partition and the id of ``at``. It fails
     if a transaction differs.
@@ -285,8 +287,8 @@ class ShapeChange:
 class ClusterPlan:
     """The next steps of one cluster, and the reasons why other steps are not possible yet.
 
-    ``steps`` are performed now, in this order. ``waits`` are reasons that end without a step of the
-    operator. ``problems`` are reasons that end only when a person acts. ``change`` is the change of
+    ``steps`` are performed now, in this order. ``waits`` are conditions that resolve without the
+    operator. ``problems`` are conditions that a person must correct. ``change`` is the change of
     the cluster's shape that is under way. If all of them are empty, the cluster is as its resources
     specify.
     """

@@ -69,8 +69,8 @@ def main() -> None:
         asyncio.run(_run(os.environ.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", "")))
     except KubeError as problem:
         log.error(
-            "finalizer %s: failed to remove it from all resources, this job ends: %s; remove it "
-            "from the resources that still have it with kubectl edit",
+            "finalizer %s: not removed from every resource, the job failed: %s; remove it from the "
+            "remaining resources with kubectl edit",
             FINALIZER,
             problem,
         )

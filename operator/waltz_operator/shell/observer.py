@@ -154,7 +154,7 @@ async def read_metadata(
         return await _read_incomplete(store, cluster, node.data)
     except MalformedMetadata as malformed:
         return ClusterMalformed(str(malformed))
-    servers = frozenset(f"{each.host}:{each.port}" for each in membership.servers().values())
+    servers = frozenset(each.address for each in membership.servers().values())
     count = params.num_partitions
     known = {*_CLUSTER_ZNODES, _ACCESS_ZNODE}
     foreign = bool({*(await store.children(root)).names} - known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ import pytest
 from waltz.admin.core.health import Health, HealthState
 from waltz.admin.core.zookeeper_answers import judge_answer, split_connect_string
 from waltz.admin.diagnosis import diagnose
+from waltz.admin.zookeeper_probe import probe_zookeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import StoreError
 from waltz.net import PLAINTEXT
@@ -128,3 +130,22 @@ def test_connect_string_is_split_into_addresses() -> None:
         ("b", 2181),
         ("::1", 3),
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        (errno.ECONNREFUSED, "cannot be reached (Connection refused)"),
+        (errno.ETIMEDOUT, "cannot be reached (Connection timed out)"),
+        (None, "gave no answer within 5 s"),
+    ],
+)
+async def test_probe_of_a_zookeeper_server_without_connection_says_why(
+    number: int | None, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise TimeoutError if number is None else OSError(number, "Connect call failed ('a', 1)")
+
+    monkeypatch.setattr(asyncio, "open_connection", fail)
+    answers = await probe_zookeeper("a:1,[2001:db8::1]:2", timeout_seconds=5)
+    assert answers == {"a:1": answer, "[2001:db8::1]:2": answer}

@@ -190,7 +190,7 @@ async def test_step_whose_storage_closes_the_connection_is_taken_again(cluster: 
     assert [type(each) for each in reported] == [SwitchOn, Wait], "a retry is not reported"
 
 
-def test_wait_after_long_progress_does_not_stall_the_order() -> None:
+def test_stall_limit_counts_from_the_last_successful_step() -> None:
     """The limit counts from the last step that succeeded, not from the start of the order."""
     nexts = [SwitchOn(A, (0,)), Wait("the servers fill the replica"), Done()]
     order = SimpleNamespace(

@@ -71,7 +71,7 @@ def test_single_copy_does_not_become_two() -> None:
     assert "a quorum of the 1 replicas before" in found.reason
 
 
-def test_two_replicas_are_not_added_at_once_to_several() -> None:
+def test_adding_two_replicas_at_once_to_a_replicated_partition_is_refused() -> None:
     found = ReplicaAddition(0, frozenset({"s2:1", "s3:1"})).next_step(model(2, 2).observed())
     assert isinstance(found, Refuse)
 

@@ -30,6 +30,11 @@ KEY = uuid.UUID(int=99)
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
     """A copy of the directory of a running storage with the engine ``wal``."""
+    return crashed_after(tmp_path, 2)
+
+
+def crashed_after(tmp_path: Path, records: int) -> Path:
+    """Return a copy of the directory of a storage that has not yet moved ``records`` of its log."""
     running = tmp_path / "running"
     running.mkdir()
     wal = WalEngine(WalOptions(16 * BLOCK_BYTES, lambda: 0.0))
@@ -37,7 +42,7 @@ def crashed(tmp_path: Path) -> Path:
     directory = StorageDirectory(PosixDisk(running), KEY, 1, options, wal=wal)
     directory.assign(0)
     wal.commits.checkpoint()
-    for number in range(2):
+    for number in range(records):
         batch = RecordBatch.of([Record(number, ReqId(1, 2, 0, number), 0, b"data", 7)])
         directory.partition(0).log.append(batch)
     copy = tmp_path / "copy"
@@ -52,9 +57,9 @@ def test_wal_shows_the_operations_since_the_checkpoint(crashed: Path) -> None:
     shown = json.loads(result.stdout)
     assert shown["key"] == str(KEY)
     assert shown["checksum"] == "CRC-32"
-    copies = [each for each in shown["operations"] if each["region"] != CATALOGUE_REGION]
-    assert [each["type"] for each in copies][-2:] == ["copy", "copy"]
-    assert copies[-1]["offset"] == copies[-2]["offset"] + copies[-2]["length"]
+    writes = [each for each in shown["operations"] if each["region"] != CATALOGUE_REGION]
+    assert [each["type"] for each in writes][-2:] == ["write", "write"]
+    assert writes[-1]["offset"] == writes[-2]["offset"] + writes[-2]["length"]
     assert not shown["damaged"]
 
 
@@ -67,6 +72,40 @@ def test_wal_with_a_damaged_transaction_fails(crashed: Path) -> None:
     result = CliRunner().invoke(app, ["disk", "wal", str(crashed)])
     assert result.exit_code == 1
     assert "is damaged" in result.output.replace("\n", " ")
+
+
+def test_wal_with_damage_after_the_limit_fails(tmp_path: Path) -> None:
+    crashed = crashed_after(tmp_path, 5)
+    shown = json.loads(CliRunner().invoke(app, ["disk", "wal", str(crashed), "-o", "json"]).stdout)
+    block = shown["operations"][-2]["block"]
+    with (crashed / WAL_FILE).open("r+b") as file:
+        file.seek(block * BLOCK_BYTES + 30)
+        file.write(b"?")
+    limited = ["disk", "wal", str(crashed), "--limit", "1", "-o", "json"]
+    result = CliRunner().invoke(app, limited)
+    assert result.exit_code == 1
+    damaged = json.loads(result.stdout)
+    assert damaged["damaged"]
+    assert "is damaged" in damaged["end"]
+
+
+def test_wal_with_more_transactions_than_the_limit_shows_the_first(crashed: Path) -> None:
+    whole = json.loads(CliRunner().invoke(app, ["disk", "wal", str(crashed), "-o", "json"]).stdout)
+    limited = ["disk", "wal", str(crashed), "--limit", "1", "-o", "json"]
+    result = CliRunner().invoke(app, limited)
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert whole["transactions"] == whole["total_transactions"] > 1
+    assert (shown["transactions"], shown["total_transactions"]) == (1, whole["transactions"])
+    assert shown["end"] == whole["end"]
+    assert {each["transaction"] for each in shown["operations"]} == {
+        whole["operations"][0]["transaction"]
+    }
+
+
+def test_disk_wal_help_names_the_directory_of_the_log() -> None:
+    result = CliRunner().invoke(app, ["disk", "wal", "--help"], env={"COLUMNS": "200"})
+    assert "storage.wal.directory" in result.output
 
 
 def test_disk_wal_command_without_a_log_fails(crashed: Path) -> None:

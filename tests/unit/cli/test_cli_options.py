@@ -55,7 +55,7 @@ def test_tls_option_reads_file(described: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "zookeeper: x"])
-def test_file_of_another_kind_is_refused(described: Path, content: str) -> None:
+def test_cluster_file_with_other_content_is_refused(described: Path, content: str) -> None:
     described.write_text(content)
     with pytest.raises(ClusterNotNamed, match=r"is not the cluster\.json of a local cluster"):
         named_cluster(None, None, described, None)

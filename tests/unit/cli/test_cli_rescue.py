@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from waltz.cli.cluster import rescue
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.cluster_backup import ClusterBackup
+from waltz.metadata.core.cluster_backup import ClusterBackup, encode_backup
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
@@ -115,3 +117,32 @@ def test_rescue_asks_and_writes_nothing_without_a_yes(
     result = CliRunner().invoke(app, command, input=answer)
     assert (result.exit_code, "Continue?" in result.stderr) == (1, True)
     assert "aborted" in result.stderr
+
+
+@pytest.mark.parametrize("answers", [["--yes"], ["--dry-run"]])
+def test_rescue_with_preferences_in_its_backup_prints_the_commands_that_set_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: list[str]
+) -> None:
+    async def plan(*_: Any) -> rescue._RescuePlan:
+        return rescue._RescuePlan([rebuilt(7)], None, {})
+
+    async def write(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(rescue, "_plan", plan)
+    monkeypatch.setattr(rescue, "_write", write)
+    preferred = {"server-1:55180": (1,), "[::1]:55180": (0,)}
+    file = tmp_path / "backup.json"
+    file.write_text(encode_backup(replace(BACKUP, preferred=preferred)))
+    command = ["cluster", "rescue", "-z", "127.0.0.1:1", "-r", ROOT, "--backup", str(file)]
+    result = CliRunner().invoke(app, [*command, *answers])
+    assert result.exit_code == 0, result.output
+    lines = result.stderr.splitlines()
+    if answers == ["--dry-run"]:
+        assert not any("waltz server prefer" in line for line in lines)
+        return
+    assert "preferred partitions are not restored" in lines[-3]
+    assert lines[-2:] == [
+        "waltz server prefer '[::1]:55180' 0",
+        "waltz server prefer server-1:55180 1",
+    ]

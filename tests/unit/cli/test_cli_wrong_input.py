@@ -59,7 +59,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
     async def connect(connect_string: str, *_: object, **__: object) -> KazooStore:
-        raise ConnectFailed(f"ZooKeeper at {connect_string} gave no session within 0 s")
+        raise ConnectFailed(f"no ZooKeeper session was established at {connect_string}")
 
     monkeypatch.setattr(KazooStore, "connect", connect)
     # The runner would make all commands anew for each command line, which takes most of the time.

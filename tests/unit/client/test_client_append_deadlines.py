@@ -166,7 +166,7 @@ async def test_commit_at_the_deadline_returns_its_id(
 
 
 @NEWS_SECONDS
-async def test_refusal_at_the_deadline_raises_lock_failed(
+async def test_append_refused_at_its_deadline_raises_lock_failed(
     undecided: Wire, lateness: Lateness, seconds: float
 ) -> None:
     undecided.partition.fill(1, (LOCK,))

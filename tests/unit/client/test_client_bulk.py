@@ -122,6 +122,15 @@ async def test_invalid_bulk_arguments_are_refused() -> None:
         assert await client.bulk.append(0, []) == []
 
 
+@on_virtual_time
+async def test_too_large_data_error_names_the_batch_or_the_transaction() -> None:
+    async with connected() as (_, client):
+        with pytest.raises(DataTooLarge, match=r"of a batch: append it as several batches$"):
+            await client.bulk.append(0, [Draft(bytes(MAX_DATA_BYTES)), Draft(b"1")])
+        with pytest.raises(DataTooLarge, match="of a transaction: store them elsewhere"):
+            await client.bulk.append(0, [Draft(bytes(MAX_DATA_BYTES + 1))])
+
+
 # ---- batches
 
 

@@ -120,7 +120,7 @@ async def test_transaction_that_the_state_contains_after_an_error_is_not_applied
 
 
 @on_virtual_time
-async def test_waiting_too_long_names_the_error_that_holds_the_partition_up() -> None:
+async def test_applied_timeout_names_the_error_that_blocks_the_partition() -> None:
     state = State()
     state.may_return.clear()
     async with following(state, 1) as (_, _, follower):

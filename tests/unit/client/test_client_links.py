@@ -152,7 +152,7 @@ async def test_partition_follows_its_server(scene: Scene) -> None:
     assert (first.seq, second.seq) == (0, 1)
 
 
-async def test_new_generation_on_the_same_server_is_attached_again(scene: Scene) -> None:
+async def test_new_generation_on_same_server_reattaches_the_partition(scene: Scene) -> None:
     scene.routes.set(p0=Route(A, 3))
     scene.links.want(0)
     scene.link(A).rise()

@@ -67,6 +67,20 @@ def test_silent_storage_has_no_numbers() -> None:
     assert (shown.totals.healthy_replicas, shown.totals.unknown_replicas) == (4, 2)
 
 
+def test_replica_of_a_storage_without_admin_port_says_so() -> None:
+    now = sample()
+    silent = view(sample(storages={"b:1": SILENT})).partitions[0].replicas[1]
+    assert silent.reason == "the storage does not answer"
+    portless = replace(now, storages={name: storage() for name in ("a:1", "c:1")})
+    partition = view(portless).partitions[0]
+    assert (partition.replicas[1].state, partition.replicas[1].reason) == (
+        "unknown",
+        "ZooKeeper has no admin port of the storage, so its state cannot be read",
+    )
+    alone = view(replace(now, storages={"a:1": storage()})).partitions[0]
+    assert alone.reason == "2 of 3 storages report nothing: a quorum is not certain"
+
+
 def test_silent_server_has_no_numbers() -> None:
     now = sample(12.0, server=ServerSample(problem="refused"))
     shown = view(now, sample(10.0))

@@ -205,3 +205,8 @@ def test_paths_equal_those_of_0_13_2() -> None:
 def test_paths_of_an_unusable_root_are_refused(root: str) -> None:
     with pytest.raises(BadRoot):
         Paths(root)
+
+
+def test_server_descriptor_of_an_ipv6_host_has_an_address_with_brackets() -> None:
+    assert ServerDescriptor(1, "server.example", 6000).address == "server.example:6000"
+    assert ServerDescriptor(1, "2001:db8::1", 6000).address == "[2001:db8::1]:6000"

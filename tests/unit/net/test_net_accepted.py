@@ -203,7 +203,7 @@ def test_refused_connections_are_logged_once_in_ten_seconds(
         return lines
 
     assert run(refuse()) == [1, 1, 2, 2, 3]
-    assert "5 were refused so far" in caplog.messages[-1]
+    assert "(5 refused so far)" in caplog.messages[-1]
 
 
 def test_incomplete_bytes_may_reach_their_bound_and_not_exceed_it() -> None:

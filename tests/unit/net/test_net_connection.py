@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import resource
@@ -22,6 +23,7 @@ from waltz.net import (
     Listener,
     ListenFailed,
     dial,
+    join_address,
     split_address,
 )
 from waltz.net.connection import HANDSHAKE_SECONDS, KEEP_ALIVE_SECONDS, LINGER_SECONDS
@@ -528,6 +530,20 @@ def test_closed_connection_is_aborted_after_the_linger_time(
         assert runner.run(_close_and_wait(seconds, drained)) == aborted
 
 
+class Ipv6Transport(FakeTransport):
+    """A transport to a peer with an IPv6 address."""
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("2001:db8::1", 4711, 0, 0) if name == "peername" else default
+
+
+async def test_connection_with_an_ipv6_peer_has_its_address_in_brackets() -> None:
+    connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=False)
+    connection.connection_made(Ipv6Transport())
+    assert connection.peer == "[2001:db8::1]:4711"
+    connection.abort("enough")
+
+
 class ReadTransport(FakeTransport):
     """A transport that records whether it is read."""
 
@@ -556,7 +572,47 @@ async def test_congested_dialer_keeps_reading_and_congested_listener_stops(diale
     connection.abort("enough")
 
 
-@pytest.mark.parametrize("address", ["abc", ":1", "a:", "a:x", "a:-1", "a:٣", "a:123456"])
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ECONNREFUSED, "Connection refused"),
+        (errno.EHOSTUNREACH, "No route to host"),
+        (errno.ETIMEDOUT, "Connection timed out"),
+    ],
+)
+async def test_dial_error_of_the_system_names_the_reason(
+    number: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        """Raise the error of asyncio, whose text repeats the address and omits the reason."""
+        raise OSError(number, "Connect call failed ('10.0.0.1', 1)")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+    with pytest.raises(DialFailed, match=rf"^cannot reach 10\.0\.0\.1:1: {reason}$"):
+        await dial("10.0.0.1", 1, CLIENT_SERVER, Recorder(), PLAINTEXT)
+
+
+async def test_dial_of_an_unknown_name_says_so() -> None:
+    with pytest.raises(DialFailed, match=r"^cannot reach no-host\.invalid:1: [A-Z]") as caught:
+        await dial("no-host.invalid", 1, CLIENT_SERVER, Recorder(), PLAINTEXT)
+    assert "Unknown error" not in str(caught.value)
+
+
+async def test_dial_error_of_an_ipv6_address_has_it_in_brackets() -> None:
+    with pytest.raises(DialFailed, match=r"^cannot reach \[::1\]:1: "):
+        await dial("::1", 1, CLIENT_SERVER, Recorder(), PLAINTEXT)
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("a:1", "a"), ("10.0.0.1:1", "10.0.0.1"), ("[2001:db8::1]:1", "2001:db8::1")],
+)
+def test_split_address_is_undone_by_join_address(address: str, host: str) -> None:
+    assert split_address(address) == (host, 1)
+    assert join_address(host, 1) == address
+
+
+@pytest.mark.parametrize("address", ["abc", ":1", "[]:1", "a:", "a:x", "a:-1", "a:٣", "a:123456"])
 def test_address_of_another_form_is_refused(address: str) -> None:
     with pytest.raises(DialFailed, match="not an address of the form host:port"):
         split_address(address)

@@ -96,7 +96,7 @@ async def test_step_on_a_resource_that_changed_since_its_observation_fails(
     assert scene.metadata(kind)["finalizers"] == [*before, OTHER]
 
 
-async def test_of_two_clusters_that_claim_one_pool_one_gets_it() -> None:
+async def test_second_claim_of_a_pool_conflicts() -> None:
     scene = Scene()
     observed = ObjectMeta.model_validate(scene.metadata("StoragePool"))
     await perform_on_pool(scene.kube, observed, ClaimPool("a", "first"))

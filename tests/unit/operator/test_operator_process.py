@@ -227,7 +227,7 @@ async def test_event_of_many_steps_has_their_number_and_names_the_first_ones() -
     assert recorder.steps == 65
 
 
-async def test_event_recorder_remembers_the_failures_of_the_last_clusters_only() -> None:
+async def test_event_recorder_keeps_failures_of_at_most_1000_clusters() -> None:
     world = World(cluster_resource(), [])
     recorder = KubeEventRecorder(FaultyKube(world, Faults()))
     for uid in range(2000):

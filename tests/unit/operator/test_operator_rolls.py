@@ -115,7 +115,7 @@ def test_evictions_are_forbidden_before_the_first_storage_is_replaced() -> None:
     assert next_pod(world) == "a-storage-0"
 
 
-def test_next_storage_waits_until_the_one_before_takes_part_again() -> None:
+def test_roll_waits_until_restarted_storage_rejoins_its_sessions() -> None:
     world = started()
     specify_images(world, storage="new")
     prepare(world)

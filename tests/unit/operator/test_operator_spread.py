@@ -65,7 +65,9 @@ def members(*nodes: str) -> dict[str, str]:
         storages("n1", "n2", "n3") | members("n1", "n2", "n3"),
     ],
 )
-def test_copies_on_different_nodes_share_no_node(nodes: dict[str, str]) -> None:
+def test_spread_check_reports_nothing_when_copies_are_on_different_nodes(
+    nodes: dict[str, str],
+) -> None:
     assert shared(started(), nodes) == ()
 
 

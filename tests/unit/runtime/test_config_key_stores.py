@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import ssl
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -40,19 +42,46 @@ def test_conversion_commands_write_usable_pem_files(tmp_path: Path) -> None:
         f"-keystore '{trust}' {shared}",
     )
     run(*identity_commands(str(store), "JKS"), *trust_commands(str(trust), "jks"))
-    check(tmp_path / "key store", tmp_path / "trust")
+    check(store, trust)
 
     # The conversion of a JKS store leaves a PKCS12 archive, which is a store of the other kind.
-    store, trust = tmp_path / "key store-converted.p12", tmp_path / "trust-converted.p12"
+    store = tmp_path / "key store.jks-converted.p12"
+    trust = tmp_path / "trust.jks-ca-converted.p12"
     run(*identity_commands(str(store), "PKCS12"), *trust_commands(str(trust), "pkcs12"))
-    check(tmp_path / "key store-converted", tmp_path / "trust-converted")
+    check(store, trust)
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@pytest.mark.parametrize(
+    ("store", "trust"),
+    [("/etc/server.keystore", "/etc/server.truststore"), ("/etc/server.jks", "/etc/server.jks")],
+)
+def test_conversion_commands_of_a_key_store_and_a_trust_store_write_different_files(
+    store: str, trust: str, kind: str
+) -> None:
+    of_store = written(identity_commands(store, kind))
+    of_trust = written(trust_commands(trust, kind))
+    assert of_store
+    assert of_trust
+    assert not of_store & of_trust
+    assert not {store, trust} & (of_store | of_trust)
+
+
+def written(commands: list[str]) -> set[str]:
+    """Return the files that ``commands`` write."""
+    files = set()
+    for command in commands:
+        words = shlex.split(command)
+        files |= {file for option, file in pairwise(words) if option in ("-destkeystore", "-out")}
+    return files
 
 
 def check(identity: Path, trust: Path) -> None:
+    """Load the PEM files of a key store and a trust store."""
     context = TlsConfig(
-        certificate=identity.with_suffix(".pem"),
-        key=identity.with_suffix(".key"),
-        ca=trust.with_suffix(".pem"),
+        certificate=identity.with_name(f"{identity.name}.pem"),
+        key=identity.with_name(f"{identity.name}.key"),
+        ca=trust.with_name(f"{trust.name}-ca.pem"),
     ).listening_context()
     assert context is not None
     assert context.verify_mode is ssl.CERT_REQUIRED

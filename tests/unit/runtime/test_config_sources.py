@@ -260,7 +260,7 @@ def test_key_store_without_pem_file_is_an_error_with_the_conversion_commands(
         read_settings(ServerConfig, file, REQUIRED_VARIABLES)
     expected = str(caught.value)
     assert "keytool -importkeystore -srckeystore '/etc/waltz/my server.jks'" in expected
-    assert "openssl pkcs12 -in '/etc/waltz/my server-converted.p12'" in expected
+    assert "openssl pkcs12 -in '/etc/waltz/my server.jks-converted.p12'" in expected
     assert expected.endswith("then set server.tls.certificate and server.tls.key")
 
 
@@ -271,7 +271,7 @@ def test_pkcs12_trust_store_is_converted_by_openssl_alone(tmp_path: Path) -> Non
         read_settings(ServerConfig, file, REQUIRED_VARIABLES)
     expected = str(caught.value)
     assert "keytool" not in expected
-    assert "-nokeys -out /trust.pem; then set server.tls.ca" in expected
+    assert "-nokeys -out /trust.p12-ca.pem; then set server.tls.ca" in expected
     assert "secret" not in expected
 
 

@@ -236,7 +236,7 @@ def test_released_partition_does_not_answer_its_open_appends() -> None:
     assert take_messages(world, peer) == []
 
 
-def test_append_of_a_closed_connection_is_committed() -> None:
+def test_append_in_flight_at_connection_close_is_committed() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
@@ -45,6 +47,13 @@ def test_denial_names_client_partition_and_remedy() -> None:
         "client 10.0.0.7:4711 (certificate of a, b) has no right to append to partition 5: grant "
         "the right with waltz access grant a append 5"
     )
+
+
+@pytest.mark.parametrize("name", ["Payment Service", "*.example.com", "Jo's app"])
+def test_denial_of_a_name_with_shell_characters_has_a_quoted_command(name: str) -> None:
+    command = rights(name).denial(Right.READ, 5).partition("grant the right with ")[2]
+    assert shlex.split(command) == ["waltz", "access", "grant", name, "read", "5"]
+    assert command != f"waltz access grant {name} read 5"
 
 
 def test_denial_of_a_client_without_names_asks_for_a_certificate() -> None:

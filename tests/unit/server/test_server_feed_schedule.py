@@ -95,7 +95,7 @@ def test_new_feed_of_a_connection_replaces_the_earlier_one() -> None:
     assert schedule.removed == {FeedKind.REAL_TIME: 1, FeedKind.CATCH_UP: 1}
 
 
-def test_feed_advances_by_its_remaining_transactions_and_then_ends() -> None:
+def test_bounded_feed_ends_after_its_remaining_transactions() -> None:
     schedule = FeedSchedule(THRESHOLD)
     only = feed(MARK - 50, remaining=3)
     schedule.open(only, MARK)

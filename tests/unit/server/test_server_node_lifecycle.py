@@ -155,7 +155,7 @@ async def test_stop_waits_for_partitions_that_are_still_closing(scene: Scene) ->
 
 
 @pytest.mark.parametrize("ended", ["assignments", "access", "membership"])
-async def test_failure_of_any_task_in_the_background_ends_the_wait(
+async def test_wait_for_failure_raises_when_a_background_task_fails(
     scene: Scene, ended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail() -> None:

@@ -63,7 +63,7 @@ def test_admit_rows_uses_exactly_the_limit(
     assert taken == min(limit, sum(rows for _, rows in backlogs.values()))
 
 
-def test_admit_rows_partition_whose_log_is_shorter_than_its_offset_gets_no_rows() -> None:
+def test_admit_rows_uses_no_budget_for_a_partition_whose_end_is_below_its_start() -> None:
     assert admit_rows({0: 10, 1: 0}, {0: 6, 1: 100}, 7) == {0: 6, 1: 7}
 
 

@@ -65,7 +65,7 @@ def test_repeated_batch_beyond_a_log_that_became_shorter_fails(
         slices(reader(monkeypatch, mark=4), 0, 10)
 
 
-def test_trigger_reads_no_further_than_the_log_reached_when_it_began(
+def test_available_now_trigger_stops_at_the_log_end_at_its_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise a query with the trigger availableNow would not end while others append."""

@@ -68,7 +68,7 @@ def switch(engine: InlineEngine, which: admin.Switch, on: bool, *partitions: int
     return engine.administer(admin.PartitionSwitchRequest(1, partitions, which, on), 1)
 
 
-def test_switch_request_sets_one_switch_of_each_partition(engine: InlineEngine) -> None:
+def test_switch_request_leaves_the_other_switch_unchanged(engine: InlineEngine) -> None:
     assert done(switch(engine, admin.Switch.READ, False, 0, 1))
     assert done(switch(engine, admin.Switch.WRITE, False, 1, 2))
     states = engine.administer(admin.PartitionStatesRequest(5), 1).states

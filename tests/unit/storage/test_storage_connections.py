@@ -297,7 +297,7 @@ async def test_peer_with_an_allowed_name_is_served(caplog: pytest.LogCaptureFixt
     assert caplog.messages == []
 
 
-async def test_administrator_with_another_name_gets_no_request_done() -> None:
+async def test_admin_connection_with_disallowed_certificate_name_is_closed() -> None:
     allowed = AllowedNames("storage.admin.allowedNames", ("operator",))
     connection = AdminConnection(
         ClusterIdentity(uuid.UUID(int=1), 3),

@@ -156,7 +156,7 @@ def test_directory_of_another_cluster_is_refused(
 
 
 @pytest.mark.parametrize("size", [0, 100, None])
-def test_lost_control_file_beside_partitions_is_refused(size: int | None) -> None:
+def test_directory_with_partitions_but_no_valid_control_file_is_refused(size: int | None) -> None:
     disk = MemoryDisk()
     opened(disk).close()
     if size is None:

@@ -463,7 +463,7 @@ async def test_control_file_is_in_configured_meta_directory(tmp_path: Path) -> N
     assert [each.name for each in data.iterdir()] == ["waltz-storage.data"]
 
 
-async def test_log_is_in_configured_directory(tmp_path: Path) -> None:
+async def test_write_ahead_log_is_created_in_wal_directory(tmp_path: Path) -> None:
     data, home = tmp_path / "data", tmp_path / "log"
     data.mkdir()
     config = settings(data, "wal").model_copy(update={"wal_directory": home})

@@ -96,7 +96,7 @@ def test_truncation_below_low_water_mark_depends_on_version(
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_log_without_mark_can_be_emptied(version: int) -> None:
+def test_truncation_to_empty_is_allowed_without_low_water_mark(version: int) -> None:
     engine = _engine(marked_at=-1)
     assert _ask(engine, storage.TruncateRequest(8, 1, 0, -1), version).transaction_id == -1
 

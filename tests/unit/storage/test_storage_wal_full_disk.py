@@ -97,7 +97,7 @@ def test_full_disk_at_the_row_of_a_data_file_leaves_no_file() -> None:
     assert not _temporary_files(node.disk), "the file that takes the space must not stay"
 
 
-def test_file_that_takes_the_space_of_a_new_segment_is_removed_with_its_creation() -> None:
+def test_space_reservation_file_is_removed_after_segment_creation() -> None:
     node = node_with_full_segment()
     assert isinstance(node.append(0), storage.SuccessResponse)
     assert not _temporary_files(node.disk)

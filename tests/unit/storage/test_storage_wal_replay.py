@@ -218,7 +218,7 @@ def test_direct_data_that_a_later_operation_changes_are_no_damage() -> None:
     assert opened.state[A] == b"d" * 70 + b"other" + b"d" * 925
 
 
-def test_damage_in_each_block_is_reported_or_drops_the_last_transaction_only() -> None:
+def test_wal_damage_is_refused_except_in_the_last_transaction_which_is_dropped() -> None:
     """Damage before the last transaction refuses the log, and no file is changed then."""
     sizes = (10, 9000, 300, 5000)
     # How many blocks each transaction takes.

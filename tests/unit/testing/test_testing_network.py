@@ -446,3 +446,32 @@ def test_chunk_with_a_shorter_delay_arrives_after_the_one_before(second: float) 
         ]
 
     run(work())
+
+
+def transport_to_a_silent_peer() -> MemoryTransport:
+    loop = asyncio.get_running_loop()
+    return MemoryTransport(loop, ("peer", 1), _Wire([], []), threading.RLock())
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "limits"),
+    [
+        (None, None, (16 << 10, 64 << 10)),
+        (None, 100, (100, 400)),
+        (None, 1 << 20, (1 << 20, 4 << 20)),
+        (100, None, (25, 100)),
+        (100, 30, (30, 100)),
+        (0, None, (0, 0)),
+    ],
+)
+async def test_write_buffer_limits_are_those_of_asyncio(
+    high: int | None, low: int | None, limits: tuple[int, int]
+) -> None:
+    transport = transport_to_a_silent_peer()
+    transport.set_write_buffer_limits(high, low)
+    assert transport.get_write_buffer_limits() == limits
+
+
+async def test_write_buffer_limits_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="low is 2 and high is 1"):
+        transport_to_a_silent_peer().set_write_buffer_limits(high=1, low=2)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from waltz.admin.core.replica_states import PartitionState, PartitionView, ReplicaState
+from waltz.admin.core.replica_states import PartitionState, PartitionStatus, ReplicaState
 from waltz.admin.core.sample import Sample
 from waltz.admin.core.verification import Check, Finding
 from waltz.client.core.ranges import format_partitions
@@ -105,7 +105,9 @@ def unknown_health(*statements: Statement) -> Health:
     return Health(HealthState.UNKNOWN, text, statements)
 
 
-def judge(now: Sample, partitions: Sequence[PartitionView], findings: Sequence[Finding]) -> Health:
+def judge(
+    now: Sample, partitions: Sequence[PartitionStatus], findings: Sequence[Finding]
+) -> Health:
     """Return the health of the sampled cluster."""
     statements = (
         *_silent_processes(now),
@@ -118,7 +120,7 @@ def judge(now: Sample, partitions: Sequence[PartitionView], findings: Sequence[F
     return Health(state, headline, tuple(ordered))
 
 
-def _headline(partitions: Sequence[PartitionView], num_problems: int) -> tuple[HealthState, str]:
+def _headline(partitions: Sequence[PartitionStatus], num_problems: int) -> tuple[HealthState, str]:
     """Return the state and its sentence; ``num_problems`` is the number of statements."""
     total = len(partitions)
     states = [each.state for each in partitions]
@@ -215,7 +217,7 @@ def _names_of_silent(now: Sample) -> set[str]:
     members = now.membership.servers()
     storages = {name for name, report in now.storages.items() if report.problem is not None}
     servers = {
-        f"{members[server].host}:{members[server].port}"
+        members[server].address
         for server, report in now.servers.items()
         if report.problem is not None
     }
@@ -229,7 +231,7 @@ def _server_is_silent(now: Sample, partition: int) -> bool:
     return report is None or report.problem is not None
 
 
-def _damage(now: Sample, partitions: Iterable[PartitionView]) -> Iterator[Statement]:
+def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
     """Yield a statement for each replica that is refused or has damaged records."""
     for each in partitions:
         for replica in each.replicas:

@@ -13,7 +13,10 @@ from waltz.admin.core.sample import Sample, StorageSample, rate
 
 
 class ReplicaState(StrEnum):
-    """The state of one replica."""
+    """The state of one replica.
+
+    FILLING: a member of the current store session that has not caught up. OUT: not a member of it.
+    """
 
     IN_SESSION = "in session"
     FILLING = "being filled"
@@ -36,7 +39,7 @@ class PartitionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaView:
+class ReplicaStatus:
     """One replica. ``lag`` is how many committed transactions it lacks, ``last_id`` its last one.
 
     ``reason`` says more than the state; it is empty if there is no more to say.
@@ -52,7 +55,7 @@ class ReplicaView:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionStatus:
     """One partition. ``reason`` says why it is not open; it is empty if it is open."""
 
     partition: int
@@ -64,11 +67,11 @@ class PartitionView:
     session: int | None
     high_water_mark: int | None
     transactions_per_second: float | None
-    replicas: tuple[ReplicaView, ...]
+    replicas: tuple[ReplicaStatus, ...]
 
 
-def view_partition(before: Sample | None, now: Sample, partition: int) -> PartitionView:
-    """Return the view of a partition; rates are those since the sample ``before``."""
+def view_partition(before: Sample | None, now: Sample, partition: int) -> PartitionStatus:
+    """Return the status of a partition; rates are those since the sample ``before``."""
     replicas = tuple(
         view_replica(now, partition, storage)
         for storage in sorted(now.maps.assignments.storages_of(partition))
@@ -76,12 +79,12 @@ def view_partition(before: Sample | None, now: Sample, partition: int) -> Partit
     server, generation = now.owner(partition)
     member = None if server is None else now.membership.servers().get(server)
     state, reason = _state(now, partition, replicas)
-    return PartitionView(
+    return PartitionStatus(
         partition,
         state,
         reason,
         server,
-        None if member is None else f"{member.host}:{member.port}",
+        None if member is None else member.address,
         generation,
         now.session(partition),
         now.mark(partition),
@@ -90,13 +93,13 @@ def view_partition(before: Sample | None, now: Sample, partition: int) -> Partit
     )
 
 
-def view_replica(now: Sample, partition: int, storage: str) -> ReplicaView:
-    """Return the view of the replica of a partition on a storage."""
-    report = now.storages.get(storage, StorageSample(problem="ZooKeeper has no admin port of it"))
-    held = report.held.get(partition)
-    silent = report.problem is not None
+def view_replica(now: Sample, partition: int, storage: str) -> ReplicaStatus:
+    """Return the status of the replica of a partition on a storage."""
+    report = now.storages.get(storage)
+    held = None if report is None else report.held.get(partition)
+    silent = report is None or report.problem is not None
     state, reason = _replica_state(now, partition, storage, report)
-    return ReplicaView(
+    return ReplicaStatus(
         storage,
         state,
         reason,
@@ -108,9 +111,15 @@ def view_replica(now: Sample, partition: int, storage: str) -> ReplicaView:
 
 
 def _replica_state(
-    now: Sample, partition: int, storage: str, report: StorageSample
+    now: Sample, partition: int, storage: str, report: StorageSample | None
 ) -> tuple[ReplicaState, str]:
-    """Return the state of a replica, and the reason (see `ReplicaView`)."""
+    """Return the state of a replica, and the reason (see `ReplicaStatus`).
+
+    Without a ``report``, ZooKeeper has no address to ask the storage at.
+    """
+    if report is None:
+        reason = "ZooKeeper has no admin port of the storage, so its state cannot be read"
+        return ReplicaState.UNKNOWN, reason
     if report.problem is not None:
         return ReplicaState.UNKNOWN, "the storage does not answer"
     refused = {} if report.figures is None else report.figures.refused
@@ -140,9 +149,9 @@ def _switches(readable: bool, writable: bool) -> str:
 
 
 def _state(
-    now: Sample, partition: int, replicas: tuple[ReplicaView, ...]
+    now: Sample, partition: int, replicas: tuple[ReplicaStatus, ...]
 ) -> tuple[PartitionState, str]:
-    """Return the state of a partition, and why it is not open (see `PartitionView`)."""
+    """Return the state of a partition, and why it is not open (see `PartitionStatus`)."""
     server, _ = now.owner(partition)
     if server is None:
         return PartitionState.UNAVAILABLE, "it is assigned to no server"
@@ -160,7 +169,7 @@ def _state(
     return _replica_shortage(replicas)
 
 
-def _replica_shortage(replicas: tuple[ReplicaView, ...]) -> tuple[PartitionState, str]:
+def _replica_shortage(replicas: tuple[ReplicaStatus, ...]) -> tuple[PartitionState, str]:
     """Return the state of a partition whose server reports an open store session."""
     bad = [replica for replica in replicas if replica.state is not ReplicaState.IN_SESSION]
     if not bad:
@@ -168,7 +177,8 @@ def _replica_shortage(replicas: tuple[ReplicaView, ...]) -> tuple[PartitionState
     unknown = sum(replica.state is ReplicaState.UNKNOWN for replica in bad)
     if len(replicas) - unknown < quorum(len(replicas)):
         # The storages may still answer the server, although they do not answer the console.
-        reason = f"{unknown} of {len(replicas)} storages do not answer: a quorum is not certain"
+        silent = f"{unknown} of {len(replicas)} storages report nothing"
+        reason = f"{silent}: a quorum is not certain"
         return PartitionState.UNKNOWN, reason
     verb = "is" if len(bad) == 1 else "are"
     return PartitionState.DEGRADED, f"{len(bad)} of {len(replicas)} replicas {verb} not healthy"

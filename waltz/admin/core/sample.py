@@ -74,7 +74,7 @@ class Sample:
     def endpoint(self, server: int) -> str | None:
         """Return the address of a server, None if ZooKeeper does not have it."""
         member = self.membership.servers().get(server)
-        return None if member is None else f"{member.host}:{member.port}"
+        return None if member is None else member.address
 
     def mark(self, partition: int) -> int | None:
         """Return the high-water mark that the partition's server reported, None without a report.

@@ -1,7 +1,7 @@
 """``waltz bench``: measure the speed of a cluster. Touches ZooKeeper and the network.
 
 The verbs that check a cluster are in `checking`. Appended transactions stay in the log, so a verb
-that appends says what it will write, and asks.
+that appends shows what it will write and asks for confirmation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ app = typer.Typer(
 app.add_typer(checking.app)
 
 _FILLING_IN_FLIGHT = 100
-"""How many appends are in flight at once before a measured consumption."""
+"""Number of concurrent appends while the test data are written; this phase is not measured."""
 _LOCK_NAME = "perf-lock"
 
 Size = Annotated[
@@ -126,27 +126,29 @@ def consumers_command(
 ) -> None:
     """Append transactions, read them with their data, and show the rate of reading."""
     where, used = target(context), parse_argument(parse_partitions, partitions)
-    share = math.ceil(transactions / len(used))
+    per_partition = math.ceil(transactions / len(used))
     if not existing:
-        confirm_writing(where, used, share * len(used), f"{size} random bytes", yes=yes)
+        confirm_writing(where, used, per_partition * len(used), f"{size} random bytes", yes=yes)
 
     async def work() -> Rendering:
         async with open_client(where) as client:
             if existing:
                 until = await high_water_marks(client, used, timeout)
-                after = {partition: max(-1, mark - share) for partition, mark in until.items()}
+                after = {
+                    partition: max(-1, mark - per_partition) for partition, mark in until.items()
+                }
             else:
                 after = await high_water_marks(client, used, timeout)
-                await _fill(where, used, share, size)
-                until = {partition: mark + share for partition, mark in after.items()}
+                await _fill(where, used, per_partition, size)
+                until = {partition: mark + per_partition for partition, mark in after.items()}
             return await _read(client, after, until, timeout)
 
     show(output, run(work(), seconds=None))
 
 
-async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> None:
-    """Append ``share`` transactions to each partition in ``used``."""
-    plan = LoadPlan(used, 1, share * len(used), _FILLING_IN_FLIGHT)
+async def _fill(where: Target, used: tuple[int, ...], per_partition: int, size: int) -> None:
+    """Append ``per_partition`` transactions to each partition in ``used``."""
+    plan = LoadPlan(used, 1, per_partition * len(used), _FILLING_IN_FLIGHT)
     with progress("appended", plan.total) as advance:
         await produce(where, plan, _writing_random(size, 0), advance)
 

@@ -266,4 +266,4 @@ async def _servers_of(cluster: Cluster) -> list[str]:
         members = (await cluster.membership()).servers()
     except (NoCluster, MalformedMetadata):
         return []
-    return [f"{member.host}:{member.port}" for member in members.values()]
+    return [member.address for member in members.values()]

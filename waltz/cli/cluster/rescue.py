@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from waltz.cli.log.durable_files import rename_durably
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.running import Failed, open_cluster, run
+from waltz.client.core.ranges import format_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import (
     BadBackup,
@@ -150,6 +152,9 @@ def rescue_command(
     their replicas; the metadata follow from these if enough storages answer. Metadata that are not
     empty stay as they are. Servers open the partitions afterwards. The exit status is 1 if a
     partition stays closed.
+
+    The preferred partitions of servers are not restored. The commands that set those of the backup
+    are printed at the end.
     """
     where = target(context)
     saved = None if backup is None else _read_backup(backup)
@@ -165,8 +170,27 @@ def rescue_command(
         confirm(f"the metadata of {count} partitions will be written to {where.zookeeper}", yes=yes)
         run(_write(where, plan, saved, timeout), seconds=_RESCUE_SECONDS)
         say(f"the metadata of {count} partitions are written")
+        if saved is not None:
+            _say_preferences(saved)
     if leaves_a_partition_closed(plan.partitions):
         raise typer.Exit(1)
+
+
+def _say_preferences(backup: ClusterBackup) -> None:
+    """Print the commands that set the preferred partitions of the servers in ``backup``.
+
+    Only a running server can be given preferred partitions, so a rescue does not restore them.
+    """
+    if not any(backup.preferred.values()):
+        return
+    say(
+        "the preferred partitions are not restored: servers that run still have them; for a server "
+        "that was started again, set those of the backup with:"
+    )
+    for server, wanted in sorted(backup.preferred.items()):
+        if wanted:
+            partitions = format_partitions(sorted(wanted))
+            say(f"waltz server prefer {shlex.quote(server)} {partitions}")
 
 
 async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> _RescuePlan:

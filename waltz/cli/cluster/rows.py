@@ -164,7 +164,7 @@ def render_connectivity(
     """
     found: list[StorageReached] = []
     for server, member in sorted(members.items()):
-        report, endpoint = reports[server], f"{member.host}:{member.port}"
+        report, endpoint = reports[server], member.address
         if report.problem is not None:
             found.append(StorageReached(server, endpoint, None, False, report.problem))
             continue
@@ -185,7 +185,7 @@ def render_cluster(
     servers = tuple(
         KnownServer(
             server,
-            f"{descriptor.host}:{descriptor.port}",
+            descriptor.address,
             tuple(sorted(p for p, _ in membership.assignment.servers.get(server, ()))),
             tuple(sorted(descriptor.preferred)),
         )

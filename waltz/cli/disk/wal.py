@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
-from waltz.cli.disk.access import Where, inspecting
+from waltz.cli.disk.access import inspecting
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, column, nested, record
@@ -19,6 +20,14 @@ from waltz_storage.core.wal.wal_scan import LogEnd
 from waltz_storage.inspect.wal_reading import WalContent, read_wal
 
 app = typer.Typer()
+
+LogWhere = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        help="The directory of a storage. If storage.wal.directory is set: that directory.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,8 @@ class LogSummary:
     """The header of the log, its operations, and its end.
 
     ``bytes`` is the size of the file, ``checksum`` the name of its checksum, ``checkpoint`` the id
-    of the first transaction to replay. ``transactions`` is how many transactions are shown.
+    of the first transaction to replay. ``transactions`` is how many transactions are shown,
+    ``total_transactions`` how many the log has before its end, or before the damage.
     ``damaged`` is whether a durable transaction is damaged.
     """
 
@@ -55,6 +65,7 @@ class LogSummary:
     checksum: str
     checkpoint: int
     transactions: int
+    total_transactions: int
     end: str
     damaged: bool
     operations: Annotated[
@@ -67,7 +78,7 @@ class LogSummary:
     epilog=examples("waltz disk wal /var/lib/waltz", "waltz disk wal /var/lib/waltz -o json"),
 )
 def wal_command(
-    path: Where,
+    path: LogWhere,
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Maximum number of transactions to show.")
     ] = 1000,
@@ -75,12 +86,12 @@ def wal_command(
 ) -> None:
     """Show the write-ahead log of a storage: its header, and the operations to replay.
 
-    The exit status is 1 if a transaction is damaged that was durable.
+    The exit status is 1 if a durable transaction is damaged.
     """
     with inspecting(path) as place:
         content = read_wal(place.root, limit)
     show(output, render_log(content))
-    if isinstance(content.end, str):
+    if isinstance(content.end, str):  # A text means that the log is damaged.
         raise typer.Exit(1)
 
 
@@ -98,6 +109,7 @@ def render_log(content: WalContent) -> Rendering:
         header.checksum.name,
         header.checkpoint.value,
         len(content.transactions),
+        content.num_transactions,
         _end_text(content.end),
         isinstance(content.end, str),
         tuple(operations),
@@ -105,10 +117,8 @@ def render_log(content: WalContent) -> Rendering:
     return record("Write-ahead log", log)
 
 
-def _end_text(end: LogEnd | str | None) -> str:
+def _end_text(end: LogEnd | str) -> str:
     """Return the text for `WalContent.end`."""
-    if end is None:
-        return "there are more transactions"
     if isinstance(end, str):
         return end
     torn = ", after an interrupted transaction" if end.torn else ""
@@ -150,7 +160,7 @@ def _type_and_length(operation: Operation) -> tuple[str, int]:
     """Return the type of an operation, and how many bytes it concerns."""
     match operation:
         case WriteData(_, data):
-            return "copy", len(data)
+            return "write", len(data)
         case Move(_, _, length):
             return "move", length
         case Zero(_, length):

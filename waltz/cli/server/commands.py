@@ -15,6 +15,7 @@ from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
+from waltz.net import split_address
 
 app = typer.Typer(no_args_is_help=True, help="List servers, and set their preferred partitions.")
 
@@ -51,7 +52,7 @@ def list_command(
         members = {
             server: member
             for server, member in membership.servers().items()
-            if not servers or f"{member.host}:{member.port}" in servers
+            if not servers or member.address in servers
         }
         reports = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
         return server_rows.render_servers(members, reports, replicas)
@@ -98,8 +99,7 @@ def _set_preference(
             raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
         if dry_run:
             return
-        host, _, port = server.rpartition(":")
-        async with await ServerQuery.open((host, int(port)), where.tls) as query:
+        async with await ServerQuery.open(split_address(server), where.tls) as query:
             if not await query.prefer(ids, wanted=wanted):
                 raise Failed(
                     f"server {server} refused to change its preference for partitions {shown}; if "
@@ -116,7 +116,7 @@ def _set_preference(
 
 def _check_member(membership: Membership, server: str) -> None:
     """Raise Failed if ``server`` is not running."""
-    known = [f"{member.host}:{member.port}" for member in membership.servers().values()]
+    known = [member.address for member in membership.servers().values()]
     if server not in known:
         raise Failed(
             f"server {server} is not running; running servers: {', '.join(known) or 'none'}"

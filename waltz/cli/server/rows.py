@@ -54,7 +54,7 @@ def render_servers(
         found.append(
             ListedServer(
                 server,
-                f"{member.host}:{member.port}",
+                member.address,
                 len(served),
                 format_partitions(sorted(report.partitions)),
                 tuple(sorted(member.preferred)),

@@ -58,6 +58,7 @@ async def perform(
             executor = OrderExecutor(cluster, where.tls)
             return await print_forecast(executor, order, quiet_if_done=quiet_if_done)
         with progress_towards("copied") as advance:
+            # Ids start at 0, so id + 1 is the number of copied transactions.
             executor = OrderExecutor(
                 cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
             )
@@ -145,7 +146,7 @@ async def print_forecast(
 ) -> int:
     """Print the steps that ``order`` would take; return their number.
 
-    Raises Failed in the cases in which `say_forecast` does.
+    Raises Failed under the same conditions as `say_forecast`.
     """
     planned = forecast(order, await executor.observe(order.scope))
     say_forecast(planned, waiting_fails=waiting_fails, quiet_if_done=quiet_if_done)

@@ -214,7 +214,7 @@ def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) 
     rates = [p.transactions_per_second for p in partitions if p.server == server]
     return WatchedServer(
         server,
-        f"{member.host}:{member.port}",
+        member.address,
         tuple(sorted(report.marks)) if answers else None,
         _sum_of_rates(rates) if answers else None,
         report.problem,

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from waltz.client.core.batches import BatchOutcome
 from waltz.protocol.records import ReqId
 
 
 class WaltzError(Exception):
-    """Base class of the errors of the client library."""
+    """Base class of the errors of the client library.
+
+    Errors can be pickled and copied, so that an executor of processes can return them.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception would call __init__ with ``args``, which have the text and not the parameters.
+        return _restore, (type(self), self.args), self.__dict__
+
+
+def _restore(error_class: type[WaltzError], args: tuple[Any, ...]) -> WaltzError:
+    """Return an error with ``args``, without calling its ``__init__``."""
+    return error_class.__new__(error_class, *args)
 
 
 class ClusterUnreachable(WaltzError):
@@ -99,9 +112,9 @@ class DataCorrupt(WaltzError):
 class DataUnreadable(WaltzError, ValueError):
     """The client's serializer cannot read the data of a transaction.
 
-    ``data`` is the transaction's data in bytes. The cause of the error is that of the serializer.
-    The option ``unreadable`` of the client makes streams skip such transactions, or return the
-    bytes.
+    ``data`` is the transaction's data in bytes. ``__cause__`` is the error that the
+    serializer raised, None if it raised none. The option ``unreadable`` of the client makes streams
+    skip such transactions, or return the bytes.
     """
 
     def __init__(
@@ -121,11 +134,12 @@ class DataUnreadable(WaltzError, ValueError):
 class DataTooLarge(WaltzError, ValueError):
     """The data of a transaction, or of a batch, exceeds the limit. Nothing was sent."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(
-            f"{size} bytes of data exceed the limit of {limit} of a transaction: store them "
-            "elsewhere and append a reference, or split them"
-        )
+    def __init__(self, size: int, limit: int, *, batch: bool = False) -> None:
+        if batch:
+            remedy = "of a batch: append it as several batches"
+        else:
+            remedy = "of a transaction: store them elsewhere and append a reference, or split them"
+        super().__init__(f"{size} bytes of data exceed the limit of {limit} {remedy}")
 
 
 class ClientAhead(WaltzError):
@@ -169,8 +183,8 @@ class AppendUncertain(WaltzError):
     append again.
 
     For a batch, ``outcomes`` has the outcome of each append, None for an append in doubt.
-    ``req_id`` is the request id of the first append in doubt. Each next append of the batch has the
-    next sequence number.
+    ``req_id`` is the request id of the first append in doubt. The sequence numbers of
+    the following appends in the batch are consecutive.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ def _servers(before: Sample, now: Sample) -> Iterator[Change]:
     for server in sorted(old.keys() - new.keys()):
         yield Change(ChangeKind.SERVER, f"Server {server} left the cluster", bad=True)
     for server in sorted(new.keys() - old.keys()):
-        place = f"{new[server].host}:{new[server].port}"
+        place = new[server].address
         yield Change(ChangeKind.SERVER, f"Server {server} joined the cluster at {place}")
     for server in sorted(old.keys() & new.keys()):
         change = _answering(

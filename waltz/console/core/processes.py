@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from waltz.admin.core.replica_states import PartitionView
+from waltz.admin.core.replica_states import PartitionStatus
 from waltz.admin.core.sample import Sample
 from waltz.admin.core.storage_figures import StorageFigures
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -71,7 +71,7 @@ class StorageView:
     refused: tuple[RefusedPartition, ...] | None
 
 
-def view_servers(now: Sample, partitions: Sequence[PartitionView]) -> tuple[ServerView, ...]:
+def view_servers(now: Sample, partitions: Sequence[PartitionStatus]) -> tuple[ServerView, ...]:
     """Return the views of all servers, also of those that only the assignment names."""
     members, owned = now.membership.servers(), now.membership.assignment.servers
     views = []
@@ -82,7 +82,7 @@ def view_servers(now: Sample, partitions: Sequence[PartitionView]) -> tuple[Serv
         views.append(
             ServerView(
                 server,
-                None if member is None else f"{member.host}:{member.port}",
+                None if member is None else member.address,
                 problem is None,
                 problem,
                 tuple(sorted(each.partition for each in owned.get(server, ()))),

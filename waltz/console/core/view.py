@@ -12,7 +12,7 @@ from typing import Any
 from waltz.admin.core.health import Health, judge, no_sample
 from waltz.admin.core.replica_states import (
     PartitionState,
-    PartitionView,
+    PartitionStatus,
     ReplicaState,
     view_partition,
 )
@@ -66,7 +66,7 @@ class ClusterView:
     problem: str | None
     health: Health
     totals: Totals | None
-    partitions: tuple[PartitionView, ...]
+    partitions: tuple[PartitionStatus, ...]
     servers: tuple[ServerView, ...]
     storages: tuple[StorageView, ...]
     work: tuple[Work, ...]
@@ -133,7 +133,7 @@ def as_value(number: int, view: ClusterView, history: History) -> dict[str, Any]
 
 
 def _totals(
-    partitions: Sequence[PartitionView],
+    partitions: Sequence[PartitionStatus],
     servers: Sequence[ServerView],
     storages: Sequence[StorageView],
     history: History,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from waltz.admin.core.replica_states import PartitionState, PartitionView, ReplicaState
+from waltz.admin.core.replica_states import PartitionState, PartitionStatus, ReplicaState
 from waltz.admin.core.sample import Sample
 
 
@@ -41,7 +41,7 @@ DamagePeaks = Mapping[tuple[str, int], int]
 
 
 def work_under_way(
-    now: Sample, partitions: Sequence[PartitionView], peaks: DamagePeaks
+    now: Sample, partitions: Sequence[PartitionStatus], peaks: DamagePeaks
 ) -> tuple[Work, ...]:
     """Return all work under way, by partition."""
     return tuple(
@@ -56,7 +56,7 @@ def work_under_way(
     )
 
 
-def _catching_up(view: PartitionView) -> Iterator[Work]:
+def _catching_up(view: PartitionStatus) -> Iterator[Work]:
     """Yield the replicas that are assigned to the partition but not in its session."""
     if view.state not in (PartitionState.OPEN, PartitionState.DEGRADED):
         return  # Without a session there is nothing to catch up with.
@@ -70,7 +70,7 @@ def _catching_up(view: PartitionView) -> Iterator[Work]:
             yield Work(WorkKind.CATCH_UP, view.partition, replica.storage, text, done, total)
 
 
-def _unassigned(now: Sample, view: PartitionView) -> Iterator[Work]:
+def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
     """Yield the replicas that a storage holds although ZooKeeper does not assign them to it."""
     assigned = {replica.storage for replica in view.replicas}
     groups = now.maps.groups.groups
@@ -89,7 +89,7 @@ def _unassigned(now: Sample, view: PartitionView) -> Iterator[Work]:
         yield Work(kind, view.partition, storage, text, done, total)
 
 
-def _both_assigned(now: Sample, view: PartitionView) -> Iterator[Work]:
+def _both_assigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
     """Yield the moves whose source and destination are both assigned at present."""
     groups = now.maps.groups.groups
     by_group: dict[int, list[str]] = {}
@@ -104,7 +104,7 @@ def _both_assigned(now: Sample, view: PartitionView) -> Iterator[Work]:
             yield Work(WorkKind.MOVE, view.partition, storages[-1], text, None, None)
 
 
-def _repairs(view: PartitionView, peaks: DamagePeaks) -> Iterator[Work]:
+def _repairs(view: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:
     """Yield the replicas that have damaged records, with how many of them are repaired."""
     for replica in view.replicas:
         left, peak = replica.damaged_records, peaks.get((replica.storage, view.partition), 0)

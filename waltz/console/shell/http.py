@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ from waltz.console.core.hosts import refusal
 from waltz.console.core.records import DataFormat, parse_request_id
 from waltz.console.shell.log_reader import MAX_PAGE_RECORDS, LogPageReader
 from waltz.console.shell.poller import Poller
-from waltz.net import PLAINTEXT, ListenFailed, TlsConfig
+from waltz.net import PLAINTEXT, ListenFailed, TlsConfig, connect_problem, join_address
 
 log = logging.getLogger(__name__)
 
@@ -80,12 +79,9 @@ async def serve_console(
         try:
             await web.TCPSite(runner, host, port, ssl_context=context).start()
         except OSError as error:
-            # The text of asyncio's error repeats the address; its number has the reason alone.
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else error.strerror or error
             raise ListenFailed(
-                f"cannot serve the console on {host}:{port}: {reason}; choose another address or "
-                "port with --host and --port"
+                f"cannot serve the console on {join_address(host, port)}: "
+                f"{connect_problem(error)}; choose another address or port with --host and --port"
             ) from error
         yield runner.addresses[0][1]
     finally:

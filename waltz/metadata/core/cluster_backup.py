@@ -36,8 +36,8 @@ class BadBackup(ValueError):
 class ClusterBackup:
     """The contents of a cluster's znodes at one moment.
 
-    ``preferred`` are the preferred partitions of the running servers, by endpoint. ``access`` is
-    None if the cluster had no access rules.
+    ``preferred`` are the preferred partitions of the running servers, by endpoint; a rescue prints
+    them and does not restore them. ``access`` is None if the cluster had no access rules.
     """
 
     name: str

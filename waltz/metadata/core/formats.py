@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from waltz.metadata.core.codec import FieldReader, MalformedMetadata, int32, int64, text
+from waltz.net.core.addresses import join_address
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -128,6 +129,11 @@ class ServerDescriptor:
     host: str
     port: int
     preferred: tuple[int, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """The address for clients, ``host:port``."""
+        return join_address(self.host, self.port)
 
     def encode(self) -> bytes:
         """Return the znode's data."""

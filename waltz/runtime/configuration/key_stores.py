@@ -40,39 +40,51 @@ def key_store_problem(
 def identity_commands(store: str, kind: str) -> list[str]:
     """Return the shell commands that convert a key store to PEM files of certificate and key.
 
-    The PEM files are in the folder of the store.
+    The PEM files are in the folder of the store. Their names begin with the whole name of the
+    store: server.keystore and server.truststore must not give the same file.
     """
-    commands, archive, path = _as_archive(store, kind)
+    path = PurePath(store)
+    commands, archive = _as_archive(path, kind, "-converted.p12")
     read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
     return [
         *commands,
-        f"{read} -nokeys -out {_quoted(path.with_suffix('.pem'))}",
-        f"{read} -nocerts -nodes -out {_quoted(path.with_suffix('.key'))}",
+        f"{read} -nokeys -out {_quoted(_beside(path, '.pem'))}",
+        f"{read} -nocerts -nodes -out {_quoted(_beside(path, '.key'))}",
     ]
 
 
 def trust_commands(store: str, kind: str) -> list[str]:
-    """Return the shell commands that convert a trust store to a PEM file in the same folder."""
-    commands, archive, path = _as_archive(store, kind)
-    read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
-    return [*commands, f"{read} -nokeys -out {_quoted(path.with_suffix('.pem'))}"]
+    """Return the shell commands that convert a trust store to a PEM file in the same folder.
 
-
-def _as_archive(store: str, kind: str) -> tuple[list[str], PurePath, PurePath]:
-    """Return the commands that make a PKCS12 archive, the archive's path, and the store's path.
-
-    ``openssl`` reads only PKCS12. Each store whose type is not JKS is taken to be a PKCS12 archive.
+    One file may be both the key store and the trust store. So the names of the files that these
+    commands write differ from those of `identity_commands`.
     """
     path = PurePath(store)
+    commands, archive = _as_archive(path, kind, "-ca-converted.p12")
+    read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
+    return [*commands, f"{read} -nokeys -out {_quoted(_beside(path, '-ca.pem'))}"]
+
+
+def _as_archive(store: PurePath, kind: str, ending: str) -> tuple[list[str], PurePath]:
+    """Return the commands that make a PKCS12 archive of a store, and the archive's path.
+
+    The archive's name is that of the store and ``ending``. ``openssl`` reads only PKCS12. Each
+    store whose type is not JKS is taken to be a PKCS12 archive.
+    """
     if kind.upper() != _JKS:
-        return [], path, path
-    archive = path.with_name(f"{path.stem}-converted.p12")
+        return [], store
+    archive = _beside(store, ending)
     convert = (
-        f"keytool -importkeystore -srckeystore {_quoted(path)} -srcstorepass:env STORE_PASSWORD "
+        f"keytool -importkeystore -srckeystore {_quoted(store)} -srcstorepass:env STORE_PASSWORD "
         f"-destkeystore {_quoted(archive)} -deststoretype PKCS12 "
         "-deststorepass:env STORE_PASSWORD"
     )
-    return [convert], archive, path
+    return [convert], archive
+
+
+def _beside(store: PurePath, ending: str) -> PurePath:
+    """Return the path of a file in the folder of ``store``, named as the store with ``ending``."""
+    return store.with_name(f"{store.name}{ending}")
 
 
 def _quoted(path: PurePath) -> str:

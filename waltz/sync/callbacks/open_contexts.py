@@ -41,8 +41,8 @@ class OpenContexts:
                 raise TimedOut(
                     f"partition {self._partition}: {len(self._open)} transactions are open, and "
                     f"none has ended within {seconds:g} s; the context was not submitted: check "
-                    "that the cluster is up and that apply_transaction does not raise, or raise "
-                    "max_in_flight"
+                    "that the cluster is up and that apply_transaction raises no exception, or "
+                    "increase max_in_flight"
                 )
             self._last += 1
             self._open[self._last] = None

@@ -247,7 +247,11 @@ class ActivePartition(Generic[DataT]):
             # `execute` has called on_exception. The call of `submit`, which could raise the error,
             # has returned long ago.
             log.debug(
-                "partition %d: execute raised, ending %r", self.number, context, exc_info=True
+                "partition %d: execute raised an exception on a retry; context %r ends without a "
+                "commit",
+                self.number,
+                context,
+                exc_info=True,
             )
             return None
 
@@ -359,7 +363,8 @@ class ActivePartition(Generic[DataT]):
             # An error of `uncaught_exception` must not end `run`: the partition would not be
             # applied any more.
             log.exception(
-                "partition %d: uncaught_exception raised, continuing; the error to report was: %s",
+                "partition %d: the callback uncaught_exception raised an exception itself; "
+                "continuing; it was called to report: %s",
                 self.number,
                 error,
             )

@@ -1,10 +1,9 @@
-"""Plan fewer copies: remove the replicas of the pools that the spec does not name. Pure.
+"""Plan the removal of pools that the spec no longer names. Pure.
 
-A pool leaves partition by partition, by the order `Retirement` of `waltz.admin`. Before a replica
-is unassigned in ZooKeeper, the other replicas are healthy and a quorum, and range checksums prove
-that they are equal. The pool's storages drop their replicas only after all partitions have
-recovered without them. Then the storages are unregistered, and `shape_objects` removes the pool's
-objects.
+A pool leaves partition by partition, by the order `Retirement` of `waltz.admin`. A replica is
+unassigned in ZooKeeper only if the other replicas are healthy, form a quorum, and have equal range
+checksums. The pool's storages drop their replicas only after all partitions have recovered without
+them. Then the storages are unregistered, and `shape_objects` removes the pool's objects.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from waltz_operator.core.resources import Disposal, StoragePool
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ShapeChange, ShapeChangeKind
 
 MIN_COPIES = 3
-"""The number of copies below which a pool is removed only if the spec allows it explicitly."""
+"""With fewer remaining copies, a pool is removed only if ``spec.allowFewerCopies`` is true."""
 
 
 def plan_removal(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:

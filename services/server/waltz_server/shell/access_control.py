@@ -84,7 +84,7 @@ class ConnectionAccess:
         names = certificate_names(certificate or {})
         self._rights = ClientRights(address, names)
         # A client without a certificate is known by its host: its ports differ.
-        self._client = ", ".join(sorted(names)) or address.rpartition(":")[0]
+        self._client = ", ".join(sorted(names)) or address.rpartition(":")[0].strip("[]")
         self._entered = False
 
     def denial(self, right: Right, partition: int) -> str | None:

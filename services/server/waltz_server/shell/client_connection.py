@@ -19,7 +19,7 @@ from waltz.protocol.client_numbers import (
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
-    MARK_WITHOUT_PARTITION_SINCE,
+    MARK_WITHOUT_OWNERSHIP_SINCE,
 )
 from waltz.protocol.frames import MAX_RECORD_BYTES
 from waltz.runtime.process import fail_stop_on_error
@@ -288,7 +288,7 @@ class ClientConnection(FrameHandler):
                 error = "partition not ready"
                 self._send(cs.TransactionDataResponse(req_id, transaction_id, None, error=error))
             case cs.HighWaterMarkRequest(req_id):
-                if peer.version >= MARK_WITHOUT_PARTITION_SINCE:
+                if peer.version >= MARK_WITHOUT_OWNERSHIP_SINCE:
                     self._send(cs.HighWaterMarkResponse(req_id, UNRESOLVED))
             case cs.RecordsRequest() | cs.HeadersRequest():
                 self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)

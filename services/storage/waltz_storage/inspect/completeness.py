@@ -20,10 +20,9 @@ from waltz_storage.core.control.control_format import (
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, Damage, FileHeader
 from waltz_storage.core.log.segment_format import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
-from waltz_storage.core.wal.wal_scan import LogEnd
 from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.places import CannotInspect
-from waltz_storage.inspect.wal_reading import read_wal
+from waltz_storage.inspect.wal_reading import is_wal_empty, read_wal_key
 
 
 def check_complete(root: Path) -> None:
@@ -40,7 +39,7 @@ def check_complete(root: Path) -> None:
         if len(raw) == HEADER_BYTES:
             check_marked_complete(root, ControlHeader.decode(raw))
             return
-    if (root / WAL_FILE).exists() and not _log_is_empty(root):
+    if (root / WAL_FILE).exists() and not is_wal_empty(root):
         raise CannotInspect(_incomplete(root))
 
 
@@ -54,12 +53,6 @@ def check_marked_complete(root: Path, header: ControlHeader) -> None:
         raise CannotInspect(_incomplete(root))
 
 
-def _log_is_empty(root: Path) -> bool:
-    """Return whether the log in ``root`` is undamaged and has no transaction."""
-    # With the limit 0, ``end`` is a LogEnd only if the log has no transaction.
-    return isinstance(read_wal(root, limit=0).end, LogEnd)
-
-
 def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
     """Return the key in the log or in a segment of ``root``, None if there is none.
 
@@ -69,7 +62,7 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
     if (home / WAL_FILE).exists():
         with suppress(CannotInspect):
             # If the segments are complete without the log, its damage does not matter.
-            return read_wal(home, limit=0).header.key
+            return read_wal_key(home)
     # The log may be in a directory of its own.
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
         try:

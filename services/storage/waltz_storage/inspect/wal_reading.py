@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from waltz_storage.core.wal.ring import BLOCK_BYTES
@@ -25,31 +26,67 @@ from waltz_storage.inspect.places import CannotInspect
 class WalContent:
     """The header of a log, its first transactions since the checkpoint, and how it ends.
 
-    ``end`` is a text if the log is damaged: it says what is damaged. It is None if the log has more
-    transactions than ``transactions``.
+    ``num_transactions`` is how many transactions the log has, ``transactions`` has the first ones.
+    If the log is damaged, both end before the damage, and ``end`` is a text that says what is
+    damaged.
     """
 
     header: WalHeader
     transactions: Sequence[Transaction]
-    end: LogEnd | str | None
+    num_transactions: int
+    end: LogEnd | str
 
 
 def read_wal(root: Path, limit: int) -> WalContent:
-    """Read at most ``limit`` transactions of the log in ``root``. Raises CannotInspect."""
-    path = root / WAL_FILE
+    """Read the log in ``root`` up to its end, and return at most ``limit`` of its transactions.
+
+    All transactions are read, because a later one may be damaged. Raises CannotInspect.
+    """
     found: list[Transaction] = []
+    count = 0
+    with _scanning(root) as (header, scanned):
+        try:
+            for each in scanned:
+                if isinstance(each, LogEnd):
+                    return WalContent(header, found, count, each)
+                count += 1
+                if count <= limit:
+                    found.append(each)
+        except WalDamaged as damaged:
+            return WalContent(header, found, count, str(damaged))
+    raise AssertionError("a scan yields the end of the log, or raises WalDamaged")
+
+
+def read_wal_key(root: Path) -> uuid.UUID:
+    """Return the key in the header of the log in ``root``. Raises CannotInspect."""
+    with _scanning(root) as (header, _):
+        return header.key
+
+
+def is_wal_empty(root: Path) -> bool:
+    """Return whether the log in ``root`` is undamaged and has no transaction.
+
+    This reads no more than the first transaction. Raises CannotInspect.
+    """
+    with _scanning(root) as (_, scanned):
+        try:
+            return isinstance(next(scanned), LogEnd)
+        except WalDamaged:
+            return False
+
+
+@contextmanager
+def _scanning(root: Path) -> Iterator[tuple[WalHeader, Iterator[Transaction | LogEnd]]]:
+    """Yield the header of the log in ``root``, and its transactions; see `scan_transactions`.
+
+    Raises CannotInspect if the header is damaged, or the file cannot be read.
+    """
+    path = root / WAL_FILE
     try:
         with ReadOnlyFile(path) as file:
             raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
             header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
-            reader = BlockReader(file)
-            for each in islice(scan_transactions(header, reader.read_block), limit + 1):
-                if isinstance(each, LogEnd):
-                    return WalContent(header, found, each)
-                found.append(each)
-            return WalContent(header, found[:limit], None)
-    except WalDamaged as damaged:
-        return WalContent(header, found, str(damaged))
+            yield header, scan_transactions(header, BlockReader(file).read_block)
     except HeaderDamaged as damaged:
         raise CannotInspect(f"cannot read {path}: {damaged}") from damaged
     except OSError as problem:

@@ -248,7 +248,7 @@ class EngineThread:
         """Give up after an error of a callback or task, except an OSError of a connection."""
         error = context.get("exception")
         if error is None or isinstance(error, OSError):
-            log.warning("%s: %s", context.get("message"), error)
+            log.warning("engine event loop, error ignored: %s: %s", context.get("message"), error)
         else:
             self._give_up(error)
 

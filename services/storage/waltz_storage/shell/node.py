@@ -284,10 +284,10 @@ def _report_problems(directory: StorageDirectory) -> None:
         log.error("%s", refused)
     if directory.unmarked:
         log.warning(
-            "no flushed marks for partitions %s: Waltz 0.13.2 used this directory last, or %s "
-            "was lost; the marks are written again. An invalid record at the end of these logs "
-            "was taken for an interrupted write: compare the replicas with waltz storage "
-            "compare",
+            "partitions %s: no valid flushed marks (Waltz 0.13.2 used this directory, or %s was "
+            "lost); new marks are written. If a log ended with an invalid record, it was removed "
+            "as an interrupted write, although it may have been damage: check the replicas with "
+            "waltz storage compare",
             ", ".join(map(str, directory.unmarked)),
             FLUSHED_FILE,
         )

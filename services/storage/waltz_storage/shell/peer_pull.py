@@ -13,7 +13,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from waltz.net import ConnectionLost, DialFailed, Network, RemoteFailure, RpcConnection, TlsConfig
+from waltz.net import (
+    ConnectionLost,
+    DialFailed,
+    Network,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+    join_address,
+)
 from waltz.protocol import STORAGE, admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch
@@ -74,7 +82,7 @@ class PeerPulls:
 
     async def _answer(self, request: admin.PullRecordsRequest, reply: Reply) -> None:
         """Copy records; reply with the last copied id, or with the reason of a failure."""
-        seq, source = request.seq_num, f"{request.host}:{request.admin_port}"
+        seq, source = request.seq_num, join_address(request.host, request.admin_port)
         answer: admin.Response
         try:
             last_id = await self._pull(request)

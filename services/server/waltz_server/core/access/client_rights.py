@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from waltz.metadata.core.access_rules import AccessRules, Right
@@ -69,7 +70,7 @@ class ClientRights:
         name = min(self._names)
         return (
             f"client {self._address} (certificate of {known}) {missing}: grant the right with "
-            f"waltz access grant {name} {right.value} {partition}"
+            f"waltz access grant {shlex.quote(name)} {right.value} {partition}"
         )
 
 

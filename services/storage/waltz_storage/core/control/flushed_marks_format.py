@@ -1,12 +1,12 @@
 """Pure. The bytes of the file of the flushed marks (spec/disk.md section 11).
 
 The file has three slots for each partition: the newest durable one, the one that a flush may be
-writing, and the one to write next (see `flushed_marks`). A slot has a sequence number, the flushed
-end of the log, and the checksum of a struct of the partition's entry in the control file. A slot
-counts only while that struct is the current one: Waltz 0.13.2 does not know this file, but it
-changes the control entry when a store session begins. So a mark that was written before 0.13.2 used
-the directory does not count after it. Of the slots that count, the one with the highest sequence
-number is the partition's mark.
+writing, and the one to write next (see `flushed_marks`). A slot contains a sequence number, the
+flushed end of the log, the checksum of a struct of the partition's entry in the control file, and
+its own checksum. A slot is valid only while that struct is the entry's current struct. Reason:
+Waltz 0.13.2 does not update this file, but it changes the control entry when a store session
+begins. So marks that were written before 0.13.2 used the directory become invalid. Among the valid
+slots, the one with the highest sequence number has the partition's mark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def slot_offset(partition: int, slot: int) -> int:
 def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
     """Return the slots of a partition, None for each that is empty or damaged.
 
-    ``raw`` is the whole file, which may be cut off.
+    ``raw`` is the whole file, which may be truncated.
     """
     found: list[MarkSlot | None] = []
     for slot in range(SLOTS):
@@ -64,18 +64,19 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
 
 
 def current_slot(slots: Iterable[MarkSlot | None], entry_checksum: int) -> MarkSlot | None:
-    """Return the slot that has the mark of a partition, None if no slot counts.
+    """Return the slot that has the mark of a partition, None if no slot is valid.
 
     ``entry_checksum`` is the checksum of the partition's current control struct.
     """
-    counting = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
-    return max(counting, key=lambda slot: slot.sequence, default=None)
+    valid = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
+    return max(valid, key=lambda slot: slot.sequence, default=None)
 
 
 def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
-    """Return the mark of a partition, None if no slot counts.
+    """Return the mark of a partition, None if no slot is valid.
 
-    ``raw`` is the whole file. ``entry_checksum`` is that of `current_slot`.
+    ``raw`` is the whole file. ``entry_checksum`` is the checksum of the
+    partition's current control struct.
     """
     slot = current_slot(decode_slots(raw, partition), entry_checksum)
     return slot.end if slot else None

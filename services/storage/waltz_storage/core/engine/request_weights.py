@@ -13,7 +13,7 @@ from waltz.protocol import admin, storage
 from waltz_storage.core.partitions.partition import BULK_LIMIT_BYTES, READ_LIMIT_BYTES
 
 LEAST_READ_BYTES = 64 << 10
-"""The least weight of a read: its steps and its place in a lane cost something, too."""
+"""The least weight of a read: a queued read needs some memory even if its answer is small."""
 
 ADMIN_WEIGHT = 16 << 20
 """The weight of a request on the admin port, unless its own bytes are more."""
@@ -37,7 +37,7 @@ class RequestWeights:
         estimate lets the answers use too much memory, and too high an estimate does no harm."""
 
     def learn(self, answer: storage.Response) -> None:
-        """Estimate the size of the partition's records again, by the records of ``answer``."""
+        """Update the estimated record size of the partition from the records in ``answer``."""
         if isinstance(answer, storage.RecordListResponse) and answer.records.count:
             size = len(answer.records.wire) / answer.records.count
             before = self._sizes.get(answer.partition, size)

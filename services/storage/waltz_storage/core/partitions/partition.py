@@ -40,7 +40,7 @@ A copy of a replica makes many such requests."""
 _MAX_HEADERS = 1 << 14
 """The most headers in an answer."""
 _WITHOUT_METRIC = "other"
-"""The counter of requests that no metric counts."""
+"""The key in `StoragePartition.requests` for request types that have no metric."""
 
 _COUNTERS: dict[type, str] = {
     storage.LastSessionInfoRequest: "last-session-info-request",
@@ -97,7 +97,8 @@ class StoragePartition:
     def admit(self, request: storage.Request, version: int) -> None:
         """Check that a request with protocol ``version`` may be executed; raises RequestRefused.
 
-        This raises the fence again: the partition may have been assigned after the request arrived.
+        This raises the fence again: if the partition was not assigned yet when the request arrived,
+        `raise_fence` was not called.
         """
         if raises_fence(request) and is_possible(request.session_id, self.info):
             self._highest_admitted = max(self._highest_admitted, request.session_id)
@@ -172,7 +173,7 @@ class StoragePartition:
     ) -> RecordBatch:
         """Return consecutive records from ``first_id`` on, whatever the session and the switches.
 
-        The admin port reads in this way. Raises RequestRefused.
+        Requests on the admin port read in this way, by `record_steps`. Raises RequestRefused.
         """
         return result_of(self.record_steps(first_id, max_records, max_bytes))
 

@@ -13,7 +13,7 @@
 The format:
 
 * `checksums`: the checksum algorithms that a WAL can name
-* `operations`: what a transaction does to memory: copy, move, zero, and check
+* `operations`: what a transaction does to memory: write, move, zero, and check
 * `transaction_blocks`: a transaction as blocks of 4096 bytes, and back
 * `ring`: transaction ids, and the space of a log that wraps
 * `wal_header`: the first blocks of the file: its cluster, its checksum, and its checkpoint

@@ -46,8 +46,8 @@ def range_at(address: Address, length: int) -> RegionRange:
 def changed_range(operation: Operation) -> RegionRange:
     """Return the bytes that an operation changes.
 
-    Those of a Check are the direct data that it confirms. The write of a row of the catalogue
-    changes the whole file of the row's region.
+    For a Check, these are the bytes that were written directly and that it confirms. A write of a
+    catalogue row changes the whole file of the row's region.
     """
     address = operation.address
     if address.region == CATALOGUE_REGION:
@@ -97,8 +97,9 @@ class LoggedChanges:
             changed = changed_range(operation)
             found = self._of_region(changed.region, transaction)
             if operation.address.region == CATALOGUE_REGION:
-                # While the log has this write of the row, it counts as a change of the whole file.
-                # Earlier operations need not be known: they leave the log before this write does.
+                # Until a checkpoint passes this row write, it blocks the whole file, so ``end`` is
+                # not needed. ``end`` restarts at 0: a checkpoint that passes the row write has also
+                # passed all earlier operations, so only later ones can still matter then.
                 found.row, found.end = transaction, 0
             else:
                 found.end = max(found.end, changed.end)
@@ -157,12 +158,13 @@ def resolve_moves(
     are before the transaction.
     """
     resolved: list[Operation] = []
-    for number, operation in enumerate(operations):
+    for operation in operations:
         if isinstance(operation, Move):
             source = range_at(operation.source, operation.length)
             if any(source.overlaps(changed_range(each)) for each in operations):
                 content = read(operation.source, operation.length)
-                moved = _bytes_after(resolved[:number], source, content, read)
+                # ``resolved`` has exactly the operations before this one.
+                moved = _bytes_after(resolved, source, content, read)
                 resolved.append(WriteData(operation.address, moved))
                 continue
         resolved.append(operation)
