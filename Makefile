@@ -9,7 +9,7 @@ KILLS ?= 50
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -26,6 +26,7 @@ help:
 	@echo "make mutants   plant bugs into the product, each of which the simulator or a test must catch"
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
+	@echo "make bench-peers   measure Waltz, NATS and PostgreSQL in turns, and write bench/RESULTS.md"
 	@echo "make bench-spark   measure how fast Spark reads a local cluster's log"
 	@echo "make spark-kills   kill KILLS=$(KILLS) tasks, executors and drivers while Spark writes"
 	@echo "make images  build the images of all processes with Docker, in build/images"
@@ -92,6 +93,9 @@ fuzz: .venv
 
 bench: .venv
 	.venv/bin/python -m bench
+
+bench-peers: .venv
+	.venv/bin/python -m bench.peers
 
 bench-spark: .venv
 	.venv/bin/python -m bench.spark

@@ -1,0 +1,87 @@
+"""What a run at a peer measures, and the interface of a peer. Pure."""
+
+from __future__ import annotations
+
+import abc
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLoad:
+    """One run: ``records`` of ``size`` bytes, from ``clients`` that keep ``window`` appends open.
+
+    ``locks``: each append is refused if something that its writer has not seen has happened.
+    """
+
+    clients: int
+    window: int
+    size: int
+    records: int
+    locks: bool
+
+    @property
+    def shape(self) -> str:
+        """The shape as text, such as ``8 x 5``."""
+        return f"{self.clients} x {self.window}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The result of one run. Only records that the peer has acknowledged are counted.
+
+    The latencies are those from the call of a client to its acknowledgement. ``client_seconds`` and
+    ``server_seconds`` are CPU times.
+    """
+
+    seconds: float
+    records: int
+    p50_ms: float
+    p99_ms: float
+    client_seconds: float
+    server_seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged records per second."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of CPU per record, of all servers and clients together."""
+        return (self.client_seconds + self.server_seconds) / self.records * 1e6
+
+
+class PeerMissing(Exception):
+    """A program of a peer is not installed; the text says how to install it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A peer in words: its name, its version, and what must be on disk at the acknowledgement."""
+
+    name: str
+    version: str
+    durability: str
+    lock: str
+    """What refuses an append of a run with locks."""
+
+
+class RunningPeer(abc.ABC):
+    """A peer whose three replicas run."""
+
+    @abc.abstractmethod
+    async def append(self, load: PeerLoad) -> Measured:
+        """Append the records of ``load`` to a new log."""
+
+
+class Peer(abc.ABC):
+    """A system that can be measured."""
+
+    @abc.abstractmethod
+    async def describe(self) -> Description:
+        """Describe the installed version. Raises PeerMissing."""
+
+    @abc.abstractmethod
+    def start(self) -> AbstractAsyncContextManager[RunningPeer]:
+        """Start three replicas on this machine; the end of the context stops them."""

@@ -1,0 +1,124 @@
+"""Start and stop the processes of a peer, read their CPU time. Touches processes and /proc."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_START_SECONDS = 60.0
+_END_SECONDS = 20.0
+
+
+class CommandFailed(Exception):
+    """A command of a peer has failed; the text has the end of its output."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody uses now."""
+    with contextlib.ExitStack() as sockets:
+        bound = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for each in bound:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in bound]
+
+
+async def run_command(
+    *command: str | Path,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Run a command to its end and return its output. Raises CommandFailed."""
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=PIPE, stderr=STDOUT, env=env, user=user, cwd=cwd
+    )
+    out, _ = await process.communicate()
+    text = out.decode(errors="replace")
+    if process.returncode:
+        raise CommandFailed(f"{command[0]} ended with {process.returncode}: {text[-2000:].strip()}")
+    return text
+
+
+@dataclass(slots=True)
+class Servers:
+    """The processes of a peer, in the order in which they were started."""
+
+    processes: list[Process] = field(default_factory=list)
+
+    async def start(
+        self,
+        command: Sequence[str | Path],
+        port: int,
+        log: Path,
+        *,
+        user: str | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        """Start a server, and wait until it listens on ``port``. Raises CommandFailed."""
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *map(str, command), stdin=DEVNULL, stdout=out, stderr=out, user=user, cwd=cwd
+            )
+        self.processes.append(process)
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while process.returncode is None and asyncio.get_running_loop().time() < deadline:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
+        raise CommandFailed(f"{command[0]} does not listen on port {port}: {_end_of(log)}")
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the servers and their children have used."""
+        children: dict[int, list[int]] = {}
+        used: dict[int, float] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            # A process may end while it is read.
+            with contextlib.suppress(OSError):
+                # The name, in parentheses, may contain spaces: count the fields after it.
+                fields = path.read_text().rpartition(")")[2].split()
+                pid = int(path.parent.name)
+                children.setdefault(int(fields[1]), []).append(pid)
+                used[pid] = sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
+        total, left = 0.0, [process.pid for process in self.processes]
+        while left:
+            pid = left.pop()
+            total += used.get(pid, 0.0)
+            left += children.get(pid, [])
+        return total
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop all servers: first each gets the signal, then they are awaited."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+        for process in self.processes:
+            try:
+                await asyncio.wait_for(process.wait(), _END_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        self.processes.clear()
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:].strip()
+
+
+@contextlib.asynccontextmanager
+async def running_servers(number: signal.Signals = signal.SIGTERM) -> AsyncIterator[Servers]:
+    """Yield an empty `Servers`, and stop by ``number`` what was started with it."""
+    servers = Servers()
+    try:
+        yield servers
+    finally:
+        await servers.stop(number)

@@ -1,0 +1,52 @@
+"""This project as a peer: a local cluster of 3 storages and 1 server. Starts processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from typing_extensions import override
+
+from bench.cluster import MeasuredCluster, measured_cluster
+from bench.peers.measured import Description, Measured, Peer, PeerLoad, RunningPeer
+
+
+class Waltz(Peer):
+    """A cluster of this checkout."""
+
+    @override
+    async def describe(self) -> Description:
+        return Description(
+            "Waltz",
+            version("waltz-log"),
+            "2 of 3 storages have called fdatasync",
+            "one write lock, with a pseudo-random id",
+        )
+
+    @override
+    @asynccontextmanager
+    async def start(self) -> AsyncIterator[RunningPeer]:
+        async with measured_cluster() as cluster:
+            yield _RunningWaltz(cluster)
+
+
+class _RunningWaltz(RunningPeer):
+    def __init__(self, cluster: MeasuredCluster) -> None:
+        self._cluster = cluster
+
+    @override
+    async def append(self, load: PeerLoad) -> Measured:
+        before = self._cluster.usage()
+        result = await self._cluster.put_load(
+            load.clients, load.window, load.size, load.records, locks=load.locks
+        )
+        used = self._cluster.usage().since(before)
+        return Measured(
+            result.seconds,
+            result.committed,
+            result.p50_ms,
+            result.p99_ms,
+            result.cpu_seconds,
+            used.server_seconds + used.storage_seconds,
+        )
