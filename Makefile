@@ -6,10 +6,11 @@ SEEDS ?= 2000
 MINUTES ?= 10
 SEED ?= 0
 KILLS ?= 50
+BASE ?= HEAD~1
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -27,6 +28,7 @@ help:
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
 	@echo "make bench-peers   measure Waltz, NATS and PostgreSQL in turns, and write bench/RESULTS.md"
+	@echo "make bench-compare   BASE=$(BASE): compare the speed of this tree and another commit"
 	@echo "make bench-spark   measure how fast Spark reads a local cluster's log"
 	@echo "make spark-kills   kill KILLS=$(KILLS) tasks, executors and drivers while Spark writes"
 	@echo "make images  build the images of all processes with Docker, in build/images"
@@ -96,6 +98,9 @@ bench: .venv
 
 bench-peers: .venv
 	.venv/bin/python -m bench.peers
+
+bench-compare: .venv
+	.venv/bin/python -m bench.compare $(BASE)
 
 bench-spark: .venv
 	.venv/bin/python -m bench.spark

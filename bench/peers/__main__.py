@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.peers.measured import Description, Measured, Peer, PeerLoad, PeerMissing
+from bench.peers.measured import RECORDS, Description, Measured, Peer, PeerLoad, PeerMissing
 from bench.peers.nats import Nats
 from bench.peers.plots import draw_rates
 from bench.peers.postgresql import PostgreSql
@@ -24,16 +24,6 @@ from bench.peers.report import Environment, Series, result_page
 from bench.peers.waltz_cluster import Waltz
 
 PEERS: Mapping[str, Peer] = {"waltz": Waltz(), "nats": Nats(), "postgresql": PostgreSql()}
-RECORDS = {
-    (1, 1): 3_000,
-    (8, 5): 30_000,
-    (32, 5): 40_000,
-    (128, 1): 30_000,
-    (1000, 1): 30_000,
-    (4, 100): 60_000,
-}
-"""The shapes (clients and window), each with the number of records of a run: a few seconds."""
-
 _RESULTS = Path(__file__).parents[1] / "RESULTS.md"
 
 console = Console(width=120)

@@ -6,6 +6,16 @@ import abc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+RECORDS = {
+    (1, 1): 3_000,
+    (8, 5): 30_000,
+    (32, 5): 40_000,
+    (128, 1): 30_000,
+    (1000, 1): 30_000,
+    (4, 100): 60_000,
+}
+"""The shapes (clients and window), each with the number of records of a run: a few seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeerLoad:

@@ -121,7 +121,7 @@ class _RunningPostgreSql(RunningPeer):
         return Measured(seconds, committed, found[len(found) // 2], p99, client, used)
 
     async def _run_pgbench(self, load: PeerLoad, records: int, latencies: Path) -> str:
-        """Append ``records`` records; write the latencies into files of the folder ``latencies``."""
+        """Append ``records`` records; write the latencies to files in the folder ``latencies``."""
         script = self._home / "script.sql"
         script.write_text(_INSERT_WITH_LOCK if load.locks else _INSERT)
         connections = load.clients * load.window

@@ -1,0 +1,90 @@
+"""Compare runs of two commits: medians and confidence intervals. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+_RESAMPLES = 2_000
+_SEED = 1
+"""The resampling is random, and yet the same runs give the same interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a shape: records per second, CPU per record of all processes, median latency."""
+
+    rate: float
+    cpu_us: float
+    p50_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of medians, new to base, with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of one shape."""
+
+    shape: str
+    base: Run
+    """The medians of the base."""
+    new: Run
+    """The medians of the new commit."""
+    rate: Ratio
+    cpu: Ratio
+
+    def has_risen(self, percent: float) -> bool:
+        """Whether the CPU time per record has certainly risen by more than ``percent``.
+
+        It is certain if even the low end of the interval shows it: noise alone does not.
+        """
+        return self.cpu.low > 1 + percent / 100
+
+
+def compare(shape: str, base: Sequence[Run], new: Sequence[Run]) -> Comparison:
+    """Compare runs of one shape, which were made in turns."""
+    return Comparison(
+        shape,
+        _medians(base),
+        _medians(new),
+        ratio([run.rate for run in base], [run.rate for run in new]),
+        ratio([run.cpu_us for run in base], [run.cpu_us for run in new]),
+    )
+
+
+def ratio(base: Sequence[float], new: Sequence[float]) -> Ratio:
+    """Return the ratio of the medians, with an interval by resampling the runs."""
+    random = Random(_SEED)
+    found = sorted(
+        statistics.median(random.choices(new, k=len(new)))
+        / statistics.median(random.choices(base, k=len(base)))
+        for _ in range(_RESAMPLES)
+    )
+    tail = _RESAMPLES // 40
+    value = statistics.median(new) / statistics.median(base)
+    return Ratio(value, found[tail], found[-tail - 1])
+
+
+def history_line(commit: str, date: str, comparison: Comparison) -> dict[str, Any]:
+    """Return the line of `bench/history.jsonl` for a shape, as a JSON object."""
+    return {"commit": commit, "date": date, "shape": comparison.shape, **asdict(comparison.new)}
+
+
+def _medians(runs: Sequence[Run]) -> Run:
+    def median(figure: Callable[[Run], float]) -> float:
+        return statistics.median(map(figure, runs))
+
+    return Run(median(lambda r: r.rate), median(lambda r: r.cpu_us), median(lambda r: r.p50_ms))
