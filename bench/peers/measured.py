@@ -1,4 +1,4 @@
-"""What a run at a peer measures, and the interface of a peer. Pure."""
+"""The figures of a run at a peer, and the interface of a peer. Pure."""
 
 from __future__ import annotations
 

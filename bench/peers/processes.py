@@ -22,7 +22,7 @@ class CommandFailed(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody uses now."""
+    """Return ports of the loopback interface that no process uses now."""
     with contextlib.ExitStack() as sockets:
         bound = [sockets.enter_context(socket.socket()) for _ in range(count)]
         for each in bound:
