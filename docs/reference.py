@@ -16,6 +16,8 @@ from docs.limits_reference import limits_page
 from docs.metrics_reference import metrics_page
 from waltz.cli.app import app
 from waltz.cli.cluster_options import named_cluster
+from waltz.cli.fields import ResultForm, fields_of, printed_by
+from waltz.cli.options import example_lines
 from waltz.cli.settings import CliSettings
 from waltz.client.settings import ClientSettings
 from waltz.runtime.configuration import Settings, keys
@@ -37,6 +39,17 @@ YAML, or as [lines of a template](#templates) (`--output`). The exit status is 0
 
 The settings of `waltz-server` and `waltz-storage` are on [another page](settings.md). Shell \
 completion is installed by `waltz --install-completion`."""
+
+_ABOUT_RESULTS = """\
+`-o json` prints a result with the fields that are listed at each verb; YAML has the same fields. \
+The name of a nested field follows that of its list or object, with a dot between them, as in \
+templates; `NAME` stands for any name. The names and the kinds of fields do not change within a \
+major version; fields may be added. The order of fields has no meaning.
+
+A verb that changes something says what it did: `action` is the verb, `object` what it changed, \
+`partitions` those of the command line, `steps` what was done, in words. `outcome` is `changed`, \
+`unchanged` if nothing had to be done, `planned` in a dry run, or `failed` if a part failed. \
+Progress, questions and errors go to standard error: standard output has the result alone."""
 
 _ABOUT_TEMPLATES = """\
 `-o template='TEXT'` prints TEXT once for each row of a result, for scripts that need a few \
@@ -99,14 +112,14 @@ def commands_page() -> str:
     """Return the page of all verbs of ``waltz``, with their arguments and options."""
     lines = ["# Commands", "", _MADE, "", _ABOUT_COMMANDS, ""]
     lines += ["## Which cluster", "", *_paragraphs(_which_cluster())]
-    lines += ["## Templates", "", _ABOUT_TEMPLATES, ""]
+    lines += ["## Results", "", _ABOUT_RESULTS, "", "## Templates", "", _ABOUT_TEMPLATES, ""]
     for noun, group in _sorted(typer.main.get_command(app)):
         if hasattr(group, "commands"):
             lines += [f"## waltz {noun}", "", *_paragraphs([group.help or ""])]
-            verbs = list(_sorted(group))
+            verbs = list(_verbs(group))
             lines += ["| | |", "|---|---|"]
             for verb, command in verbs:
-                link = f"[`{verb}`](#waltz-{noun}-{verb})"
+                link = f"[`{verb}`](#waltz-{noun}-{verb.replace(' ', '-')})"
                 lines.append(f"| {link} | {_summary(command)} |")
             lines.append("")
             for verb, command in verbs:
@@ -130,6 +143,12 @@ def settings_page() -> str:
     lines += [f"For instance, `{example}` is `{environment_variable(example)}` in the environment."]
     return "\n".join(lines).rstrip() + "\n"
 
+
+_RESULT_FORMS: Mapping[ResultForm, str] = {
+    ResultForm.OBJECT: "one object",
+    ResultForm.LIST: "a list of objects",
+    ResultForm.LINES: "one object in each line",
+}
 
 _VALUES: Mapping[Any, str] = {int: "N", float: "NUMBER", Path: "PATH"}
 
@@ -158,6 +177,26 @@ def _sorted(group: Any) -> Iterable[tuple[str, Any]]:
     return ((name, command) for name, command in group.commands.items() if not command.hidden)
 
 
+def _verbs(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the verbs of a noun, and those of the groups in it with two words."""
+    for name, command in _sorted(group):
+        if hasattr(command, "commands"):
+            yield from _verbs(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def _fields(command: Any) -> Iterator[str]:
+    """Yield the table of the fields that a verb prints as JSON."""
+    printed = printed_by(command)
+    if printed is None:
+        return
+    yield from (f"With `-o json` the result is {_RESULT_FORMS[printed.form]}:", "")
+    yield from ("| Field | Kind |", "|---|---|")
+    yield from (f"| `{each.name}` | {each.kind} |" for each in fields_of(printed.row))
+    yield ""
+
+
 def _command(name: str, command: Any, level: str) -> Iterator[str]:
     own = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
     arguments = [p for p in own if p.param_type_name == "argument"]
@@ -177,9 +216,10 @@ def _command(name: str, command: Any, level: str) -> Iterator[str]:
         yield ""
     if about_cluster:
         yield from ("And the options that say [which cluster](#which-cluster).", "")
-    examples = [line for line in (command.epilog or "").split("\n") if line.startswith("waltz ")]
+    examples = [line for line in example_lines(command.epilog) if line.startswith("waltz ")]
     if examples:
         yield from ("```text", *examples, "```", "")
+    yield from _fields(command)
 
 
 def _cluster_options() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Run the commands of docs/kubernetes.md and compare their output with the page."""
+"""Run the commands of docs/kubernetes.md and of the tutorial, and compare output and pages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from e2e.kubectl import Kubectl
 from e2e.operators import Operator
 from e2e.waiting import until
 from tests.docs.console import blocks
+from tests.docs.pages import ON_KUBERNETES, PAGES
 from tests.docs.reader import Reader
 
 _PAGE = resources.HERE / "docs" / "kubernetes.md"
+_TUTORIAL = "docs/tutorial.md"
 _UNINSTALL = "Uninstall"
 
 
@@ -31,6 +33,15 @@ def test_commands_of_the_page_print_the_output_that_it_shows(reader: Reader) -> 
     sections = dict.fromkeys(block.section for block in blocks(_PAGE))
     typed = reader.follow(_PAGE, *(name for name in sections if name != _UNINSTALL))
     assert typed > 25
+
+
+def test_commands_of_the_tutorial_print_the_output_that_it_shows(
+    reader: Reader, tmp_path: Path
+) -> None:
+    for block in blocks(PAGES[_TUTORIAL]):
+        if block.title is not None:
+            (tmp_path / block.title).write_text(block.text)
+    assert reader.follow(PAGES[_TUTORIAL], ON_KUBERNETES[_TUTORIAL]) > 7
 
 
 def test_commands_of_the_uninstall_section_print_the_output_that_it_shows(

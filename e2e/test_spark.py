@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from e2e import resources
+from e2e.conftest import LOGS
 from e2e.kubectl import Kubectl
 from e2e.waiting import until
 from tests.docs.console import blocks
 
 PAGE = resources.HERE / "docs" / "spark.md"
+PAGE_NAMESPACE = "orders"
 FILL = """
 import asyncio, json, os, ssl
 from pathlib import Path
@@ -75,7 +77,8 @@ def commands_of(first: str) -> str:
 
 
 def run_commands(commands: str) -> str:
-    """Run commands of the page, and return their output."""
+    """Run commands of the page in the namespace of the shared cluster; return their output."""
+    commands = commands.replace(PAGE_NAMESPACE, LOGS.namespace)
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", commands],

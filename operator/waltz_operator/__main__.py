@@ -1,8 +1,10 @@
 """Run the command ``waltz-operator``, also by ``python -m waltz_operator``."""
 
+import argparse
 import sys
 
 from waltz.runtime.extras import run_main
+from waltz.runtime.version import build_version
 
 
 def main() -> None:
@@ -12,8 +14,25 @@ def main() -> None:
     beside the operator in one container.
     """
     is_plan = sys.argv[1:2] == ["plan"]
+    if not is_plan:
+        # Before anything is imported: an unknown option must not start an operator.
+        _parser().parse_args()
     module = "waltz_operator.plan_command" if is_plan else "waltz_operator.main"
     run_main(module, "waltz-operator", "operator")
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the operator's own command line, which has no arguments."""
+    parser = argparse.ArgumentParser(
+        "waltz-operator",
+        description="Run the operator of Waltz clusters on Kubernetes, with the settings that its "
+        "chart sets as environment variables.",
+        epilog="waltz-operator plan shows what the operator would do, and changes nothing: "
+        "waltz-operator plan --help.",
+    )
+    version = f"waltz-operator {build_version() or 'unknown'}"
+    parser.add_argument("--version", action="version", version=version, help="show the version")
+    return parser
 
 
 if __name__ == "__main__":

@@ -36,3 +36,6 @@ FROM_CODE = {f"docs/{name}" for name in MADE}
 
 ELSEWHERE = {"docs/spark.md", "docs/kubernetes.md"}
 """Pages whose commands need what only the tests of `tests/spark` and of ``e2e`` have."""
+
+ON_KUBERNETES = {"docs/tutorial.md": "8. On Kubernetes"}
+"""The section of a page of `TYPED` that needs a Kubernetes: ``e2e`` types its commands."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from tests.docs.console import ANYTHING, CONSOLE, Block, blocks
 from tests.docs.pages import ELSEWHERE, FROM_CODE, PAGES, ROOT, TYPED
@@ -19,7 +20,8 @@ OWN = sorted(PAGES.keys() - FROM_CODE - ELSEWHERE)
 HERE = Path(__file__).parent
 
 _CODE = re.compile(r"`(waltz [a-z][^`\n]+)`")
-_VERB_ALONE = re.compile(r"waltz [a-z]+(?: [a-z][a-z-]*)?")
+_VERB_ALONE = re.compile(r"waltz (?:cluster metadata|[a-z]+)(?: [a-z][a-z-]*)?")
+_IN_A_CHECKOUT = re.compile(r"\bmake [a-z.]|\b(?:charts|examples)/|python -m (?:bench|examples)")
 _TARGET = re.compile(r"`make ([a-z0-9-]+)[^`]*`|^\$ make ([a-z0-9-]+)", re.MULTILINE)
 
 
@@ -49,6 +51,26 @@ def test_module_that_types_a_page_contains_its_name(name: str, test: str) -> Non
     assert Path(name).name in (HERE / f"{test}.py").read_text()
 
 
+def test_worker_of_the_tutorial_connects_as_the_client_of_the_kubernetes_page() -> None:
+    """Only ``e2e`` runs either of them."""
+    settings, client = _manifests("docs/kubernetes.md", "client.yaml")
+    worker_settings, worker = _manifests("docs/tutorial.md", "worker.yaml")
+    assert worker_settings == settings
+    pod, worker_pod = client["spec"], worker["spec"]["template"]["spec"]
+    assert worker_pod["securityContext"] == pod["securityContext"]
+    [container], [worker_container] = pod["containers"], worker_pod["containers"]
+    assert worker_container["env"] == container["env"]
+    # The worker has a volume more: its programs.
+    assert worker_container["volumeMounts"][:-1] == container["volumeMounts"]
+    assert worker_pod["volumes"][:-1] == pod["volumes"]
+
+
+def _manifests(name: str, title: str) -> list[Any]:
+    """Return the objects in a file of a page."""
+    [text] = [block.text for block in blocks(PAGES[name]) if block.title == title]
+    return list(yaml.safe_load_all(text))
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_parses_into_blocks(name: str) -> None:
     fences = re.findall(r"^ *```", PAGES[name].read_text(), re.MULTILINE)
@@ -72,6 +94,16 @@ def test_make_targets_in_pages_exist(name: str) -> None:
     for targets in _TARGET.findall(PAGES[name].read_text()):
         target = "".join(targets)
         assert f"\n{target}:" in makefile, target
+
+
+@pytest.mark.parametrize("name", OWN + sorted(ELSEWHERE))
+def test_page_whose_commands_need_the_repository_says_so_above_the_first(name: str) -> None:
+    text = PAGES[name].read_text()
+    shells = (b for b in blocks(PAGES[name]) if b.language in {CONSOLE, "sh"})
+    first = next((block.text for block in shells if _IN_A_CHECKOUT.search(block.text)), None)
+    if first is not None:
+        above = text.partition(first)[0]
+        assert "checkout" in above, f"{name}: say that this needs a checkout:\n{first}"
 
 
 def _commands(page: Path) -> Iterator[str]:

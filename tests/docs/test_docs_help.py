@@ -21,6 +21,7 @@ import typer
 from tests.docs.hosts import DATA, PORTS, STORAGES, hosts
 from tests.docs.reader import Reader
 from waltz.cli.app import app
+from waltz.cli.options import example_lines
 from waltz.local.ports import choose_ports
 
 LOCAL = """
@@ -78,10 +79,11 @@ waltz cluster verify --partition 3 --timeout 5
 waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'
 waltz cluster check-connectivity
 waltz cluster check-connectivity -t 3
-waltz cluster backup-metadata orders-metadata.json
-waltz cluster backup-metadata orders-metadata.json -z zk-1:2181 -r /waltz/orders
+waltz cluster metadata backup orders-metadata.json
+waltz cluster metadata backup orders-metadata.json -z zk-1:2181 -r /waltz/orders
 waltz cluster rescue --dry-run
-waltz cluster rescue --backup orders-metadata.json
+waltz cluster metadata restore orders-metadata.json --dry-run
+waltz cluster metadata restore orders-metadata.json
 waltz cluster rescue --yes
 waltz server list
 waltz server list -o json
@@ -252,7 +254,7 @@ def lines(scenario: str) -> list[str]:
 def examples(command: Any) -> Iterator[str]:
     for child in getattr(command, "commands", {}).values():
         yield from examples(child)
-    yield from (command.epilog or "").split("\n\n")[1:]
+    yield from example_lines(command.epilog)
 
 
 def read(reader: Reader, *scenarios: str) -> None:

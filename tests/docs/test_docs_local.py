@@ -9,9 +9,8 @@ import pytest
 
 import waltz
 from tests.docs.console import blocks
+from tests.docs.pages import ON_KUBERNETES, ROOT
 from tests.docs.reader import Reader
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -29,7 +28,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
     "page", ["README.md", "docs/quickstart.md", "docs/tutorial.md", "examples/README.md"]
 )
 def test_commands_of_local_page_work(page: str, place: Path) -> None:
-    assert Reader(place, {}, {}).follow(ROOT / page) > 5
+    sections = dict.fromkeys(block.section for block in blocks(ROOT / page))
+    local = [section for section in sections if section != ON_KUBERNETES.get(page)]
+    assert Reader(place, {}, {}).follow(ROOT / page, *local) > 5
 
 
 def test_package_docstring_has_the_lines_of_the_readme_example() -> None:

@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from docs.reference import HERE
+from docs.spec_pages import linked_files
 from waltz.cli.app import app
 
 ROOT = HERE.parent
@@ -22,6 +23,7 @@ _VARYING = re.compile(r"\d+|…")
 _JOINED = re.compile(r'"\s*\n\s*f?"')
 _SHORTEST_MESSAGE = 9
 _VERB = re.compile(r"(?:^\$ |`|&& )waltz ([a-z]+)(?: ([a-z][a-z-]*))?", re.MULTILINE)
+_MENTION = re.compile(r"(?<!\[)`(?:examples/[^`\n]*|CHANGELOG\.md)`")
 _VERB_IN_CODE = re.compile(r"\bwaltz ([a-z]+) ([a-z][a-z-]+)")
 
 
@@ -32,6 +34,30 @@ def test_links_resolve_and_no_resource_is_external(site: Path) -> None:
     assert len(made) > len(PAGES)
     loaded = {str(page): _LOADED.findall(page.read_text()) for page in made}
     assert loaded == {page: [] for page in loaded}
+
+
+@pytest.mark.slow
+def test_linked_files_of_the_repository_are_pages_of_the_site(site: Path) -> None:
+    assert 'href="examples/outbox.py.html"' in (site / "faq.html").read_text()
+    assert "class" in (site / "examples/outbox.py.html").read_text()
+    assert 'href="CHANGELOG.html"' in (site / "upgrading.html").read_text()
+    assert (site / "CHANGELOG.html").exists()
+    assert 'href="../spark.html#examples"' in (site / "examples/index.html").read_text()
+
+
+def test_every_mention_of_an_example_or_the_changelog_is_a_link() -> None:
+    mentions = [
+        f"{page.name}: {mention}"
+        for page in PAGES
+        for mention in _MENTION.findall(page.read_text())
+    ]
+    assert mentions == []
+
+
+def test_files_that_pages_link_to_exist() -> None:
+    linked = linked_files()
+    assert {"CHANGELOG.md", "examples/outbox.py"} <= linked
+    assert [path for path in sorted(linked) if not (ROOT / path).is_file()] == []
 
 
 def test_commands_named_by_documentation_pages_exist() -> None:
@@ -53,6 +79,15 @@ def test_commands_named_by_code_exist() -> None:
     known = [(noun, verb) for noun, verb in named if noun in nouns]
     assert len(known) > 100
     assert [(noun, verb) for noun, verb in known if verb not in nouns[noun]] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/faq.md"])
+def test_page_that_names_waltz_0_13_2_says_what_it_is_and_links_to_it(page: str) -> None:
+    text = (ROOT / page).read_text()
+    [sentence] = [each for each in text.split("\n") if "https://github.com/wepay/waltz)" in each]
+    assert "distributed write-ahead log" in sentence
+    for word in ("Java", "WePay", "Apache licence"):
+        assert word in sentence
 
 
 def test_messages_on_faults_page_are_in_the_code() -> None:

@@ -1,4 +1,7 @@
-"""The documentation site in a real browser, as wide as a desktop and as a phone."""
+"""The documentation site in a real browser, as wide as a desktop and as a phone.
+
+Screenshots of the top of each page are in ``build/screenshots``.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Thread
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.browser import Browser, needs_browser
+from tests.support.browser import SCREENSHOTS, Browser, needs_browser
 
-DESKTOP, PHONE = 1280, 390
+ROOT = Path(__file__).parents[2]
+WIDTHS = {"desktop": 1280, "phone": 390}
 HEIGHT = 844
-PAGES = (
-    "api.html",
-    "architecture.html",
-    "commands.html",
-    "console.html",
-    "kubernetes.html",
-    "metrics.html",
-    "operations.html",
-    "settings.html",
-    "spec/disk.html",
-    "spec/wire.html",
-)
-"""The pages with the widest tables, the longest lines of code, and pictures."""
 
 _WIDTHS = "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
 
@@ -50,6 +42,27 @@ return [...document.querySelectorAll("article td:first-child code")]
   .map(code => code.innerText);
 """
 """Finds names in tables that continue on a second line."""
+
+_BROKEN_HEADINGS = """
+const lines = (node, from, to) => {
+  const range = document.createRange();
+  range.setStart(node, from);
+  range.setEnd(node, to);
+  return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
+};
+const broken = [];
+for (const heading of document.querySelectorAll("article th")) {
+  const texts = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/[^\\s-]+/g)) {
+      const end = word.index + word[0].length;
+      if (lines(texts.currentNode, word.index, end) > 1) broken.push(word[0]);
+    }
+  }
+}
+return broken;
+"""
+"""Finds words in the headings of tables that continue on a second line."""
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -73,18 +86,44 @@ def served(folder: Path) -> Iterator[str]:
             thread.join()
 
 
+def pages(site: Path) -> list[str]:
+    """Return the addresses of all pages below that of the site."""
+    return [page.relative_to(site).as_posix() for page in sorted(site.rglob("*.html"))]
+
+
+def nav_pages(entries: list[Any]) -> Iterator[str]:
+    """Yield the addresses of the pages in a part of the navigation of ``mkdocs.yml``."""
+    for entry in entries:
+        for value in entry.values() if isinstance(entry, dict) else [entry]:
+            if isinstance(value, list):
+                yield from nav_pages(value)
+            else:
+                path = PurePosixPath(value).with_suffix(".html")
+                yield str(path.with_name("index.html") if path.stem == "README" else path)
+
+
 @pytest.mark.slow
 @needs_browser
 def test_pages_fit_a_desktop_and_a_phone(site: Path, tmp_path: Path) -> None:
     """One browser for all pages: its start takes longer than each page."""
+    wanted = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    found = pages(site)
+    assert set(nav_pages(wanted)) <= set(found)
     with served(site) as address, Browser.open(tmp_path) as browser:
-        for width in (DESKTOP, PHONE):
-            browser.set_page(width, HEIGHT, dark=False)
-            for page in PAGES:
-                browser.go(address + page)
-                needed, shown = browser.run(_WIDTHS)
-                assert shown == width, f"{page}: the page has not the width of the window"
-                assert needed <= shown, f"{page} at {width} px scrolls sideways"
-                assert browser.run(_OUTSIDE) == [], f"{page} at {width} px"
-                if width == DESKTOP:
-                    assert browser.run(_BROKEN_NAMES) == [], f"{page} at {width} px"
+        for page in found:
+            browser.go(address + page)
+            name = page.removesuffix(".html").replace("/", "-")
+            for size, width in WIDTHS.items():
+                browser.set_page(width, HEIGHT, dark=False)
+                browser.save_screenshot(SCREENSHOTS / f"docs-{name}-{size}.png", whole=False)
+                _check_page(browser, f"{page} at {width} px", width)
+
+
+def _check_page(browser: Browser, where: str, width: int) -> None:
+    needed, shown = browser.run(_WIDTHS)
+    assert shown == width, f"{where}: the page has not the width of the window"
+    assert needed <= shown, f"{where} scrolls sideways"
+    assert browser.run(_OUTSIDE) == [], where
+    assert browser.run(_BROKEN_HEADINGS) == [], where
+    if width == WIDTHS["desktop"]:
+        assert browser.run(_BROKEN_NAMES) == [], where

@@ -120,7 +120,7 @@ def test_lost_partition_metadata_are_rebuilt(running: LocalCluster) -> None:
 
 def test_lost_cluster_is_created_from_its_backup(running: LocalCluster, tmp_path: Path) -> None:
     backup = tmp_path / "orders.json"
-    assert _invoke(running, "cluster", "backup-metadata", str(backup)).exit_code == 0
+    assert _invoke(running, "cluster", "metadata", "backup", str(backup)).exit_code == 0
     saved = json.loads(backup.read_text())
     for server in SERVERS:
         asyncio.run(running.stop_one(server))
@@ -128,8 +128,8 @@ def test_lost_cluster_is_created_from_its_backup(running: LocalCluster, tmp_path
     assert deleted.exit_code == 0, deleted.output
     without = _invoke(running, "cluster", "rescue", "--yes")
     assert without.exit_code == 1
-    assert "use --backup FILE" in without.output
-    rescued = _invoke(running, "cluster", "rescue", "--backup", str(backup), "--yes")
+    assert "waltz cluster metadata restore FILE" in without.output
+    rescued = _invoke(running, "cluster", "metadata", "restore", str(backup), "--yes")
     assert rescued.exit_code == 0, rescued.output
     assert f"{PARTITIONS} partitions are written" in rescued.output
     for server in SERVERS:

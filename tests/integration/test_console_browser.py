@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.browser import Browser, needs_browser
+from tests.support.browser import SCREENSHOTS, Browser, needs_browser
 from waltz.client import connect
 from waltz.local import LocalCluster, Shape
 
@@ -28,9 +28,10 @@ pytestmark = pytest.mark.slow
 PARTITIONS = 3
 RECORDS = 120
 HOSTILE = b"<img src=x onerror=alert(1)><script>alert(2)</script>"
-SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 SIZES = {"desktop": (1280, 860), "phone": (390, 844)}
 VIEWS = ("overview", "partitions", "storages", "servers", "log", "timeline")
+_MOST_TABS = 60
+"""More than one round through a page."""
 
 
 async def _fill(cluster: LocalCluster) -> None:
@@ -159,7 +160,7 @@ def test_page_in_a_browser(running: LocalCluster, tmp_path: Path) -> None:
         browser.go(url)
         browser.wait_for_text("All 3 partitions accept appends", "#view")
         _check_keyboard(browser)
-        _check_log(browser, url)
+        _check_log(browser)
         _take_screenshots(browser, url, "healthy")
         _check_killed_storage(browser, url, running)
         _take_screenshots(browser, url, "degraded")
@@ -192,19 +193,20 @@ def _check_keyboard(browser: Browser) -> None:
     browser.wait_for_text("Timeline", "h1")
     assert browser.focused() == "Timeline", "the focus moves to the heading of the new view"
 
-    browser.run("document.querySelector('.skip').focus()")
+    _tab_to(browser, "Skip to content")
     browser.press("Enter")
     assert browser.run("return document.activeElement.id") == "content"
-    browser.run("document.getElementById('pause').focus()")
+    _tab_to(browser, "Pause")
     browser.press("Enter")
     browser.wait_for_text("Paused", "#live-state")
     assert browser.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
     browser.press("Enter")
     browser.wait_for_text("Live", "#live-state")
 
-    browser.run("location.hash = '#/partitions'")
+    _tab_to(browser, "Partitions")
+    browser.press("Enter")
     browser.wait(lambda: browser.text("tbody th a") == "0", "the first partition")
-    browser.run("document.querySelector('tbody th a').focus()")
+    _tab_to(browser, "0")
     number = browser.text("#live-state")
     browser.wait(lambda: browser.text("#live-state") != number, "a second later")
     assert browser.focused() == "0", "the focus stays while the values change"
@@ -212,28 +214,47 @@ def _check_keyboard(browser: Browser) -> None:
     browser.wait_for_text("of a log that ends at 119", "#log-results")
 
 
-def _check_log(browser: Browser, url: str) -> None:
-    browser.go(f"{url}#/log?partition=0&first=10&count=10")
+def _tab_to(browser: Browser, name: str) -> None:
+    """Press Tab until the element with this text, label or name has the focus."""
+    passed = []
+    for _ in range(_MOST_TABS):
+        browser.press("Tab")
+        if browser.focused() == name:
+            return
+        passed.append(browser.focused()[:40])
+    raise AssertionError(f"Tab does not reach {name!r}, only {passed}")
+
+
+def _check_log(browser: Browser) -> None:
+    """Browse and search the log by the keyboard alone. A letter or Home chooses an option."""
+    _tab_to(browser, "From id")
+    browser.press("10")
+    _tab_to(browser, "Transactions")
+    browser.press("1")
     browser.wait_for_text("Ids 10 to 19 of a log that ends at 119", "#log-results")
     assert '{"order": 10, "items": [10, 11]}' in browser.text("#log-results pre")
     request = browser.text("tbody tr:nth-child(3) td .name")
-    browser.run("document.querySelector('button[data-go=\"20\"]').focus()")
+    _tab_to(browser, "Newer")
     browser.press("Enter")
     browser.wait_for_text("Ids 20 to 29", "#log-results")
-    browser.run("document.getElementById('log-request').focus()")
+    _tab_to(browser, "Request id")
     browser.press(request, "Enter")
     browser.wait_for_text("Found: transaction 12 of partition 0", "#log-results")
     browser.wait_for_text("Ids 12 to 21", "#log-results")
-    browser.go(f"{url}#/log?partition=0&first=5&count=10&format=hex")
+    _tab_to(browser, "Data as")
+    browser.press("h")
     browser.wait_for_text("00000000  7b 22", "#log-results")
+    browser.press("Home")
+    browser.wait_for_text('{"order": 12, "items": [12, 13]}', "#log-results")
 
-    browser.go(f"{url}#/log?partition=1")
+    _tab_to(browser, "Partition")
+    browser.press("1")
     browser.wait_for_text(HOSTILE.decode(), "#log-results")
     assert browser.run("return document.querySelectorAll('main img, main script').length") == 0
     browser.wait_for_text("the first 1024 bytes of 25600", "#log-results")
     browser.wait_for_text("waltz log read 1 1 --raw", "#log-results")
-    browser.run("document.getElementById('log-request').value = 'nonsense'")
-    browser.run("document.getElementById('log-request').form.requestSubmit()")
+    _tab_to(browser, "Request id")
+    browser.press("nonsense", "Enter")
     browser.wait_for_text("a request id has four numbers", "#log-results")
     failed = [
         message for message in browser.errors() if "/api/find?request=nonsense" not in message

@@ -27,9 +27,19 @@ needs_browser = pytest.mark.skipif(
     reason="no chromium or chromedriver: apt-get install chromium chromium-driver",
 )
 
+SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
+"""Where tests save pictures of pages; the CI keeps this folder."""
+
 _ANSWER_SECONDS = 60
 _STARTED = re.compile(r"started successfully on port (\d+)")
-_KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Shift": "\ue008", "Space": " "}
+_KEYS = {
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "Shift": "\ue008",
+    "Space": " ",
+    "Home": "\ue011",
+}
 _OPTIONS = (
     "--headless=new",
     "--no-sandbox",
@@ -148,9 +158,9 @@ class Browser:
         """Wait until an element has visible text."""
         self.wait(lambda: self.text(selector), selector)
 
-    def save_screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page."""
-        options = {"format": "png", "captureBeyondViewport": True}
+    def save_screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """Write a picture of the page, or of the part that the window shows."""
+        options = {"format": "png", "captureBeyondViewport": whole}
         picture = self._cdp("Page.captureScreenshot", options)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(picture["data"]))

@@ -17,10 +17,10 @@ from waltz.admin.inspection import inspect
 from waltz.admin.monitoring import Monitor
 from waltz.admin.rescue import back_up
 from waltz.admin.storage_admin import StorageAdmin
-from waltz.admin.zookeeper_probe import probe_zookeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import encode_backup
 from waltz.metadata.store import MetadataStore
+from waltz.metadata.zookeeper_probe import probe_zookeeper
 from waltz.net import TCP, Network, TlsConfig
 
 _MOST_ZNODES = 20_000
@@ -104,7 +104,9 @@ class BundleCollector:
         return {"servers": now.servers, "storages": now.storages, "metadata": now.metadata}
 
     async def _facts(self, cluster: Cluster) -> Any:
-        found = await inspect(cluster, self._tls, timeout_seconds=self._timeout_seconds)
+        found = await inspect(
+            cluster, self._tls, timeout_seconds=self._timeout_seconds, network=self._network
+        )
         return {"servers": found.servers, "storages": found.storages}
 
     async def _storage_metrics(self, cluster: Cluster) -> Any:
@@ -126,7 +128,7 @@ class BundleCollector:
 
 
 async def _metadata(cluster: Cluster) -> Any:
-    """Return the cluster's metadata in the form of ``waltz cluster backup-metadata``."""
+    """Return the cluster's metadata in the form of ``waltz cluster metadata backup``."""
     return json.loads(encode_backup(await back_up(cluster)))
 
 

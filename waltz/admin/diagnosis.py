@@ -6,7 +6,7 @@ The statements are those of `waltz.admin.core.health`. A diagnosis changes nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from waltz.admin.core.health import Health, Severity, Statement, judge, unknown_health
@@ -14,11 +14,12 @@ from waltz.admin.core.replica_states import view_partition
 from waltz.admin.core.sample_checks import check_sample
 from waltz.admin.inspection import query_servers
 from waltz.admin.monitoring import Monitor
-from waltz.admin.zookeeper_probe import probe_zookeeper
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
 from waltz.metadata.zookeeper_access import AccessDenied
+from waltz.metadata.zookeeper_probe import probe_zookeeper
 from waltz.net import TCP, Network, TlsConfig
 
 OpenCluster = Callable[[], AbstractAsyncContextManager[Cluster]]
@@ -52,6 +53,9 @@ async def diagnose(
         return unknown_health(_critical(f"{problem}.", remedy, "waltz cluster rescue --dry-run"))
     except AccessDenied as problem:
         return unknown_health(_critical(f"{problem}.", "Correct the credentials"))
+    except ConnectFailed as problem:
+        reason = f"ZooKeeper does not answer: {problem.summary}."
+        return unknown_health(_without_zookeeper(reason, problem.answers))
     except (StoreError, TimeoutError) as problem:
         stopped = "ZooKeeper stopped answering" if opened else "ZooKeeper does not answer"
         reason = str(problem) or f"no answer within {timeout_seconds * 4 + 2:g} s"
@@ -78,7 +82,7 @@ async def _diagnose(
     return judge(now, partitions, check_sample(now, reached))
 
 
-def _without_zookeeper(problem: str, answers: dict[str, str]) -> Statement:
+def _without_zookeeper(problem: str, answers: Mapping[str, str]) -> Statement:
     """Return the statement that ZooKeeper does not serve; ``answers`` are those of a probe."""
     servers = "; ".join(f"{address} {answer}" for address, answer in answers.items())
     return Statement(

@@ -18,7 +18,7 @@ from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, T
 
 
 async def inspect(
-    cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 10.0
+    cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 10.0, network: Network = TCP
 ) -> ClusterFacts:
     """Query ZooKeeper, every server and every storage concurrently.
 
@@ -28,16 +28,14 @@ async def inspect(
     """
     params = await cluster.store_params()
     membership, maps = await cluster.membership(), await cluster.storage_maps()
-    members = membership.servers()
-    known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+    members, ports = membership.servers(), maps.connections.admin_ports
+    known = {*maps.groups.groups, *ports, *maps.assignments.partitions}
     storages = sorted(known)
     server_answers, storage_answers, metadata = await asyncio.gather(
-        query_servers(members.values(), tls, timeout_seconds=timeout_seconds),
+        query_servers(members.values(), tls, timeout_seconds=timeout_seconds, network=network),
         asyncio.gather(
             *(
-                _query_storage(
-                    storage, maps.connections.admin_ports.get(storage), tls, params, timeout_seconds
-                )
+                _query_storage(storage, ports.get(storage), tls, params, timeout_seconds, network)
                 for storage in storages
             )
         ),
@@ -125,13 +123,14 @@ async def _query_storage(
     tls: TlsConfig,
     params: StoreParams,
     timeout_seconds: float,
+    network: Network,
 ) -> StorageReport:
     """Return the report of a storage; if the storage does not answer, a report with the reason."""
     if admin_port is None:
         return StorageReport(problem=f"the admin port of storage {storage} is not known")
     try:
         async with asyncio.timeout(timeout_seconds):
-            async with await StorageAdmin.open(storage, admin_port, tls, params) as admin:
+            async with await StorageAdmin.open(storage, admin_port, tls, params, network) as admin:
                 states = await admin.states()
         return StorageReport(
             {state.partition: state.available for state in states},

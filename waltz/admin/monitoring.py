@@ -16,7 +16,15 @@ from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, ServerDescriptor, StoreParams
-from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
+from waltz.net import (
+    TCP,
+    ConnectionLost,
+    DialFailed,
+    DialRefused,
+    Network,
+    RemoteFailure,
+    TlsConfig,
+)
 
 
 class Monitor:
@@ -106,7 +114,8 @@ class Monitor:
         except ServerUnreachable as problem:
             if (broken := self._servers.pop(address, None)) is not None:
                 broken.close()
-            return ServerSample(problem=str(problem))
+            refused = isinstance(problem.__cause__, DialRefused)
+            return ServerSample(problem=str(problem), refused=refused)
         return ServerSample(marks, health=health)
 
     async def _query_storages(

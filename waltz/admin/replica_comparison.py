@@ -63,7 +63,7 @@ async def prove_equality(
         versions = " and on ".join(", ".join(sorted(each)) for each in difference.versions)
         raise NotEqual(
             f"transaction {difference.transaction_id} of partition {partition} differs on "
-            f"{versions}: find the replica that is wrong by `waltz storage compare`, and recover it"
+            f"{versions}; recover the wrong replica, and find it with: waltz storage compare"
         )
     if result.problems:
         storage, reason = min(result.problems.items())

@@ -152,7 +152,8 @@ class StorageAdmin:
         """Let the storage copy records from the admin port ``source``; return the last id.
 
         The storage copies for about a second, so the last id may be smaller than ``last_id``.
-        Raises UnsupportedByPeer.
+        ``session_id`` is the session on the storage's disk, and ``first_id`` must continue its log.
+        The partition must be switched off at the storage. Raises UnsupportedByPeer.
         """
         answer = await self._connection.call(
             lambda seq: admin.PullRecordsRequest(

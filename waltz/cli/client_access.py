@@ -41,7 +41,7 @@ async def high_water_marks(
     except TimeoutError:
         raise Failed(
             f"no server reported the high-water marks of partitions {format_partitions(wanted)} "
-            f"within {seconds:g} s; find the cause with: waltz cluster verify"
+            f"within {seconds:g} s; find the cause with: waltz doctor"
         ) from None
     return dict(zip(wanted, marks, strict=True))
 
@@ -60,8 +60,8 @@ async def batches_within(
                 batch = await anext(batches, None)
         except TimeoutError:
             raise Failed(
-                f"no transaction arrived for {seconds:g} s, although more are expected; find the "
-                "cause with: waltz cluster verify, or wait longer with --timeout"
+                f"no transaction arrived for {seconds:g} s, although more are expected; wait "
+                "longer with --timeout, or find the cause with: waltz doctor"
             ) from None
         if batch is None:
             return

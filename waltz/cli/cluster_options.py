@@ -10,6 +10,7 @@ cluster from `target`::
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,19 +19,27 @@ import typer
 from typer.core import TyperCommand
 
 from waltz.cli.settings import read_cli_settings
+from waltz.cli.suggested import options_given
 from waltz.client.settings import TlsFile
 from waltz.metadata.core.paths import BadRoot, Paths
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
-from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
+from waltz.runtime.cluster_file import (
+    CLUSTER_FILE,
+    LOCAL_DIRECTORY,
+    BadClusterFile,
+    cluster_file_at,
+    read_cluster_file,
+)
 from waltz.runtime.configuration import ConfigError, read_settings
 from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
 from waltz.runtime.profiles import PROFILE_VARIABLE, BadProfile, find_profile
 
-LOCAL_DIRECTORY = Path("waltz-local")
-"""The default directory of a cluster that ``waltz local up`` starts."""
-_DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / "cluster.json"
+_DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / CLUSTER_FILE
 _PANEL = "Which cluster"
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""The class UsageError; see `waltz.cli.one_line` for why it is not imported."""
+_NUMBER = re.compile(r"-\d+")
 
 
 ZooKeeper = Annotated[
@@ -62,8 +71,8 @@ ClusterFile = Annotated[
         "-c",
         envvar="WALTZ_CLUSTER",
         metavar="FILE",
-        help="A file that names the cluster: cluster.json of a local cluster, or the YAML file of "
-        "the tools of Waltz 0.13.2. The other options override it. "
+        help="A file that names the cluster: cluster.json of a local cluster, or its directory, or "
+        "the YAML file of the tools of Waltz 0.13.2. The other options override it. "
         f"Default: {_DEFAULT_CLUSTER_FILE}, if that file exists.",
         rich_help_panel=_PANEL,
     ),
@@ -148,7 +157,7 @@ def named_cluster(
             zookeeper or description.zookeeper,
             root or description.root,
             tls_from_option(tls, default=TlsConfig() if description.tls else PLAINTEXT),
-            local_directory=cluster.parent if zookeeper is None else None,
+            local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:
         try:
@@ -182,6 +191,19 @@ class ClusterCommand(TyperCommand):
         self._cluster_options = _cluster_options()
         super().__init__(name, params=[*(params or ()), *self._cluster_options], **rest)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; a negative number is a value, although it looks like an option.
+
+        Then the argument says which values it accepts.
+        """
+        try:
+            return super().parse_args(ctx, list(args))
+        except _UsageError as problem:
+            if _NUMBER.fullmatch(getattr(problem, "option_name", "")) is None:
+                raise
+            ctx.ignore_unknown_options = True
+            return super().parse_args(ctx, list(args))
+
     def invoke(self, ctx: Any) -> Any:
         """Store the named cluster for `target`, then run the verb.
 
@@ -200,7 +222,8 @@ class ClusterCommand(TyperCommand):
         except BadRoot as problem:
             raise ClusterNotNamed(str(problem)) from problem
         ctx.obj = replace(found, given=tuple(given))
-        return super().invoke(ctx)
+        with options_given(given):
+            return super().invoke(ctx)
 
 
 def _is_typed(ctx: Any, name: str) -> bool:

@@ -19,14 +19,21 @@ from typer.core import TyperGroup
 # UsageError, which is a ClickException. It is not imported by name, because newer versions of typer
 # have a copy of click, and older ones use click itself: only typer's own names are in both.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
-_WORDS_OF_PYDANTIC = tuple(
+_PLAIN_WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"Input should be a valid integer\b[^;]*", "it must be a whole number"),
         (r"Input should be a valid number\b[^;]*", "it must be a number"),
         (r"Input should be a valid UUID\b[^;]*", "it must be a UUID"),
+        (
+            r"(?<=for 'PARTITION': )(Input should be greater than.*|.* is not in the range x>=0)",
+            "partitions are numbered from 0",
+        ),
         (r"Input should be ", "it must be "),
         (r"Value error, ", ""),
+        # Only our own code raises an error without a parameter. Click begins its text with "Invalid
+        # value: ", which is wrong if the user has given no value.
+        (r"^Invalid value: ", ""),
     )
 )
 _HELP_ERROR_CLASS = "NoArgsIsHelpError"
@@ -83,7 +90,7 @@ def _show(error: Any) -> int:
 
 
 def _plain(message: str) -> str:
-    """Return a message with plain words instead of those of pydantic, which converts values."""
-    for pattern, words in _WORDS_OF_PYDANTIC:
+    """Return a message with plain words instead of those of pydantic and click."""
+    for pattern, words in _PLAIN_WORDS:
         message = pattern.sub(words, message)
     return message.rstrip(".")

@@ -5,15 +5,22 @@ The options that name a cluster are in `cluster_options`.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
+from typer import rich_utils
 
 from waltz.client.core.ranges import parse_partitions
 
 T = TypeVar("T")
+
+# typer 0.20 joins the lines of a paragraph, and shows paragraphs without an empty line between
+# them; newer versions keep lines and empty lines.
+_LINE_BREAK = "\n" if hasattr(rich_utils, "_fix_linebreaks") else "\n\n"
 
 Partition = Annotated[
     int, typer.Argument(metavar="PARTITION", min=0, help="Partitions are numbered from 0.")
@@ -63,12 +70,18 @@ def partitions_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def examples(*lines: str) -> str:
-    """Return the examples that end a help text."""
-    # Each line is a paragraph, because the lines of one paragraph would be joined.
-    return "\n\n".join(("Examples:", *lines))
+    """Return the examples that end a help text; `example_lines` takes them out again."""
+    return _LINE_BREAK.join(("Examples:", *lines))
+
+
+def example_lines(epilog: str | None) -> list[str]:
+    """Return the examples at the end of a help text."""
+    return [line for line in (epilog or "").split("\n")[1:] if line]
 
 
 def confirm(what: str, *, yes: bool) -> None:
     """Unless ``yes``, ask the user to confirm ``what``; end the verb if the user does not."""
     if not yes:
-        typer.confirm(f"{what}. Continue?", abort=True, err=True)
+        # With err=True alone, the end of the question goes to standard output.
+        with contextlib.redirect_stdout(sys.stderr):
+            typer.confirm(f"{what}. Continue?", abort=True, err=True)

@@ -141,6 +141,12 @@ def as_value(result: Any) -> Any:
             return result
 
 
+def json_fields(row: type[Any]) -> list[tuple[str, Any]]:
+    """Return the keys of the JSON value of a result class, each with the type of its value."""
+    hints = _hints(row)
+    return [(name, hints[name]) for name, declared in _columns(row) if declared.in_json]
+
+
 def or_dash(value: object) -> object:
     """Return ``value``, or a dash for None."""
     return "-" if value is None else value
@@ -196,11 +202,16 @@ def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
 
 def _columns(row: type[Any]) -> _Columns:
     """Return the fields of a result class in their order, each with its declaration."""
+    hints = _hints(row)
+    return [(each.name, _declaration(hints[each.name])) for each in fields(row)]
+
+
+def _hints(row: type[Any]) -> dict[str, Any]:
+    """Return the annotations of a result class."""
     # A lambda in an annotation needs the globals of its module. The locals are empty, because the
     # fields of the class would hide functions and types of the same names.
     names = vars(sys.modules[row.__module__])
-    hints = get_type_hints(row, globalns=names, localns={}, include_extras=True)
-    return [(each.name, _declaration(hints[each.name])) for each in fields(row)]
+    return get_type_hints(row, globalns=names, localns={}, include_extras=True)
 
 
 def _declaration(hint: Any) -> _Column:

@@ -14,7 +14,8 @@ import typer
 from waltz.admin import CopyFailed, ServerUnreachable
 from waltz.cli.cluster_options import Target
 from waltz.cli.log.archive import BadArchive
-from waltz.client import WaltzError
+from waltz.cli.suggested import complete, suggested
+from waltz.client import AppendUncertain, WaltzError
 from waltz.client.deadlines import TimeLimit
 from waltz.local import (
     ClusterRunning,
@@ -101,17 +102,32 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 
 @contextlib.contextmanager
 def exit_on_expected_error() -> Iterator[None]:
-    """Print an error of `_EXPECTED`, or about a file, as one line; end with status 1."""
+    """Print an error of `_EXPECTED`, or about a file, as one line; end with status 1.
+
+    A command at the end of the text gets the options that name the cluster (`complete`).
+    """
     try:
         yield
     except _EXPECTED as error:
-        print(f"waltz: {error}", file=sys.stderr)  # noqa: T201
+        print(f"waltz: {complete(_text(error))}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from None
     except OSError as error:
         if error.filename is None:
             raise
         print(f"waltz: {error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from None
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an error; for an append in doubt, with commands instead of Python."""
+    if not isinstance(error, AppendUncertain):
+        return str(error)
+    what = str(error).partition("): find ")[0]
+    find = suggested(f"waltz log find {error.req_id}")
+    return (
+        f"{what}); before you append it again, find its outcome with: {find}; find the cause "
+        "with: waltz doctor"
+    )
 
 
 @contextlib.asynccontextmanager

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import TypedDict
 
 from waltz.client import Transaction
 
 
-def as_value(transaction: Transaction) -> dict[str, Any]:
+class TransactionValue(TypedDict):
+    """The JSON value of a transaction; ``data`` is None if it is not text."""
+
+    partition: int
+    id: int
+    client_id: int
+    generation: int
+    seq: int
+    header: int
+    data: str | None
+    data_base64: str
+
+
+def as_value(transaction: Transaction) -> TransactionValue:
     """Return the JSON value; ``data`` is None if it is not text, ``data_base64`` is always set."""
     data: bytes = transaction.data
     return {

@@ -44,7 +44,7 @@ class _PartitionState:
 
 
 class Appender:
-    """The appends of one client id. A partition is mounted when it is first used.
+    """The appends of one client id. A partition is mounted (`core.mount`) when it is first used.
 
     This class implements `LinkUser`, and `AppendState` of `waltz.client.core.metrics`.
     ``max_in_flight`` and ``long_wait_seconds`` are those of `ClientOptions`.
@@ -68,11 +68,9 @@ class Appender:
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _PartitionState] = {}
         self._entering: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """For each partition the lock of `_enter` and of its mount.
+        """The locks of `_enter` and of the mounts by partition, acquired in the order of the calls.
 
-        An asyncio.Lock is acquired in the order of the calls. Each partition has its own, so that a
-        partition without a server does not delay the others.
-        """
+        A partition without a server does not delay the others."""
         self._calls = 0
         """The number of append calls so far. It is also the number of the last call."""
         self._open_calls: dict[int, None] = {}
@@ -126,8 +124,9 @@ class Appender:
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append a batch in one message, which is sent once; return the outcome of each append.
+        """Append a batch in one message; return the outcome of each append.
 
+        The batch is sent again only if the log seems to end before its mark (`_retry_ahead`).
         Raises the errors of `append` except LockFailed.
         """
         call = AppendCall(partition, timeout_seconds, appends[0].mark)

@@ -99,7 +99,7 @@ class Client(LogClient[DataT]):
                 params = await cluster.params()
                 client_id = await cluster.next_client_id()
         except NoCluster as error:
-            raise ClusterNotFound(str(error)) from error
+            raise ClusterNotFound(str(error)) from None
         except TimeoutError:
             raise ClusterUnreachable(
                 f"ZooKeeper did not answer within {options.connect_timeout:g} s: "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from waltz.client.client import Client
+from waltz.client.core.arguments import shown
 from waltz.client.core.errors import ClusterUnreachable
 from waltz.client.core.values import Serializer
 from waltz.client.location import find_cluster
@@ -15,6 +16,7 @@ from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
 from waltz.client.tls_check import check_tls
 from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.paths import Paths
 from waltz.metadata.zookeeper_access import BadCredentials
 from waltz.net import TlsConfig
 from waltz.runtime.extras import needs_extra
@@ -82,7 +84,8 @@ def connect(
         serializer: Converts the application's values to bytes and back. None: data are bytes.
         options: Options of the client. `ClientOptions` has their meaning and defaults.
 
-    The client is opened, and these errors are raised, when the result is awaited or entered.
+    A wrong type or value of an argument raises TypeError or ValueError at once. The client is
+    opened, and these errors are raised, when the result is awaited or entered.
 
     Raises:
         ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read; or the
@@ -92,6 +95,7 @@ def connect(
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
         waltz.net.TlsConfigError: A certificate or key file cannot be used.
     """
+    _check_place(zookeeper, root)
     tls = options.get("tls")
     chosen = client_options(serializer, options)
     return Opening(lambda: _open_at(zookeeper, root, tls, chosen))
@@ -112,6 +116,17 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
     return Opening(lambda: _open(zookeeper, root, options))
 
 
+def _check_place(zookeeper: object, root: object) -> None:
+    """Raise TypeError if the arguments of `connect` cannot name a cluster."""
+    if not isinstance(zookeeper, str | Path | None):
+        raise TypeError(
+            f"zookeeper is {shown(zookeeper)}: it is a text such as 'zk-0:2181,zk-1:2181', or the "
+            "path of a cluster.json"
+        )
+    if not isinstance(root, str | None):
+        raise TypeError(f"root is {shown(root)}: it is a text such as '/waltz'")
+
+
 async def _open_at(
     place: str | Path | None, root: str | None, tls: TlsConfig | None, options: ClientOptions
 ) -> Client[Any]:
@@ -124,6 +139,7 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
     # This import is here, so that an import of the library does not import kazoo.
     from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
+    Paths(root)  # Raises BadRoot. Later, the session with ZooKeeper would have to be closed.
     # Raise an error if a TLS file cannot be used. The connections to servers, which are opened in
     # the background, could only log it.
     options.tls.dialing_context()
@@ -135,7 +151,7 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
             connect_timeout_s=options.connect_timeout,
         )
     except (BadCredentials, ConnectFailed) as error:
-        raise ClusterUnreachable(str(error)) from error
+        raise ClusterUnreachable(str(error)) from None
     cluster = Cluster(store, root)
     try:
         client = await Client.over(cluster, options, owns_store=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar
 
+from waltz.client.core.arguments import check_timeout, checked_id
 from waltz.client.core.errors import (
     AnswerLate,
     ClientAhead,
@@ -93,11 +94,11 @@ class StateFollower(Generic[T]):
                 task.cancel()
 
     def mark(self, partition: int) -> int:
-        """Return the id of the last transaction that was applied, -1 before the first."""
+        """Return the last id of ``partition`` that was applied, -1 before the first."""
         return self._of(partition).mark
 
     def problem(self, partition: int) -> Exception | None:
-        """Return the error because of which the partition does not advance, None without one."""
+        """Return the error that holds up ``partition``, None if it advances."""
         return self._of(partition).problem
 
     async def applied(
@@ -107,7 +108,12 @@ class StateFollower(Generic[T]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> None:
-        """Wait until the state contains a transaction. ``timeout`` is in seconds; None: no limit.
+        """Wait until the state contains a transaction.
+
+        Args:
+            partition: A followed partition.
+            transaction_id: The id of the transaction.
+            timeout: The longest wait in seconds. None: no limit.
 
         Raises:
             AnswerLate: The timeout passed. The text has the error that holds the partition up.
@@ -118,6 +124,8 @@ class StateFollower(Generic[T]):
             ClientFailed: The client has failed.
         """
         followed = self._of(partition)
+        checked_id("transaction_id", transaction_id)
+        check_timeout(timeout)
 
         def late() -> AnswerLate:
             held_up = "" if followed.problem is None else f", held up by: {followed.problem!r}"
@@ -136,7 +144,8 @@ class StateFollower(Generic[T]):
     ) -> None:
         """Wait until the state contains all that the log had when this call began.
 
-        Raises the errors of `applied` and of `LogClient.high_water_mark`.
+        ``timeout`` is the longest wait in seconds; None: no limit. Raises the errors of `applied`
+        and of `LogClient.high_water_mark`.
         """
         numbers = list(self._followed)
         marks = await asyncio.gather(
@@ -162,7 +171,8 @@ class StateFollower(Generic[T]):
         again, once the state contains the conflicting transaction. ``build`` must not wait for
         later transactions.
 
-        Returns the transaction id, None if ``build`` returned None. Raises the errors of
+        ``timeout``, in seconds, limits the append, and then the wait. Returns the id of the
+        transaction in ``partition``, None if ``build`` returned None. Raises the errors of
         `LogClient.submit`, and those of `applied` that occur before the transaction is sent.
         """
         followed = self._of(partition)

@@ -79,7 +79,7 @@ def find_cluster(
     try:
         described = read_cluster_file(file)
     except BadClusterFile as problem:
-        raise ClusterNotFound(str(problem)) from problem
+        raise ClusterNotFound(str(problem)) from None
     tls = tls or (TlsConfig() if described.tls else PLAINTEXT)
     return ClusterLocation(zookeeper or described.zookeeper, root or described.root, tls)
 
@@ -89,7 +89,7 @@ def _profile(name: str | None, environment: Mapping[str, str]) -> Profile | None
     try:
         return find_profile(name, environment)
     except BadProfile as problem:
-        raise ClusterNotFound(str(problem)) from problem
+        raise ClusterNotFound(str(problem)) from None
 
 
 def _file_of(place: str | Path | None, variable: str | None, *, is_named: bool) -> Path | None:

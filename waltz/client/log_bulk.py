@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from waltz.client.core.append_values import Append
+from waltz.client.core.arguments import (
+    MOST_INT,
+    check_drafts,
+    check_range,
+    check_seconds,
+    check_timeout,
+)
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.errors import DataTooLarge
 from waltz.client.core.requests import ReadHeaders, ReadRecords
@@ -87,8 +94,11 @@ class LogBulk(abc.ABC):
             ValueError: ``first_id`` is below 0, or a maximum is below 1.
         """
         self._check(partition)
-        _check_range(first_id, max_records, max_bytes)
-        request = ReadRecords(first_id, max_records, max_bytes, round(wait_seconds * 1000))
+        check_range(first_id, max_records=max_records, max_bytes=max_bytes)
+        check_seconds("wait_seconds", wait_seconds)
+        check_timeout(timeout)
+        wait_ms = round(min(wait_seconds * 1000, MOST_INT))
+        request = ReadRecords(first_id, max_records, max_bytes, wait_ms)
         missing = f"the records of partition {partition} from {first_id} on did not arrive"
         if timeout is None and self._options.answer_timeout is not None:
             timeout = self._options.answer_timeout + wait_seconds
@@ -110,7 +120,8 @@ class LogBulk(abc.ABC):
         This method raises the same errors as `records`, except DataCorrupt.
         """
         self._check(partition)
-        _check_range(first_id, max_headers)
+        check_range(first_id, max_headers=max_headers)
+        check_timeout(timeout)
         missing = f"the headers of partition {partition} from {first_id} on did not arrive"
         work = self._read_headers(partition, ReadHeaders(first_id, max_headers))
         return await self._in_time(work, timeout, missing)
@@ -148,6 +159,8 @@ class LogBulk(abc.ABC):
             ValueError: There are too many drafts or locks, or a draft has a mark. Nothing was sent.
         """
         self._check(partition)
+        check_drafts(drafts)
+        check_timeout(timeout)
         appends = _appends_of(drafts, self._options.serializer, mark)
         if not appends:
             return []
@@ -184,14 +197,6 @@ class LogBulk(abc.ABC):
         seconds: float | None,
     ) -> list[BatchOutcome]:
         """Append ``appends``, which were made from ``drafts``. ``appends`` is not empty."""
-
-
-def _check_range(first_id: int, count: int, size: int = 1) -> None:
-    """Raise ValueError if the first id, the maximum count or the maximum size is too small."""
-    if first_id < 0:
-        raise ValueError(f"transaction ids begin at 0: there is no {first_id}")
-    if count < 1 or size < 1:
-        raise ValueError("a range has at least one record: its bounds must be above 0")
 
 
 def _appends_of(

@@ -14,6 +14,15 @@ from typing import Any, Literal, Self, Unpack, cast, overload
 from waltz.client.append_outcome import search_log
 from waltz.client.batch_stream import BatchStream
 from waltz.client.client_base import ClientBase
+from waltz.client.core.arguments import (
+    check_bounds,
+    check_build,
+    check_position,
+    check_req_id,
+    check_timeout,
+    checked_id,
+    checked_mark,
+)
 from waltz.client.core.batches import Absent, Appended
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
@@ -35,6 +44,9 @@ class LogClient(ClientBase[DataT]):
     A client belongs to the event loop on which it was opened. If a client can no longer follow the
     servers in ZooKeeper, its present and later calls raise ClientFailed; an append that was sent
     raises AppendUncertain.
+
+    An argument of a wrong type raises TypeError, and a wrong value raises ValueError. Then nothing
+    was sent.
 
     All timeouts are in seconds. A call without a timeout uses the timeout of the client's options.
     If that is None, the call waits without a limit.
@@ -82,17 +94,20 @@ class LogClient(ClientBase[DataT]):
         mark: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
-        """Append one transaction and return its id when a quorum has it on disk.
+        """Append one transaction to ``partition``; return its id when a quorum has it on disk.
 
+        The transaction has ``data`` and ``header``, and takes ``write_locks`` and ``append_locks``.
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
-        The server refuses the append if a later transaction took one of the write or read locks,
-        even a transaction of this client. In rare cases the server refuses an append although no
-        transaction took its locks, because different locks can share an entry of the server's lock
-        table. If ``mark`` is None, the last transaction of the log when the
+        The server refuses the append if a later transaction took one of ``write_locks`` or
+        ``read_locks``, even a transaction of this client. In rare cases the server refuses an
+        append although no transaction took its locks, because different locks can share an entry of
+        the server's lock table. If ``mark`` is None, the last transaction of the log when the
         append arrives at the server takes its place (before protocol version 6: the last
-        transaction that the client has received). The caller may not have seen this
-        transaction, so locks without a mark protect no decision. `submit` sets the mark. A mark is
-        a transaction of this partition: if the log is shorter, the append raises ClientAhead.
+        transaction that the client has received). The caller may not have seen this transaction, so
+        locks without a mark protect no decision. `submit` sets the mark. A mark is a transaction of
+        this partition: if the log is shorter, the append raises ClientAhead. But a mark is a plain
+        number: a mark of another partition or cluster that is not beyond the end of this log cannot
+        be detected, and with it the locks protect no decision.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that the transaction is not in the log.
@@ -101,10 +116,10 @@ class LogClient(ClientBase[DataT]):
 
         Raises:
             LockFailed: A lock was taken after ``mark``. The transaction is not in the log.
-            AppendUncertain: The timeout passed, or the client was closed, after the append was sent
+            AppendUncertain: ``timeout`` passed, or the client was closed, after the append was sent
                 and before its outcome was known. The transaction may or may not be in the log. The
                 same is true for an append that is cancelled.
-            ClusterUnreachable: The timeout passed. The transaction is not in the log and never will
+            ClusterUnreachable: ``timeout`` passed. The transaction is not in the log and never will
                 be.
             ClientAhead: The log ends before ``mark``, or before the last transaction that this
                 client has received. The transaction is not in the log.
@@ -116,6 +131,7 @@ class LogClient(ClientBase[DataT]):
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
+        check_timeout(timeout)
         draft: Draft[DataT] = Draft(data, header, write_locks, read_locks, append_locks, mark)
         return await self._append(partition, draft, mark, timeout)
 
@@ -133,8 +149,8 @@ class LogClient(ClientBase[DataT]):
         every transaction up to the mark of the draft; a draft without a mark gets ``attempt.mark``.
         After a conflict, the state must also contain the transaction ``attempt.conflict``.
 
-        Returns the transaction id, None if ``build`` returned None. ``timeout`` limits the whole
-        call: the mount, ``build`` and all attempts.
+        Returns the id of the transaction in ``partition``, None if ``build`` returned None.
+        ``timeout`` limits the whole call: the mount, ``build`` and all attempts.
 
         Raises:
             LockFailed: The timeout passed after a conflict, before the next attempt was sent.
@@ -143,6 +159,8 @@ class LogClient(ClientBase[DataT]):
         This method also raises the other errors of `append`, and the errors of ``build``.
         """
         self._check(partition)
+        check_build(build)
+        check_timeout(timeout)
         seconds = self._options.append_timeout if timeout is None else timeout
         mount = partial(self._mount, partition)
         return await submit(partition, build, mount, partial(self._append, partition), seconds)
@@ -154,7 +172,7 @@ class LogClient(ClientBase[DataT]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
-        """Prepare the partition for appends; return the largest id known to be in its log.
+        """Prepare ``partition`` for appends; return the largest id known to be in its log.
 
         Without this call, the first append mounts the partition after its high-water mark. With a
         ``mark``, the first mount is after this transaction; a server of a protocol version before 6
@@ -162,12 +180,14 @@ class LogClient(ClientBase[DataT]):
         log, appends raise ClientAhead.
 
         Raises:
-            AnswerLate: The timeout passed.
+            AnswerLate: ``timeout`` passed.
             PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
         self._check(partition)
+        checked_mark(mark)
+        check_timeout(timeout)
         missing = f"partition {partition} was not mounted"
         return await self._in_time(self._mount(partition, mark), timeout, missing)
 
@@ -238,9 +258,9 @@ class LogClient(ClientBase[DataT]):
     ) -> BatchStream:
         """Return a stream of transactions as columns, for programs that read a log fast.
 
-        The arguments are those of `stream`. Each `ColumnBatch` has thousands of transactions of one
-        partition, with their data as bytes: the client's serializer is not used. Servers support
-        this from protocol version 5 on.
+        ``partitions``, ``after`` and ``until`` are those of `stream`. Each `ColumnBatch` has
+        thousands of transactions of one partition, with their data as bytes: the client's
+        serializer is not used. Servers support this from protocol version 5 on.
 
         Raises:
             PartitionUnknown: The cluster has no such partition.
@@ -260,15 +280,17 @@ class LogClient(ClientBase[DataT]):
         """Return the data of one transaction after verifying its checksum.
 
         Raises:
-            TransactionNotFound: The log ends before the transaction.
+            TransactionNotFound: The log of ``partition`` ends before ``transaction_id``.
             DataCorrupt: The data did not match their checksum in any attempt.
             DataUnreadable: The serializer cannot read the data.
-            AnswerLate: The timeout passed.
+            AnswerLate: ``timeout`` passed.
             PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
         self._check(partition)
+        checked_id("transaction_id", transaction_id)
+        check_timeout(timeout)
         missing = (
             f"the data of transaction {transaction_id} of partition {partition} did not arrive"
         )
@@ -281,15 +303,16 @@ class LogClient(ClientBase[DataT]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int:
-        """Return the id of the partition's last committed transaction, -1 if there is none.
+        """Return the id of the last committed transaction of ``partition``, -1 if there is none.
 
         Raises:
-            AnswerLate: The timeout passed.
+            AnswerLate: ``timeout`` passed.
             PermissionDenied: The client has no right to make this request.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
         self._check(partition)
+        check_timeout(timeout)
         missing = f"no server answered with the high-water mark of partition {partition}"
         return await self._in_time(self._read_mark(partition), timeout, missing)
 
@@ -312,9 +335,13 @@ class LogClient(ClientBase[DataT]):
         this proof it returns None: the append is not in the log so far, and may still get there.
 
         Raises:
+            AnswerLate: ``timeout`` passed.
             ClientAhead: The log ends before ``after``. The errors of `mount` are raised, too.
         """
+        check_req_id(req_id)
         self._check(req_id.partition)
+        check_position("after", after)
+        check_timeout(timeout)
         missing = f"the outcome of append {req_id} was not found"
         return await in_time(self._outcome(req_id, after), timeout, missing)
 
@@ -326,10 +353,11 @@ class LogClient(ClientBase[DataT]):
         """Wait until every append that was called before this call has an outcome.
 
         Raises:
-            AnswerLate: The timeout passed. The appends continue.
+            AnswerLate: ``timeout`` passed. The appends continue.
             ClientClosed: The client is closed.
         """
         self._check()
+        check_timeout(timeout)
         missing = "not every append called before flush had its outcome"
         await self._in_time(self._flush(), timeout, missing)
         self._check()
@@ -350,7 +378,11 @@ class LogClient(ClientBase[DataT]):
     def _checked_bounds(
         self, partitions: int | Mapping[int, int], after: int, until: int | Mapping[int, int] | None
     ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Return `stream_bounds`. Raises PartitionUnknown, and the errors of an ended client."""
+        """Return `stream_bounds`.
+
+        Raises PartitionUnknown, the errors of an ended client, TypeError and ValueError.
+        """
+        check_bounds(partitions, after, until)
         marks, ends = stream_bounds(partitions, after, until)
         for partition in marks:
             self._check(partition)

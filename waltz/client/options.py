@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
+from waltz.client.core.arguments import MOST_INT, check_count, check_seconds, shown
 from waltz.client.core.deserializing import Unreadable
 from waltz.client.core.values import Serializer
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
@@ -26,7 +27,8 @@ class ClientOptions:
             streams leave the transaction out. ``"raw"``: the data are the bytes.
         session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
             milliseconds.
-        connect_timeout: How long ZooKeeper may take to answer when the client is opened.
+        connect_timeout: How long ZooKeeper may take to answer when the client is opened. None: no
+            limit.
         append_timeout: The timeout of each append and submit that is called without a timeout.
             None: no timeout.
         answer_timeout: The timeout of each other call that is called without a timeout, except
@@ -45,12 +47,38 @@ class ClientOptions:
     serializer: Serializer[Any] | None = None
     unreadable: Unreadable = "raise"
     session_timeout_ms: int = 30_000
-    connect_timeout: float = 10.0
+    connect_timeout: float | None = 10.0
     append_timeout: float | None = 30.0
     answer_timeout: float | None = 30.0
     max_in_flight: int = 1000
     long_wait_seconds: float = 5.0
     stream_buffer: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for a wrong option.
+
+        Most options are used long after the client was opened, and some by tasks in the background.
+        """
+        if not isinstance(self.tls, TlsConfig):
+            raise TypeError(
+                f"tls is {shown(self.tls)}: it is waltz.PLAINTEXT, or a waltz.TlsConfig such as "
+                "TlsConfig(ca=path)"
+            )
+        if not isinstance(self.zookeeper_access, ZooKeeperAccess):
+            raise TypeError(
+                f"zookeeper_access is {shown(self.zookeeper_access)}: it is a waltz.ZooKeeperAccess"
+            )
+        _check_serializer(self.serializer)
+        choices = get_args(Unreadable)
+        if self.unreadable not in choices:
+            raise ValueError(f"unreadable is {shown(self.unreadable)}: it is {_one_of(choices)}")
+        check_count("session_timeout_ms", self.session_timeout_ms, MOST_INT)
+        check_seconds("connect_timeout", self.connect_timeout, optional=True)
+        check_seconds("append_timeout", self.append_timeout, optional=True)
+        check_seconds("answer_timeout", self.answer_timeout, optional=True)
+        check_count("max_in_flight", self.max_in_flight)
+        check_seconds("long_wait_seconds", self.long_wait_seconds)
+        check_count("stream_buffer", self.stream_buffer)
 
 
 class _PlainOptions(TypedDict, total=False):
@@ -58,7 +86,7 @@ class _PlainOptions(TypedDict, total=False):
 
     unreadable: Unreadable
     session_timeout_ms: int
-    connect_timeout: float
+    connect_timeout: float | None
     append_timeout: float | None
     answer_timeout: float | None
     max_in_flight: int
@@ -75,9 +103,36 @@ class ConnectOptions(_PlainOptions, total=False):
 def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) -> ClientOptions:
     """Return the options of a client that is opened with these arguments.
 
-    This removes ``tls`` and ``zookeeper_access`` from ``options``.
+    This removes ``tls`` and ``zookeeper_access`` from ``options``. Raises TypeError or ValueError.
     """
-    tls = options.pop("tls", None) or TlsConfig()
+    known = ConnectOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise TypeError(
+            f"connect has no option {unknown[0]}; its options are {', '.join(sorted(known))}"
+        )
+    tls = options.pop("tls", None)
+    if tls is None:
+        tls = TlsConfig()
     access = options.pop("zookeeper_access", OPEN_ACCESS)
     others: _PlainOptions = options
     return ClientOptions(serializer=serializer, tls=tls, zookeeper_access=access, **others)
+
+
+def _check_serializer(serializer: object) -> None:
+    """Raise TypeError if ``serializer`` is neither None nor an object like a `Serializer`."""
+    if isinstance(serializer, type):
+        name = serializer.__name__
+        raise TypeError(f"serializer is the class {name}: pass an instance, {name}()")
+    if serializer is not None and not (
+        callable(getattr(serializer, "serialize", None))
+        and callable(getattr(serializer, "deserialize", None))
+    ):
+        raise TypeError(
+            f"serializer is {shown(serializer)}: it is an object with the methods serialize and "
+            "deserialize"
+        )
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    """Return the choices of an option as a text, such as "'raise', 'skip' or 'raw'"."""
+    return f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"

@@ -27,6 +27,11 @@ from waltz.protocol import CLIENT_SERVER
 
 _MOST_SECONDS = 3.0
 """How long the check may take. A server that does not answer in this time is no mismatch."""
+_NEXT_SECONDS = 0.25
+"""The time without an answer after which the next server is dialed besides the ones before it.
+
+A server whose host drops packets would otherwise use all the time of the check. All servers at once
+would get a handshake from every client that is opened, and one answer is enough."""
 
 
 class _IgnoreMessages(FrameHandler):
@@ -42,14 +47,35 @@ class _IgnoreMessages(FrameHandler):
 async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig) -> None:
     """Raise ClusterUnreachable if a server uses TLS and ``tls`` does not, or the other way round.
 
-    The first server that completes a handshake ends the check. Servers that cannot be reached say
-    nothing about TLS.
+    The first server that answers decides. Servers that cannot be reached say nothing about TLS.
     """
-    with contextlib.suppress(TimeoutError):
+    checks: set[asyncio.Task[bool]] = set()
+    try:
         async with asyncio.timeout(_MOST_SECONDS):
             for endpoint in servers:
-                if await _agrees(endpoint, tls):
+                checks.add(asyncio.create_task(_agrees(endpoint, tls)))
+                if await _any_agrees(checks, _NEXT_SECONDS):
                     return
+            while checks:
+                if await _any_agrees(checks, None):
+                    return
+    except TimeoutError:
+        return
+    finally:
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
+
+
+async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) -> bool:
+    """Wait up to ``seconds`` for one of ``checks``, and remove those that have ended.
+
+    Returns whether one of them was true. Raises the ClusterUnreachable of a mismatch.
+    """
+    ended, _ = await asyncio.wait(checks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    agreed = [check.result() for check in ended]
+    checks.difference_update(ended)
+    return any(agreed)
 
 
 async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
@@ -61,17 +87,17 @@ async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
             await connection.handshake()
         finally:
             connection.close()
-    except TlsMismatch as problem:
+    except TlsMismatch:
         raise ClusterUnreachable(
             f"server {join_address(host, port)} does not use TLS, and this client does: turn TLS "
             "off by tls=waltz.PLAINTEXT, WALTZ_TLS=off or --tls off, or turn it on at the server"
-        ) from problem
-    except ConnectionLost as problem:
+        ) from None
+    except ConnectionLost:
         if not tls.enabled and await _speaks_tls(host, port):
             raise ClusterUnreachable(
                 f"server {join_address(host, port)} uses TLS, and this client does not: turn TLS "
                 "on by tls=waltz.TlsConfig(), WALTZ_TLS=on or --tls on"
-            ) from problem
+            ) from None
         return False
     except DialFailed:
         return False

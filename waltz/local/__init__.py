@@ -28,7 +28,7 @@ from waltz.local.control import (
 )
 from waltz.local.core.plan import ClusterLayout, PlanError, Shape
 from waltz.local.logs import last_lines, local_logs, new_lines
-from waltz.local.plan_file import wanted_shape
+from waltz.local.plan_file import make_directory, wanted_shape
 from waltz.local.ports import NoFreePorts
 from waltz.local.supervisor import supervise
 from waltz.local.zookeeper import ZooKeeperNotStarted
@@ -50,6 +50,7 @@ __all__ = [
     "end_left_over",
     "last_lines",
     "local_logs",
+    "make_directory",
     "new_lines",
     "read_description",
     "read_running",

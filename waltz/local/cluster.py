@@ -22,6 +22,7 @@ import yaml
 
 from waltz.admin import OrderExecutor, Synchronization, carry_out, inspect, verify
 from waltz.local.child import ChildProcess, ProcessFailed
+from waltz.local.control import NotRunning, read_description
 from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
@@ -33,13 +34,14 @@ from waltz.local.core.plan import (
     server_settings,
     storage_settings,
 )
-from waltz.local.plan_file import read_or_create_plan
+from waltz.local.plan_file import make_directory, read_or_create_plan
 from waltz.local.zookeeper import ZooKeeperProcess
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.runtime.cluster_file import local_command
 
 _READY_TIMEOUT_S = 60.0
 _HEALTHY_TIMEOUT_S = 60.0
@@ -248,17 +250,30 @@ class LocalCluster:
 
     def _lock_directory(self) -> None:
         """Lock the directory, so that no other process runs the same cluster at the same time."""
-        self.layout.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.layout.directory)
         lock = self.layout.lock.open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
             lock.close()
-            raise ClusterRunning(
-                f"the cluster in {self.layout.directory} is running already; stop it with "
-                f"waltz local down --dir {self.layout.directory}"
-            ) from problem
+            raise ClusterRunning(self._why_running()) from problem
         self._lock = lock
+
+    def _why_running(self) -> str:
+        """Return the text of ClusterRunning, which names the processes that are not running."""
+        directory = self.layout.directory
+        ended: list[str] = []
+        with contextlib.suppress(NotRunning, ValueError):
+            processes = read_description(directory)["processes"]
+            ended = [name for name, process in processes.items() if process["pid"] is None]
+        if not ended:
+            stop = local_command(directory, "down")
+            return f"the cluster in {directory} is running already; stop it with: {stop}"
+        commands = " && ".join(local_command(directory, "start", name) for name in ended)
+        return (
+            f"the cluster in {directory} is running already, without {', '.join(ended)}; start "
+            f"what is missing with: {commands}"
+        )
 
     def _prepare(self) -> None:
         """Make the folders, the settings files and the objects of all processes."""

@@ -1,7 +1,8 @@
 """Control a running local cluster from another process. Touches files, a Unix socket, processes.
 
 A request is one line of JSON, ``{"do": …, "name": …}``, to the supervisor's socket, which
-``cluster.json`` names. The response is one line, ``{"error": …}``, with null for success.
+``cluster.json`` names. The response is one line, ``{"error": …}``, with null for success. It may
+also have a ``remedy``: the request to send next for the same process.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from waltz.local.core.plan import ClusterLayout
+from waltz.runtime.cluster_file import local_command
 
 _POLL_S = 0.05
 _END_TIMEOUT_S = 10.0
@@ -50,8 +52,8 @@ def read_description(directory: Path) -> dict[str, Any]:
         description: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         raise NotRunning(
-            f"no cluster runs in {directory} ({path} does not exist); start it with "
-            f"waltz local up --dir {directory}"
+            f"no cluster runs in {directory} ({path} does not exist); start it with: "
+            f"{local_command(directory, 'up')}"
         ) from None
     return description
 
@@ -66,7 +68,7 @@ def read_running(directory: Path) -> dict[str, Any]:
         return description
     raise NotRunning(
         f"the supervisor of the cluster in {directory} has ended; "
-        f"end its remaining processes with: waltz local down --dir {directory}"
+        f"end its remaining processes with: {local_command(directory, 'down')}"
     )
 
 
@@ -82,7 +84,7 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     except OSError as problem:
         raise NotRunning(
             f"the supervisor of the cluster in {directory} does not answer ({problem.strerror}); "
-            f"end its remaining processes with: waltz local down --dir {directory}"
+            f"end its remaining processes with: {local_command(directory, 'down')}"
         ) from problem
     try:
         writer.write(json.dumps({"do": request.value, "name": name}).encode() + b"\n")
@@ -95,7 +97,11 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     # A supervisor that stops may end before it has answered.
     if not line and request is not Control.STOP:
         raise ControlFailed("the supervisor ended before it answered")
-    if line and (error := json.loads(line)["error"]) is not None:
+    response = json.loads(line) if line else {"error": None}
+    if (error := response["error"]) is not None:
+        if (remedy := response.get("remedy")) is not None:
+            # The directory is the caller's: the supervisor may run in another one.
+            error += f"; {remedy} it with: {local_command(directory, remedy, name)}"
         raise ControlFailed(error)
 
 

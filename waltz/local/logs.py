@@ -13,6 +13,7 @@ from pathlib import Path
 
 from waltz.local.control import NotRunning
 from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, PlanError
+from waltz.runtime.cluster_file import local_command
 
 _POLL_SECONDS = 0.2
 
@@ -27,7 +28,7 @@ def local_logs(directory: Path, name: str | None) -> dict[str, Path]:
         plan = LocalClusterPlan.from_json(layout.plan.read_text())
     except FileNotFoundError:
         raise NotRunning(
-            f"{directory} has no cluster; start one there with: waltz local up --dir {directory}"
+            f"{directory} has no cluster; start one there with: {local_command(directory, 'up')}"
         ) from None
     names = ("supervisor", *plan.names)
     if name is not None and name not in names:

@@ -11,6 +11,17 @@ from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, PlanError, Sh
 from waltz.local.ports import choose_ports
 
 
+def make_directory(directory: Path) -> None:
+    """Make the directory of a cluster, if it does not exist. Raises PlanError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        reason = "it is a file" if directory.is_file() else problem.strerror
+        raise PlanError(
+            f"cannot create the directory {directory} ({reason}); choose another with --dir"
+        ) from problem
+
+
 def read_or_create_plan(layout: ClusterLayout, shape: Shape | None) -> LocalClusterPlan:
     """Return the plan of the cluster in the directory; create a plan if there is no cluster.
 

@@ -15,17 +15,20 @@ from pathlib import Path
 
 from waltz.local.cluster import LocalCluster, OnProgress
 from waltz.local.control import Control
+from waltz.runtime.cluster_file import local_command
 
 _CHECK_SECONDS = 0.5
 """The time between two checks for processes that have ended or started."""
 
 
-async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
+async def supervise(
+    cluster: LocalCluster, say: OnProgress, on_up: Callable[[], None] = lambda: None
+) -> None:
     """Start the cluster, run it until SIGTERM, SIGINT or a request to stop, then stop it.
 
     A signal during the start stops the cluster, too. ``say`` is called with a line of text at each
-    event. A process that ends is reported, but not started again. Raises the errors of
-    `LocalCluster.start`.
+    event, ``on_up`` once, when the cluster is up. A process that ends is reported, but not started
+    again. Raises the errors of `LocalCluster.start`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -53,6 +56,7 @@ async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
     try:
         async with _serve_control(cluster, stop, say):
             say("the cluster is up")
+            on_up()
             await _report_changes(cluster, stop, say)
     finally:
         say("stopping")
@@ -75,7 +79,8 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
         now = cluster.pids()
         for name, pid in now.items():
             if pid is None and known[name] is not None:
-                say(f"{name} has ended; start it with: waltz local start {name}")
+                command = local_command(cluster.layout.directory, "start", name)
+                say(f"{name} has ended; start it with: {command}")
                 # For a process that was started, `start_one` has already written the description.
                 cluster.write_description()
             elif pid != known[name]:
@@ -87,16 +92,31 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
 async def _serve_control(
     cluster: LocalCluster, stop: asyncio.Event, say: OnProgress
 ) -> AsyncIterator[None]:
-    """Serve requests on a Unix socket while the context is open."""
+    """Serve requests on a Unix socket while the context is open.
+
+    Its end cancels the requests, and waits for them: a process that a request starts must be known
+    before the caller stops all processes (test_start_in_progress_ends_before_the_cluster_stops).
+    """
+    requests: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        requests.add(task)
+        task.add_done_callback(requests.discard)
         try:
-            request = json.loads(await reader.readline())
-            error = await _handle(cluster, Control(request["do"]), request["name"], stop)
-            writer.write(json.dumps({"error": error}).encode() + b"\n")
+            line = await reader.readline()
+            try:
+                request = json.loads(line)
+                what, name = Control(request["do"]), request["name"]
+            except (ValueError, KeyError, TypeError) as problem:
+                say(f"malformed control request: {problem!r}; ignored")
+                return
+            response = await _handle(cluster, what, name, stop)
+            writer.write(json.dumps(response).encode() + b"\n")
             await writer.drain()
-        except (ValueError, KeyError, ConnectionError) as problem:
-            say(f"malformed control request: {problem!r}; ignored")
+        except ConnectionError:
+            say("the client of a control request has disconnected")
         finally:
             writer.close()
 
@@ -111,20 +131,28 @@ async def _serve_control(
         finally:
             cluster.control = None
             server.close()
+            pending = list(requests)
+            for request in pending:
+                request.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
 
 async def _handle(
     cluster: LocalCluster, request: Control, name: str, stop: asyncio.Event
-) -> str | None:
-    """Execute a request; return the error, None if there is none."""
+) -> dict[str, str | None]:
+    """Execute a request; return the response (see `waltz.local.control`)."""
     try:
         match request:
             case Control.STOP:
                 stop.set()
+            case Control.KILL if cluster.pids().get(name, 0) is None:
+                return {"error": f"{name} is not running", "remedy": Control.START.value}
             case Control.KILL:
                 cluster.kill(name)
             case Control.START:
                 await cluster.start_one(name)
-    except (LookupError, RuntimeError) as problem:
-        return str(problem.args[0])
-    return None
+    except LookupError as problem:
+        return {"error": str(problem.args[0])}  # The text of a KeyError would be in quotes.
+    except (RuntimeError, OSError) as problem:
+        return {"error": str(problem)}
+    return {"error": None}

@@ -344,8 +344,8 @@ class Cluster:
         node = await self.store.get(path, on_change)
         if node is None and await self.store.get(self.paths.root) is None:
             raise NoCluster(
-                f"there is no Waltz cluster at {self.paths.root} in ZooKeeper; create it, "
-                "or correct cluster.root"
+                f"there is no Waltz cluster at {self.paths.root} in ZooKeeper; create it, or "
+                "correct the root: root of waltz.connect, --root, WALTZ_ROOT or cluster.root"
             )
         if node is None or node.data is None:
             raise NoCluster(

@@ -11,15 +11,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, ZnodeStat
 
+from waltz.metadata.core.zookeeper_answers import why_no_session
 from waltz.metadata.kazoo_handlers import Handler, TlsHandler
 from waltz.metadata.kazoo_log import KazooLog, SessionLog
 from waltz.metadata.kazoo_security import Protection, protection
@@ -41,6 +43,7 @@ from waltz.metadata.store import (
     VersionConflict,
 )
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, AccessDenied, ZooKeeperAccess
+from waltz.metadata.zookeeper_probe import probe_zookeeper
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +51,23 @@ _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 """How kazoo connects again: without a limit, after delays in seconds that double up to 2 s."""
 
 
+_PROBE_SECONDS = 1.0
+"""How long a server may take to say why it opens no session; see `probe_zookeeper`."""
+
+
 class ConnectFailed(StoreError):
-    """ZooKeeper cannot be reached, or its address is malformed."""
+    """ZooKeeper cannot be reached, or its address is malformed.
+
+    ``summary`` is the text without the causes. ``answers`` has for each address what the server
+    does instead of opening a session, as far as it is known.
+    """
+
+    def __init__(
+        self, summary: str, why: str = "", answers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(f"{summary}: {why}" if why else summary)
+        self.summary = summary
+        self.answers = answers
 
 
 class KazooStore:
@@ -78,14 +96,14 @@ class KazooStore:
         session_timeout_ms: int,
         access: ZooKeeperAccess = OPEN_ACCESS,
         *,
-        connect_timeout_s: float = 10.0,
+        connect_timeout_s: float | None = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> KazooStore:
         """Open a session.
 
         Raises ConnectFailed if ``connect_string`` is malformed, or if there is no session after
-        ``connect_timeout_s``; BadCredentials and TlsConfigError if a file of ``access`` cannot be
-        used.
+        ``connect_timeout_s`` (None: no limit); BadCredentials and TlsConfigError if a file of
+        ``access`` cannot be used.
 
         Every later operation that has no answer within the session timeout raises
         OperationTimedOut.
@@ -109,7 +127,7 @@ class KazooStore:
             raise ConnectFailed(
                 f"{connect_string!r} is not a ZooKeeper address ({problem}); it must be "
                 "host:port, or several with commas between"
-            ) from problem
+            ) from None
         store = cls(client, loop, clock, timeout_s, access, acls)
         connected = asyncio.Event()
 
@@ -124,12 +142,13 @@ class KazooStore:
         try:
             async with asyncio.timeout(connect_timeout_s):
                 await connected.wait()
-        except TimeoutError as problem:
+        except TimeoutError:
             await store.close()
-            raise ConnectFailed(
+            summary = (
                 f"no ZooKeeper session was established at {connect_string} within "
-                f"{connect_timeout_s:g} s{_why_no_session(handler)}"
-            ) from problem
+                f"{connect_timeout_s:g} s"
+            )
+            raise await _connect_failed(summary, connect_string, handler) from None
         except BaseException:
             await store.close()
             raise
@@ -317,19 +336,13 @@ class _Watch:
         self.to_loop(self.on_change)
 
 
-def _why_no_session(handler: Handler) -> str:
-    """Return the end of the text of ConnectFailed: the reason if it is known, and the remedy."""
-    if not isinstance(handler, TlsHandler):
-        return (
-            "; check that it is running and that the address is right, and set zookeeper.tls.* if "
-            "its port uses TLS"
-        )
-    if handler.problem:
-        return f": the TLS handshake failed: {handler.problem}"
-    return (
-        " over TLS; check that it is running, that the address is right, that its port uses TLS, "
-        "and that it accepts the certificate of zookeeper.tls.certificate"
-    )
+async def _connect_failed(summary: str, connect_string: str, handler: Handler) -> ConnectFailed:
+    """Return the error of a session that was not established: find out why by a probe."""
+    uses_tls = isinstance(handler, TlsHandler)
+    if isinstance(handler, TlsHandler) and handler.problem:
+        return ConnectFailed(summary, f"the TLS handshake failed: {handler.problem}")
+    answers = await probe_zookeeper(connect_string, timeout_seconds=_PROBE_SECONDS)
+    return ConnectFailed(summary, why_no_session(answers, tls=uses_tls), answers)
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:

@@ -86,7 +86,7 @@ def read_credentials(path: Path) -> Credentials:
         raise BadCredentials(
             f"cannot read ZooKeeper's credentials in {path}: {problem}; the file must be readable "
             "and contain user:password"
-        ) from problem
+        ) from None
     user, colon, password = content.rstrip("\r\n").partition(":")
     if not user or not colon or not password or "\n" in content.rstrip("\r\n"):
         # The content is not shown: it is a password.

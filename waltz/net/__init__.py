@@ -22,7 +22,14 @@ from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import EVERYONE, AllowedNames
 from waltz.net.core.backoff import Backoff
 from waltz.net.decoding import decode_received
-from waltz.net.dialer import DialFailed, TlsMismatch, connect_problem, dial, split_address
+from waltz.net.dialer import (
+    DialFailed,
+    DialRefused,
+    TlsMismatch,
+    connect_problem,
+    dial,
+    split_address,
+)
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.network import TCP, Dialer, ListeningPort, Network
@@ -38,6 +45,7 @@ __all__ = [
     "Backoff",
     "ConnectionLost",
     "DialFailed",
+    "DialRefused",
     "Dialer",
     "FrameConnection",
     "FrameHandler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -15,6 +16,10 @@ from waltz.protocol import ProtocolSpec
 
 class DialFailed(ConnectionError):
     """A connection could not be opened. The text names the peer and the reason."""
+
+
+class DialRefused(DialFailed):
+    """The host refused the connection: no process listens on the port."""
 
 
 class TlsMismatch(DialFailed):
@@ -84,7 +89,8 @@ async def dial(
             ) from error
         raise DialFailed(f"TLS handshake with {address} failed: {why}") from error
     except OSError as error:
-        raise DialFailed(f"cannot reach {address}: {connect_problem(error)}") from error
+        failure = DialRefused if error.errno == errno.ECONNREFUSED else DialFailed
+        raise failure(f"cannot reach {address}: {connect_problem(error)}") from error
     except (OverflowError, ValueError) as error:
         # The host is not a valid name, or the port is not a valid port number.
         raise DialFailed(f"cannot reach {host!r}:{port}: not an address: {error}") from error

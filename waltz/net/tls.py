@@ -202,7 +202,7 @@ class TlsConfig:
             files = ", ".join(map(str, self._files()))
             raise TlsConfigError(
                 f"cannot use the TLS files ({files}): {error}. They must be readable PEM files"
-            ) from error
+            ) from None
         if expires is not None and (left := _days_until(expires)) < _SOON_DAYS:
             log.warning(
                 "TLS certificate %s: expires in %.1f days, renew it", self.certificate, left

@@ -13,6 +13,18 @@ class Lock:
     name: str
     id: int
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for a wrong type; the traceback shows where the lock was made."""
+        if not isinstance(self.name, str):
+            raise TypeError(
+                f"the name of Lock({self.name!r}, {self.id!r}) is {self.name!r}: it is a str"
+            )
+        if not isinstance(self.id, int) or isinstance(self.id, bool):
+            raise TypeError(
+                f"the id of Lock({self.name!r}, {self.id!r}) is {self.id!r}: it is an int; put a "
+                "key of another type into the name"
+            )
+
     def hash(self) -> int:
         """Return the lock's form on the wire, a signed 32-bit integer."""
         return _signed(_string_hash(self.name) ^ _fold(self.id))

@@ -92,8 +92,9 @@ class SyncClient(Generic[DataT]):
     ) -> int | None:
         """Append the transaction that ``build`` returns; see `waltz.LogClient.submit`.
 
+        Returns the id of the transaction in ``partition``, None if ``build`` returned None.
         ``build`` is called on the calling thread. It may block, and may use this client. If the
-        timeout passes during ``build``, the error is raised when ``build`` has returned.
+        ``timeout`` passes during ``build``, the error is raised when ``build`` has returned.
         """
         return submit(
             self._thread,
@@ -126,14 +127,21 @@ class SyncClient(Generic[DataT]):
         data: bool = False,
         **bounds: Unpack[StreamBounds],
     ) -> SyncStream[Any]:
-        """Return the transactions of partitions as an iterator; see `waltz.LogClient.stream`."""
+        """Return the transactions of ``partitions`` as an iterator; see `waltz.LogClient.stream`.
+
+        With ``data``, transactions have their data. ``bounds`` are the arguments ``after`` and
+        ``until`` of that method.
+        """
         stream = self._thread.call(self._stream(partitions, data, bounds))
         return SyncStream(self._thread, stream)
 
     def batches(
         self, partitions: int | Mapping[int, int], **bounds: Unpack[StreamBounds]
     ) -> SyncBatchStream:
-        """Return batches of transactions as columns; see `waltz.LogClient.batches`."""
+        """Return batches of ``partitions`` as columns; see `waltz.LogClient.batches`.
+
+        ``bounds`` are the arguments ``after`` and ``until`` of that method.
+        """
         stream = self._thread.call(self._batches(partitions, bounds))
         return SyncBatchStream(self._thread, stream)
 

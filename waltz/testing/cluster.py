@@ -80,8 +80,15 @@ class InProcessCluster:
     """A cluster of real servers and storages, with network, disks and ZooKeeper in memory.
 
     Enter it with ``async with``. It runs on the event loop on which it is entered. Its clients may
-    be on other event loops and threads. On a `VirtualTimeLoop`, the same ``seed`` gives the same
-    run.
+    be on other event loops and threads.
+
+    Args:
+        partitions: The number of partitions.
+        servers: The number of servers.
+        storages: The number of storages. Each holds a replica of every partition.
+        seed: Decides all random choices. On a `VirtualTimeLoop`, the same seed gives the same run.
+        name: The name of the cluster.
+        faults: The faults of random appends and messages. None: no faults.
     """
 
     def __init__(
@@ -163,7 +170,7 @@ class InProcessCluster:
         await self.ready()
 
     async def ready(self, seconds: float = _READY_SECONDS) -> None:
-        """Wait until every partition takes appends; raises TimeoutError."""
+        """Wait until every partition takes appends; raises TimeoutError after ``seconds``."""
         async with asyncio.timeout(seconds):
             while not self._all_open():
                 self._raise_failure()
@@ -202,12 +209,13 @@ class InProcessCluster:
         spec: ProtocolSpec = CLIENT_SERVER,
         **options: Unpack[InProcessOptions],
     ) -> Opening[InProcessClient[Any]]:
-        """Open a client, on any event loop.
+        """Return a client to open, on any event loop.
 
         Await the result or enter it, like the result of `waltz.connect`. The client is a
         `waltz.Client`, except that it looks up an append without outcome after a tenth of a second.
-        ``spec`` has the protocol versions that the client offers to servers. With fewer versions it
-        behaves like an older client.
+        ``serializer`` and ``options`` are those of `waltz.connect`. ``spec`` has the protocol
+        versions that the client offers to servers. With fewer versions it behaves like an older
+        client.
         """
         chosen = ClientOptions(
             serializer=serializer,
@@ -218,7 +226,7 @@ class InProcessCluster:
         return Opening(lambda: self._open_client(chosen, spec))
 
     def transactions(self, partition: int) -> list[Transaction[bytes]]:
-        """Return all committed transactions of a partition, with their data as bytes."""
+        """Return all committed transactions of ``partition``, with their data as bytes."""
         self._check_exists(partition)
         last = self._high_water_mark(partition)
         found: list[Transaction[bytes]] = []
@@ -234,9 +242,9 @@ class InProcessCluster:
         return found
 
     def fail_next_append(self, partition: int, *, committed: bool) -> None:
-        """Let the next append raise AppendUncertain; each call affects one more append.
+        """Let the next append to ``partition`` raise AppendUncertain.
 
-        ``committed`` decides whether the append is in the log.
+        Each call affects one more append. ``committed`` decides whether the append is in the log.
         """
         self._check_exists(partition)
         uncertain = (
@@ -245,7 +253,7 @@ class InProcessCluster:
         self._appends.order(partition, uncertain)
 
     def fail_next_lock(self, partition: int) -> None:
-        """Let the next append with write or read locks raise LockFailed.
+        """Let the next append to ``partition`` with write or read locks raise LockFailed.
 
         Each call affects one more append.
         """
@@ -253,7 +261,7 @@ class InProcessCluster:
         self._appends.order(partition, AppendDelivery.CONFLICT)
 
     def suspend_feed(self, partition: int) -> None:
-        """Stop the feed of the partition: streams and ranges have nothing new, and appends wait.
+        """Stop the feed of ``partition``: streams and ranges have nothing new, and appends wait.
 
         The answers to appends that are committed from now on are held up, too.
         """
@@ -261,7 +269,7 @@ class InProcessCluster:
         self._appends.suspend_feed(partition, self._high_water_mark(partition))
 
     def resume_feed(self, partition: int) -> None:
-        """Continue the feed of the partition."""
+        """Continue the feed of ``partition``."""
         self._check_exists(partition)
         self._appends.resume_feed(partition)
 
@@ -270,7 +278,7 @@ class InProcessCluster:
         return self.network.cut(_CLIENT_HOST)
 
     async def kill_server(self, number: int = 0, *, expire: bool = True) -> None:
-        """End a server as the death of its process does.
+        """End the server ``number``, counted from 0, as the death of its process does.
 
         With ``expire``, its ZooKeeper session expires at once, and other servers take its
         partitions over. Without ``expire``, the session stays, and its partitions have no server.
@@ -278,15 +286,18 @@ class InProcessCluster:
         await self.servers[number].kill(expire=expire)
 
     async def start_server(self, number: int = 0) -> None:
-        """Start a server that was killed."""
+        """Start the server ``number``, which was killed."""
         await self.servers[number].start()
 
     async def kill_storage(self, number: int = 0, *, power_loss: bool = False) -> None:
-        """End a storage at once; with ``power_loss`` its disk loses what was not flushed."""
+        """End the storage ``number``, counted from 0, at once.
+
+        With ``power_loss`` its disk loses what was not flushed.
+        """
         self.storages[number].kill(power_loss=power_loss)
 
     async def start_storage(self, number: int = 0) -> None:
-        """Start a storage that was killed, on its disk."""
+        """Start the storage ``number``, which was killed, on its disk."""
         await self.storages[number].start()
 
     async def _open_client(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from waltz.net import (
     AcceptedConnections,
     DialFailed,
+    DialRefused,
     FrameConnection,
     FrameHandler,
     ListenFailed,
@@ -228,7 +229,7 @@ class MemoryHost:
             await asyncio.sleep(_DIAL_POLL_SECONDS)
         connection = FrameConnection(spec, handler, dialer=True)
         if not self._network.connect(self.name, (host, port), connection):
-            raise DialFailed(f"cannot reach {host}:{port}: Connection refused")
+            raise DialRefused(f"cannot reach {host}:{port}: Connection refused")
         return connection
 
     def listener(

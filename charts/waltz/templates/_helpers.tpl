@@ -64,8 +64,23 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /*
+The folder with the certificate for HTTPS, empty for HTTP. /tls has the certificate that the operator
+makes for the cluster: a secret that the user names may be that of a client, which browsers refuse.
+*/ -}}
+{{- define "waltz.consoleCertificate" -}}
+{{- with .Values.console -}}
+{{- if not .https.enabled -}}
+{{- else if .https.secretName -}}
+/https
+{{- else if and .cluster.name .cluster.tls.enabled (not .cluster.tls.secretName) -}}
+/tls
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "waltz.consoleScheme" -}}
-{{- if .Values.console.https.secretName }}https{{ else }}http{{ end -}}
+{{- if include "waltz.consoleCertificate" . }}https{{ else }}http{{ end -}}
 {{- end -}}
 
 {{- define "waltz.consoleProbe" -}}

@@ -16,10 +16,11 @@ MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "waltz-operator"
 
 ADMINISTERS_LABEL = "waltz.dev/administers"
-"""The label of a user's pod that may connect to the storages of the cluster that it names."""
+"""A label that users set on their pods. The pod may connect to the storages of the cluster that is
+the label's value."""
 
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
-"""The annotation of every object that holds the digest of its manifest."""
+"""An annotation of every object: the digest of the object's manifest."""
 
 RESYNC_ANNOTATION = "waltz.dev/resync"
 """The annotation that a user changes to cause a reconcile of a WaltzCluster at once.
@@ -28,13 +29,16 @@ The operator does not read it, because any change of a WaltzCluster causes a rec
 """
 
 CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
-"""The annotation of every pod that holds the field `restartedAt` of the WaltzCluster."""
+"""An annotation of every pod: the field `restartedAt` of the WaltzCluster."""
 
 POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
-"""The annotation of a pool's pods that holds the field `restartedAt` of the StoragePool."""
+"""An annotation of a pool's pods: the field `restartedAt` of the StoragePool."""
 
 REPLACE_VOLUME_ANNOTATION = "waltz.dev/replace-volume"
-"""The annotation of a StoragePool by which a user asks to replace the volume of this pod, once."""
+"""The annotation of a StoragePool with which a user requests one replacement of a volume.
+
+Its value is the name of the volume's pod.
+"""
 
 REPLACEMENT_ANNOTATION = "waltz.dev/volume-replacement"
 """The annotation of a StoragePool that holds how far the replacement of a volume is.
@@ -136,7 +140,7 @@ def tls_secret(cluster: str) -> str:
 
 
 def tls_name(cluster: str, namespace: str) -> str:
-    """Return the server name in the certificates of all processes; it replaces their addresses."""
+    """Return the server name in all certificates; peers verify it instead of the address."""
     return f"{cluster}.{namespace}.waltz"
 
 

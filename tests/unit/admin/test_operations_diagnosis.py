@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from waltz.admin.core.health import Health, HealthState
-from waltz.admin.core.zookeeper_answers import judge_answer, split_connect_string
+from waltz.admin import diagnosis
+from waltz.admin.core.health import Health, HealthState, ProcessKind, Severity, judge
+from waltz.admin.core.replica_states import view_partition
+from waltz.admin.core.verification import Check, Finding
 from waltz.admin.diagnosis import diagnose
-from waltz.admin.zookeeper_probe import probe_zookeeper
+from waltz.admin.monitoring import Monitor
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
 from waltz.net import PLAINTEXT
 from waltz.testing import InProcessCluster
@@ -57,10 +59,76 @@ async def test_dead_server_is_named() -> None:
     async with InProcessCluster() as cluster:
         await cluster.kill_server(expire=False)
         health = await diagnosed(cluster)
-    assert health.state is HealthState.UNKNOWN
+    assert health.state is HealthState.UNAVAILABLE
+    assert health.headline == "1 of 1 partitions accept no appends."
     (statement, *_) = health.statements
+    assert statement.severity is Severity.CRITICAL, "nothing listens on the port of the owner"
     assert statement.text.startswith("Server ")
     assert " does not answer: " in statement.text
+
+
+async def test_partitions_of_dead_servers_are_one_statement() -> None:
+    async with InProcessCluster(partitions=4, servers=2) as cluster:
+        await asyncio.gather(cluster.kill_server(0), cluster.kill_server(1))
+        health = await diagnosed(cluster)
+    (statement,) = health.statements
+    assert health.headline == "4 of 4 partitions accept no appends."
+    assert statement.text == "Each of partitions 0-3: its server is not running."
+    assert statement.missing is ProcessKind.SERVER
+
+
+async def test_server_that_refuses_connections_accepts_no_appends() -> None:
+    """ZooKeeper has the session of the second server until it expires."""
+    async with InProcessCluster(partitions=4, servers=2) as cluster:
+        await cluster.kill_server(1, expire=False)
+        await cluster.kill_server(0)
+        health = await diagnosed(cluster)
+    assert health.headline == "4 of 4 partitions accept no appends."
+    critical = [each for each in health.statements if each.severity is Severity.CRITICAL]
+    silent, unserved = critical
+    assert silent.process is not None
+    assert unserved.text.startswith("Each of partitions ")
+    assert unserved.text.endswith(", which is not running.")
+
+
+@pytest.mark.parametrize(
+    ("problems", "text"),
+    [
+        (("s:1 is x", "s:1 is x"), "Each of partitions 0-1: s:1 is x."),
+        (
+            (
+                "the replica on s:1 is being filled in session 3",
+                "the replica on s:1 is being filled in session 4",
+            ),
+            "Each of partitions 0-1: the replica on s:1 is being filled.",
+        ),
+        (
+            ("the replica on s:1 took part in session 1, but not in the current one, 3",) * 2,
+            "Each of partitions 0-1: the replica on s:1 took part in session 1, but not in the "
+            "current one, 3.",
+        ),
+    ],
+)
+async def test_problems_that_differ_in_numbers_are_one_statement(
+    problems: tuple[str, str], text: str
+) -> None:
+    async with (
+        InProcessCluster(partitions=2) as cluster,
+        Monitor(
+            Cluster(cluster.zookeeper.connect(), ROOT),
+            PLAINTEXT,
+            timeout_seconds=5,
+            network=cluster.network.host("admin"),
+        ) as monitor,
+    ):
+        now = await monitor.sample()
+    findings = [
+        Finding(partition, Check.REPLICAS_RECOVERED, (problem,))
+        for partition, problem in enumerate(problems)
+    ]
+    partitions = [view_partition(None, now, partition) for partition in range(2)]
+    (statement,) = judge(now, partitions, findings).statements
+    assert statement.text == text
 
 
 async def test_path_without_a_cluster_is_said() -> None:
@@ -111,41 +179,19 @@ async def test_zookeeper_without_a_majority_is_distinguished_from_a_dead_one() -
     await answers(b"This ZooKeeper instance is not currently serving requests\n", check)
 
 
-@pytest.mark.parametrize(
-    ("answer", "clause"),
-    [
-        (b"Zookeeper version: 3.9\nMode: follower\nNode count: 5\n", "answers as follower"),
-        (b"srvr is not executed because it is not in the whitelist.\n", "does not allow"),
-        (b"", "may use TLS"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "not answer like a ZooKeeper"),
-    ],
-)
-def test_judge_answer_names_the_problem(answer: bytes, clause: str) -> None:
-    assert clause in judge_answer(answer)
-
-
-def test_connect_string_is_split_into_addresses() -> None:
-    assert split_connect_string("a:1,b, [::1]:3,:,x:y/chroot") == [
-        ("a", 1),
-        ("b", 2181),
-        ("::1", 3),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("number", "answer"),
-    [
-        (errno.ECONNREFUSED, "cannot be reached (Connection refused)"),
-        (errno.ETIMEDOUT, "cannot be reached (Connection timed out)"),
-        (None, "gave no answer within 5 s"),
-    ],
-)
-async def test_probe_of_a_zookeeper_server_without_connection_says_why(
-    number: int | None, answer: str, monkeypatch: pytest.MonkeyPatch
+async def test_zookeeper_whose_servers_were_probed_is_not_probed_again(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise TimeoutError if number is None else OSError(number, "Connect call failed ('a', 1)")
+    @asynccontextmanager
+    async def no_session() -> AsyncIterator[Cluster]:
+        raise ConnectFailed("no session within 1 s", "the reason", {"a:1": "is silent"})
+        yield  # A context manager needs one.
 
-    monkeypatch.setattr(asyncio, "open_connection", fail)
-    answers = await probe_zookeeper("a:1,[2001:db8::1]:2", timeout_seconds=5)
-    assert answers == {"a:1": answer, "[2001:db8::1]:2": answer}
+    async def fail(*_: object, **__: object) -> dict[str, str]:
+        raise AssertionError("a second probe")
+
+    monkeypatch.setattr(diagnosis, "probe_zookeeper", fail)
+    health = await diagnose(no_session, "a:1", PLAINTEXT, timeout_seconds=1.0)
+    (statement,) = health.statements
+    assert statement.text == "ZooKeeper does not answer: no session within 1 s. a:1 is silent."
+    assert statement.process == "a:1"

@@ -138,6 +138,18 @@ def test_replica_outside_the_session_fails_recovery_check(state: ReplicaState | 
     assert failed(found).keys() == {Check.REPLICAS_RECOVERED}
 
 
+@pytest.mark.parametrize("state", [ReplicaState(-1, 17), None])
+def test_replica_that_was_never_in_a_session_has_not_recovered_yet(
+    state: ReplicaState | None,
+) -> None:
+    replicas = {storage: IN_SESSION for storage in HOLDING if storage != "b:1"}
+    if state is not None:
+        replicas["b:1"] = state
+    found = replace(SOUND, metadata={0: PartitionMetadata(5, 4, replicas)})
+    text = "the replica on b:1 has not recovered yet"
+    assert failed(found)[Check.REPLICAS_RECOVERED] == text
+
+
 def test_replica_being_filled_is_reported() -> None:
     replicas = dict.fromkeys(HOLDING, IN_SESSION) | {"b:1": ReplicaState(4, 17)}
     found = replace(SOUND, metadata={0: PartitionMetadata(5, 4, replicas)})

@@ -118,7 +118,8 @@ def test_console_of_plaintext_cluster_mounts_no_secret(render: Render, tmp_path:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_command_service_and_probes_agree_on_port_and_scheme(render: Render, scheme: str) -> None:
-    objects = render(*ON, f"console.https.secretName={'web' if scheme == 'https' else ''}")
+    more = "console.https.secretName=web" if scheme == "https" else "console.https.enabled=false"
+    objects = render(*ON, more)
     parsed = options(objects)
     (port,) = container(objects)["ports"]
     assert (parsed["host"], parsed["port"]) == ("0.0.0.0", port["containerPort"])
@@ -140,8 +141,46 @@ def test_console_is_served_under_the_names_of_its_service_and_those_given(render
         "mine-console",
         "mine-console.here",
         "mine-console.here.svc",
+        "log.here.waltz",
         "console.example",
     ]
+
+
+def test_console_of_named_cluster_serves_https_with_the_certificate_of_the_operator(
+    render: Render,
+) -> None:
+    objects = render(*ON)
+    parsed = options(objects)
+    assert (str(parsed["certificate"]), str(parsed["key"])) == ("/tls/tls.crt", "/tls/tls.key")
+    assert secrets(objects) == {"/tls": "log-tls"}
+    assert the(objects, "Service")["spec"]["ports"][0]["name"] == "https"
+    assert container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (*ON, "console.https.enabled=false"),
+        (*ON, "console.https.enabled=false", "console.https.secretName=web"),
+        (*ON, "console.cluster.tls.enabled=false"),
+        (*ON, "console.cluster.tls.secretName=client"),
+        (
+            "console.enabled=true",
+            "console.cluster.zookeeper=zk:1",
+            "console.cluster.tls.secretName=a",
+        ),
+    ],
+    ids=("off", "off with a secret", "plaintext", "secret of a client", "external cluster"),
+)
+def test_console_without_a_certificate_of_the_operator_serves_http(
+    render: Render, values: tuple[str, ...]
+) -> None:
+    objects = render(*values)
+    parsed = options(objects)
+    assert (parsed["certificate"], parsed["key"]) == (None, None)
+    assert "/https" not in secrets(objects)
+    assert the(objects, "Service")["spec"]["ports"][0]["name"] == "http"
+    assert not any(host.endswith(".waltz") for host in parsed["allow_host"])
 
 
 def test_console_pod_has_no_token_and_memory_for_its_files(render: Render) -> None:
@@ -202,6 +241,7 @@ def test_changed_settings_replace_the_pod(render: Render) -> None:
         ((*ON, "console.cluster.root=waltz"), "root"),
         ((*ON, "console.cluster.tls.mode=None"), "mode"),
         ((*ON, "console.https.secretName=a b"), "secretName"),
+        ((*ON, "console.https.enabled=maybe"), "enabled"),
         ((*ON, "console.host=localhost"), "host"),
         ((*ON, "console.allowHosts={https://a}"), "allowHosts"),
         ((*ON, "console.intervalSeconds=0.1"), "intervalSeconds"),

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
+from waltz.cli.log import commands
 from waltz.cli.log.input import MAX_RECORD_BYTES, Framing, opened, records
 from waltz.cli.running import Failed
+from waltz.client import AppendUncertain
+from waltz.protocol import ReqId
 
 
 async def divided(content: bytes, framing: Framing) -> list[bytes]:
@@ -70,3 +80,79 @@ def test_data_and_file_together_are_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2
     assert "give either DATA" in result.stderr
+
+
+class Client:
+    """A client whose appends fail with ``error``."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    async def append(self, *_: object, **__: object) -> int:
+        if self._error is not None:
+            raise self._error
+        return 17
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The client of the verb, without a cluster."""
+    made = Client()
+
+    @asynccontextmanager
+    async def open_client(*_: object) -> AsyncIterator[Any]:
+        yield made
+
+    monkeypatch.setattr(commands, "open_client", open_client)
+    return made
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(
+    ("content", "printed"), [("", "nothing was appended: the input is empty\n"), ("x\n", "")]
+)
+def test_append_of_empty_input_says_that_nothing_was_appended(content: str, printed: str) -> None:
+    result = CliRunner().invoke(app, ["log", "append", "0", "-z", "z:1"], input=content)
+    assert (result.exit_code, result.stderr) == (0, printed)
+
+
+def test_append_in_doubt_names_commands_with_the_options_given(client: Client) -> None:
+    client._error = AppendUncertain(0, ReqId(17, 3, 0, 42), "no outcome within 1 s")
+    where = ["-z", "z:1", "-r", "/r"]
+    result = CliRunner().invoke(app, ["log", "append", "0", "x", *where])
+    options = "--zookeeper z:1 --root /r"
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "waltz: partition 0: an append was sent as 17:3:0:42 and is in doubt (no outcome within "
+        "1 s); before you append it again, find its outcome with: waltz log find 17:3:0:42 "
+        f"{options}; find the cause with: waltz doctor {options}\n",
+    )
+
+
+def test_append_at_a_terminal_says_that_lines_are_read() -> None:
+    """The client of this program is that of the fixture; see there."""
+    program = (
+        "import sys\n"
+        "from contextlib import asynccontextmanager\n"
+        "from waltz.cli.app import app\n"
+        "from waltz.cli.log import commands\n"
+        "@asynccontextmanager\n"
+        "async def open_client(*_):\n"
+        "    yield None\n"
+        "commands.open_client = open_client\n"
+        "app(['log', 'append', '0', '-z', 'z:1'])\n"
+    )
+    terminal, other_end = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=other_end, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            os.write(terminal, b"\x04")
+            _, rest = process.communicate(timeout=60)
+    finally:
+        os.close(terminal)
+        os.close(other_end)
+    assert said == "reading lines from standard input until Ctrl-D\n"
+    assert rest == "nothing was appended: the input is empty\n"

@@ -284,6 +284,15 @@ def test_export_prints_lines_for_import(only_readable: Path) -> None:
     assert "no files of partitions 0" in exported(only_readable, "-p", "0-1", status=1)[1].stderr
 
 
+def test_export_has_templates_yaml_and_lines_for_people(only_readable: Path) -> None:
+    export = ("export", str(only_readable))
+    filled = run(*export, "-o", "template={partition}/{id}").stdout.splitlines()
+    assert filled == [f"1/{n}" for n in range(RECORDS)]
+    assert run(*export, "-o", "json").stdout == run(*export).stdout
+    assert run(*export, "-o", "yaml").stdout.startswith("---\npartition: 1\nid: 0\n")
+    assert run(*export, "-o", "table").stdout.splitlines()[1].startswith("1/1 ")
+
+
 def test_export_ends_at_damage_without_skip_damaged(storage: Path) -> None:
     segment = storage / "1" / f"{FIRST}.seg"
     content = bytearray(segment.read_bytes())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from typer.testing import CliRunner
 
-from waltz.admin.core.health import Health, HealthState, Severity, Statement
+from waltz.admin.core.health import Health, HealthState, ProcessKind, Severity, Statement
 from waltz.cli.app import app
-from waltz.cli.doctor.rows import LocalNames, diagnosis, text_lines
+from waltz.cli.doctor.rows import diagnosis, text_lines
+from waltz.cli.local_names import LocalNames
 
 SILENT = Statement(
     Severity.WARNING,
@@ -38,6 +40,31 @@ def test_dead_process_of_local_cluster_is_started_by_its_name() -> None:
     local = LocalNames(Path("/tmp/w"), {"h:2": "storage/1"})
     (problem,) = diagnosis(HEALTH, local, ()).problems
     assert problem.command == "waltz local start storage/1 --dir /tmp/w"
+
+
+def test_problem_without_a_known_time_says_that_it_is_unknown() -> None:
+    health = replace(HEALTH, statements=(replace(SILENT, since=None),))
+    assert "  since: unknown" in text_lines(diagnosis(health, LocalNames(), ()))
+
+
+def test_missing_process_of_local_cluster_is_one_that_has_ended() -> None:
+    """Without a server, ZooKeeper has no address of one."""
+    missing = Statement(
+        Severity.CRITICAL,
+        "Partition 0: it is assigned to server 1, which is not running.",
+        "Start a server, which takes over. The servers that run",
+        "waltz server list",
+        missing=ProcessKind.SERVER,
+    )
+    health = Health(HealthState.UNAVAILABLE, "No.", (missing,))
+    names = {"h:1": "server/0", "h:2": "server/1"}
+    local = LocalNames(Path("/tmp/w"), names, ("storage/0", "server/1"))
+    (problem,) = diagnosis(health, local, ()).problems
+    assert problem.command == "waltz local start server/1 --dir /tmp/w"
+    assert problem.remedy == "Start a server, which takes over"
+    running = LocalNames(Path("/tmp/w"), names)
+    (problem,) = diagnosis(health, running, ("-c", "x")).problems
+    assert problem.command == "waltz server list -c x"
 
 
 def test_doctor_without_zookeeper_names_it_and_fails() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +15,13 @@ import typer
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
+from waltz.cli.options import example_lines
+from waltz.local import ClusterLayout, Shape
+from waltz.local.core.plan import LocalClusterPlan
 
 NOUNS_WITHOUT_VERBS = {"console", "doctor", "top"}
+WITHOUT_OUTPUT = {("console",)}
+"""Verbs that have no result: the console serves pages until Ctrl-C."""
 HOSTS = {"storage", "storages", "server", "servers", "source", "destination"}
 HOSTS_IN_ORDER = ([], ["source", "destination"], *([host] for host in HOSTS))
 
@@ -28,14 +36,28 @@ def verbs(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield from verbs(child, (*name, word))
 
 
+def commands(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every noun and every verb, with the words that name it."""
+    yield name, command
+    for word, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*name, word))
+
+
 VERBS = dict(verbs(typer.main.get_command(app)))
 named = pytest.mark.parametrize("words", VERBS, ids=" ".join)
 
 
 def test_every_command_is_noun_and_verb() -> None:
     assert len(VERBS) > 20
-    lengths = {words: len(words) for words in VERBS}
-    assert all(n == 2 or words[0] in NOUNS_WITHOUT_VERBS for words, n in lengths.items())
+    nouns = {" ".join(words[:-1]) for words in VERBS}
+    assert all(len(noun.split()) == 1 or noun == "cluster metadata" for noun in nouns - {""})
+    assert {words[0] for words in VERBS if len(words) == 1} == NOUNS_WITHOUT_VERBS
+
+
+@named
+def test_every_command_has_the_option_output(words: tuple[str, ...]) -> None:
+    flags = {flag for param in VERBS[words].params for flag in param.opts}
+    assert ("--output" in flags) is (words not in WITHOUT_OUTPUT)
 
 
 @named
@@ -43,6 +65,28 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"])
     assert shown.exit_code == 0
     assert "Usage:" in shown.output
+
+
+@named
+def test_help_shows_examples_one_below_the_other(words: tuple[str, ...]) -> None:
+    wide = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
+    shown = CliRunner().invoke(app, [*words, "--help"], env=wide).output
+    lines = [line.strip() for line in shown[shown.index("Examples:") :].strip().split("\n")]
+    assert lines == ["Examples:", *example_lines(VERBS[words].epilog)]
+
+
+def test_help_has_no_markup_of_documentation() -> None:
+    bad = {
+        " ".join(words): text
+        for words, command in commands(typer.main.get_command(app))
+        for text in (
+            command.help,
+            command.epilog,
+            *(getattr(param, "help", None) for param in command.params),
+        )
+        if text and re.search(r"`|:[a-z]+:`|\*\*", text)
+    }
+    assert bad == {}, "help is shown as it is: write names of commands and files without quotes"
 
 
 @named
@@ -86,7 +130,7 @@ def test_superseded_commands_are_hidden() -> None:
 @named
 def test_every_example_parses(words: tuple[str, ...]) -> None:
     """The part after a pipe or a redirection is for the shell; the rest must parse."""
-    for line in (VERBS[words].epilog or "").split("\n\n")[1:]:
+    for line in example_lines(VERBS[words].epilog):
         typed = line.partition("|")[2] if line.startswith("seq ") else line.partition("|")[0]
         arguments = shlex.split(typed.partition(">")[0].partition("<")[0].strip())
         assert arguments[0] == "waltz", line
@@ -111,3 +155,31 @@ def test_shell_completes_nouns_and_verbs() -> None:
     completed = CliRunner().invoke(app, [], env=completion, prog_name="waltz")
     verbs = ["verify", "stat", "dump", "control", "export", "wal", "flatten"]
     assert completed.stdout.split() == verbs
+
+
+def completed(line: str) -> list[str]:
+    """Return what a shell completes the last word of ``line`` to."""
+    completion = {
+        "_WALTZ_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+    }
+    return CliRunner().invoke(app, [], env=completion, prog_name="waltz").stdout.split()
+
+
+@pytest.mark.parametrize("verb", ["kill", "start", "logs"])
+def test_shell_completes_the_processes_of_the_local_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert completed(f"waltz local {verb} ") == []
+    for directory, servers in (("waltz-local", 1), ("w", 2)):
+        layout = ClusterLayout(tmp_path / directory)
+        layout.log("server/0").parent.mkdir(parents=True)
+        shape = Shape(partitions=1, storages=1, servers=servers)
+        layout.plan.write_text(LocalClusterPlan.of(shape, count(1000)).to_json())
+        for name in ("storage/0", *(f"server/{number}" for number in range(servers))):
+            layout.log(name).touch()
+    assert completed(f"waltz local {verb} ") == ["storage/0", "server/0"]
+    assert completed(f"waltz local {verb} se") == ["server/0"]
+    assert completed(f"waltz local {verb} --dir w se") == ["server/0", "server/1"]

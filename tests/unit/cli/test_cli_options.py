@@ -25,6 +25,22 @@ def test_cluster_file_sets_every_option(described: Path) -> None:
     assert named_cluster(None, None, described, None) == Target("z:1", "/r", PLAINTEXT)
 
 
+def test_directory_of_a_local_cluster_names_it(described: Path) -> None:
+    found = named_cluster(None, None, described.parent, None)
+    assert found == Target("z:1", "/r", PLAINTEXT)
+    assert found.local_directory == described.parent
+
+
+def test_directory_without_cluster_file_says_how_to_start_the_cluster(tmp_path: Path) -> None:
+    with pytest.raises(ClusterNotNamed) as refused:
+        named_cluster(None, None, tmp_path, None)
+    assert str(refused.value) == (
+        f"cannot read {tmp_path}/cluster.json: No such file or directory; the cluster.json of a "
+        "local cluster exists only while the cluster runs; start it with: waltz local up --dir "
+        f"{tmp_path}"
+    )
+
+
 def test_options_override_the_file(described: Path) -> None:
     assert named_cluster("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 
@@ -63,9 +79,9 @@ def test_cluster_file_with_other_content_is_refused(described: Path, content: st
 
 @pytest.mark.usefixtures("described")
 def test_missing_cluster_is_a_usage_error() -> None:
-    result = CliRunner().invoke(app, ["cluster", "show"])
+    result = CliRunner().invoke(app, ["cluster", "show"], prog_name="waltz")
     assert result.exit_code == 2
-    assert "no cluster is named" in result.output
+    assert result.stderr.startswith("waltz: no cluster is named: use --zookeeper HOST:PORT")
 
 
 @pytest.mark.usefixtures("described")

@@ -34,6 +34,14 @@ def test_first_profile_is_in_use_and_names_the_cluster() -> None:
     assert named_cluster("z:9").zookeeper == "z:9"
 
 
+def test_added_and_used_profiles_are_changes_with_their_steps() -> None:
+    added = json.loads(waltz("add", "staging", "-z", "zk:1", "-o", "json").stdout)
+    assert (added["action"], added["object"]) == ("profile add", "staging")
+    assert (added["outcome"], added["steps"][1:]) == ("changed", ["use profile staging"])
+    used = json.loads(waltz("use", "--none", "-o", "json").stdout)
+    assert (used["action"], used["steps"]) == ("profile use", ["use no profile"])
+
+
 def test_list_shows_the_profile_in_use() -> None:
     waltz("add", "staging", "-z", "zk:1")
     waltz("add", "prod", "-z", "zk:2")

@@ -134,7 +134,7 @@ def test_rescue_with_preferences_in_its_backup_prints_the_commands_that_set_them
     preferred = {"server-1:55180": (1,), "[::1]:55180": (0,)}
     file = tmp_path / "backup.json"
     file.write_text(encode_backup(replace(BACKUP, preferred=preferred)))
-    command = ["cluster", "rescue", "-z", "127.0.0.1:1", "-r", ROOT, "--backup", str(file)]
+    command = ["cluster", "metadata", "restore", str(file), "-z", "127.0.0.1:1", "-r", ROOT]
     result = CliRunner().invoke(app, [*command, *answers])
     assert result.exit_code == 0, result.output
     lines = result.stderr.splitlines()
@@ -142,7 +142,8 @@ def test_rescue_with_preferences_in_its_backup_prints_the_commands_that_set_them
         assert not any("waltz server prefer" in line for line in lines)
         return
     assert "preferred partitions are not restored" in lines[-3]
+    where = f"--zookeeper 127.0.0.1:1 --root {ROOT}"
     assert lines[-2:] == [
-        "waltz server prefer '[::1]:55180' 0",
-        "waltz server prefer server-1:55180 1",
+        f"waltz server prefer '[::1]:55180' 0 {where}",
+        f"waltz server prefer server-1:55180 1 {where}",
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from waltz.admin import HeldPartition
@@ -15,8 +18,14 @@ from waltz.admin.core.sample import (
     rate,
     sessions_since,
 )
-from waltz.cli.output import tables
+from waltz.admin.monitoring import Monitor
+from waltz.cli.local_names import NO_NAMES, LocalNames
+from waltz.cli.output import Format, tables
+from waltz.cli.rows import Rendering
+from waltz.cli.running import Failed
+from waltz.cli.top.commands import printer, sample_within, watch, with_problem
 from waltz.cli.top.rows import render_sample
+from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     OwnedPartition,
@@ -27,7 +36,10 @@ from waltz.metadata.core.formats import (
 )
 from waltz.metadata.core.membership_steps import Member, Membership
 from waltz.metadata.core.storage_maps import assign_everything
+from waltz.net import PLAINTEXT
 from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.testing import InProcessCluster
+from waltz.testing.nodes import ROOT
 
 MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
 ASSIGNMENT = PartitionAssignment(1, 2, {3: (OwnedPartition(0, 7),)})
@@ -146,3 +158,80 @@ def test_tables_of_top_fit_80_columns() -> None:
     assert "…" not in shown
     for text in ("high-water", "1234567890", "567890.0", "Connection refused"):
         assert text in shown
+
+
+class Ended(Exception):
+    """The test has seen enough."""
+
+
+async def watched(
+    *taken: Sample | Exception, once: bool = False
+) -> list[tuple[Rendering, str | None]]:
+    """Return what ``waltz top`` displays while the samples, or their errors, are ``taken``."""
+    left, displayed = [*taken, Ended()], list[tuple[Rendering, str | None]]()
+
+    async def take() -> Sample:
+        next_one = left.pop(0)
+        if isinstance(next_one, Exception):
+            raise next_one
+        return next_one
+
+    with contextlib.suppress(Ended):
+        await watch(take, lambda *shown: displayed.append(shown), 0, NO_NAMES, once=once)
+    return displayed
+
+
+async def test_failed_sample_keeps_the_last_one_with_the_reason_until_the_next() -> None:
+    first, later = sample(1.0, 100), sample(5.0, 140)
+    shown = await watched(first, Failed("no ZooKeeper"), later)
+    assert [problem for _, problem in shown] == [None, "no ZooKeeper", None]
+    assert shown[1][0] is shown[0][0]
+    assert shown[2][0].value["partitions"][0]["transactions_per_second"] == 10.0
+    head, *rest = with_problem(*shown[1]).tables
+    assert list(head.cells) == [("no ZooKeeper",)]
+    assert tuple(rest) == shown[0][0].tables
+
+
+@pytest.mark.parametrize(("taken", "once"), [((), False), ((sample(1.0, 1),), True)])
+async def test_failed_first_or_only_sample_ends_the_command(
+    taken: tuple[Sample, ...], once: bool
+) -> None:
+    with pytest.raises(Failed, match="no ZooKeeper"):
+        await watched(*taken, Failed("no ZooKeeper"), once=once)
+
+
+async def test_zookeeper_that_stops_answering_fails_a_sample_within_the_limit() -> None:
+    async with InProcessCluster() as cluster:
+        store = cluster.zookeeper.connect()
+        network = cluster.network.host("admin")
+        async with Monitor(
+            Cluster(store, ROOT), PLAINTEXT, timeout_seconds=5, network=network
+        ) as monitor:
+            assert (await sample_within(monitor, 5)).num_partitions == 1
+            cluster.zookeeper.stop_answering()
+            with pytest.raises(Failed, match=r"ZooKeeper did not answer within 0\.1 s"):
+                await sample_within(monitor, 0.1)
+            cluster.zookeeper.resume_answering()
+            assert (await sample_within(monitor, 5)).num_partitions == 1
+        await store.close()
+
+
+def test_problem_is_printed_once_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    shown, display = render_sample(sample(1.0, 1), None, sample(1.0, 1)), printer(Format.JSON)
+    for problem in (None, "x", "x", None, "x"):
+        display(shown, problem)
+    printed = capsys.readouterr()
+    assert printed.err == "waltz: no new sample: x; retrying\n" * 2
+    assert len(printed.out.splitlines()) == 2
+
+
+def test_top_of_local_cluster_has_the_names_of_its_processes() -> None:
+    now = replace(sample(1.0, 5), servers={3: ServerSample(problem="host:99 is gone")})
+    names = LocalNames(Path("/w"), {"host:99": "server/0", "a:1": "storage/0"})
+    shown = render_sample(now, None, now, names)
+    assert shown.value["servers"][0]["local_name"] == "server/0"
+    _, trouble, _, servers, storages = shown.tables
+    assert trouble.cells[0] == ("server 3 (server/0)", "host:99 (server/0) is gone")
+    assert list(servers.cells[0])[:2] == [3, "host:99 (server/0)"]
+    assert next(iter(storages.cells[0])) == "a:1 (storage/0)"
+    assert render_sample(now, None, now).value["servers"][0]["local_name"] is None

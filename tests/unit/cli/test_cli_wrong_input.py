@@ -19,6 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
+from waltz.cli.options import example_lines
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
 ROOT: Any = typer.main.get_command(app)
@@ -69,7 +70,10 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def verbs(group: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     command = ROOT.commands[group]
     for name, verb in getattr(command, "commands", {}).items():
-        yield (group, name), verb
+        nested = getattr(verb, "commands", {})
+        yield from (((group, name, each), found) for each, found in nested.items())
+        if not nested:
+            yield (group, name), verb
     if group in SINGLE:
         yield (group,), command
 
@@ -117,7 +121,7 @@ def examples(words: tuple[str, ...], verb: Any, options: list[Any]) -> Iterator[
         return
     confirms = any("--yes" in param.opts for param in options)
     needs_cluster = any("--zookeeper" in param.opts for param in options)
-    for line in (verb.epilog or "").split("\n\n")[1:]:
+    for line in example_lines(verb.epilog):
         typed = line.partition("|")[2] if line.startswith("seq ") else line.partition("|")[0]
         arguments = shlex.split(typed.partition(">")[0].strip())[1:]
         if confirms and "--yes" not in arguments:
@@ -166,4 +170,15 @@ def test_wrong_input_names_the_help_of_its_verb() -> None:
         2,
         "waltz: Invalid value for 'PARTITION': it must be a whole number; see: waltz log "
         "append --help\n",
+    )
+
+
+@pytest.mark.parametrize("words", [["log", "append", "-1", "x"], ["log", "read", "-15", "0"]])
+def test_negative_partition_is_a_value_and_not_an_option(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "-z", "127.0.0.1:1"], prog_name="waltz")
+    command = " ".join(["waltz", *words[:2]])
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "waltz: Invalid value for 'PARTITION': partitions are numbered from 0; see: "
+        f"{command} --help\n",
     )

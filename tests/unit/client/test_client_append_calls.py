@@ -40,7 +40,7 @@ from waltz.protocol.client_server import (
     MountResponse,
     MountState,
 )
-from waltz.testing import FrameFault, FrameReplacement
+from waltz.testing import FrameFault, FrameReplacement, InProcessCluster
 
 LOCK = Lock("seat", 1)
 
@@ -621,6 +621,21 @@ async def test_mark_beyond_the_log_raises_client_ahead() -> None:
             10,
             3,
         )
+
+
+async def test_mark_of_another_partition_is_detected_only_beyond_the_end_of_the_log() -> None:
+    """A mark is a plain number: docs/client.md names this limit."""
+    async with InProcessCluster(partitions=2) as cluster, cluster.connect() as client:
+        for number in range(3):
+            await client.append(0, b"lock taken", write_locks=[LOCK])
+            foreign = await client.append(1, b"other partition")
+            assert foreign == number
+        with pytest.raises(LockFailed):
+            await client.append(0, b"decided before", write_locks=[LOCK], mark=0)
+        assert await client.append(0, b"not detected", write_locks=[LOCK], mark=foreign) == 3
+        beyond = [await client.append(1, b"further") for _ in range(2)][-1]
+        with pytest.raises(ClientAhead):
+            await client.append(0, b"detected", write_locks=[LOCK], mark=beyond)
 
 
 @on_virtual_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,17 @@ async def test_every_transaction_is_applied_in_order_after_the_mark() -> None:
         await follower.caught_up()
         assert state.data == {0: [b"2", b"3"], 1: [b"x"]}
         assert (follower.mark(0), follower.mark(1)) == (3, 0)
+
+
+@on_virtual_time
+async def test_wrong_argument_of_applied_is_named() -> None:
+    wrong: Any = "x"
+    async with following(State()) as (_, _, follower):
+        with pytest.raises(TypeError, match=r"^transaction_id is 'x': it is the id of"):
+            await follower.applied(0, wrong)
+        for call in (follower.applied(0, -1, timeout=wrong), follower.caught_up(timeout=wrong)):
+            with pytest.raises(TypeError, match=r"^timeout is 'x': it is a number of seconds$"):
+                await call
 
 
 @on_virtual_time

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,8 @@ import waltz
 import waltz.sync
 from waltz.client.core.errors import ClusterNotFound
 from waltz.client.location import ClusterLocation, find_cluster
-from waltz.net import PLAINTEXT, TlsConfig
+from waltz.metadata.core.paths import BadRoot
+from waltz.net import PLAINTEXT, TlsConfig, TlsConfigError
 from waltz.runtime.configuration import ConfigError
 from waltz.runtime.profiles import Profile, Profiles, profiles_file, write_profiles
 
@@ -112,6 +115,12 @@ async def test_connect_without_arguments_opens_the_cluster_of_the_environment(
         await waltz.connect(connect_timeout=0.1)
 
 
+async def test_root_that_is_no_path_is_refused_before_zookeeper_is_needed() -> None:
+    async with asyncio.timeout(10):
+        with pytest.raises(BadRoot, match="'waltz' must be an absolute path"):
+            await waltz.connect("127.0.0.1:1", root="waltz", connect_timeout=60)
+
+
 async def test_connect_with_a_file_opens_its_cluster(directory: Path) -> None:
     path = described(directory / "cluster.json", "127.0.0.1:1")
     with pytest.raises(waltz.ClusterUnreachable, match=r"127\.0\.0\.1:1"):
@@ -156,3 +165,47 @@ def test_profile_that_does_not_exist_is_an_error_with_the_others(directory: Path
         find_cluster(None, None, None, variables)
     with pytest.raises(ClusterNotFound, match="no cluster is named"):
         find_cluster(None, None, None, with_profiles(directory, None))
+
+
+def assert_is_alone(error: BaseException) -> None:
+    """Check that the traceback of ``error`` shows no other error: its own text has the cause."""
+    assert error.__cause__ is None
+    assert error.__suppress_context__ or error.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "kind"),
+    [
+        ({}, {}, ClusterNotFound),
+        ({"zookeeper": "missing.json"}, {}, ClusterNotFound),
+        ({}, {"WALTZ_PROFILE": "missing"}, ClusterNotFound),
+        ({"zookeeper": "127.0.0.1:1"}, {}, waltz.ClusterUnreachable),
+        ({"zookeeper": "127.0.0.1:port"}, {}, waltz.ClusterUnreachable),
+        (
+            {
+                "zookeeper": "127.0.0.1:1",
+                "zookeeper_access": waltz.ZooKeeperAccess(credentials=Path("missing")),
+            },
+            {},
+            waltz.ClusterUnreachable,
+        ),
+        ({"zookeeper": "127.0.0.1:1", "tls": TlsConfig(ca=Path("missing"))}, {}, TlsConfigError),
+        ({}, {"WALTZ_ZOOKEEPER": "127.0.0.1:1", "WALTZ_TLS": "missing.yml"}, ConfigError),
+        ({}, {"WALTZ_ZOOKEEPER": "127.0.0.1:1", "WALTZ_TLS": "invalid.yml"}, ConfigError),
+        ({}, {"WALTZ_ZOOKEEPER": "127.0.0.1:1", "WALTZ_TLS": "twice.yml"}, ConfigError),
+    ],
+)
+async def test_error_of_connect_is_raised_without_its_causes(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    variables: dict[str, str],
+    kind: type[Exception],
+) -> None:
+    (directory / "invalid.yml").write_text("ca: [\n")
+    (directory / "twice.yml").write_text("a: {b: 1}\na.b: 2\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(kind) as caught:
+        await waltz.connect(**arguments, connect_timeout=0.1)
+    assert_is_alone(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -18,9 +19,19 @@ from waltz.client.core.requests import (
     AnswerKind,
     PartitionRequests,
     ReadData,
+    ReadHeaders,
     ReadMark,
+    ReadRecords,
+    ReadRequest,
+)
+from waltz.protocol.client_server import (
+    HighWaterMarkResponse,
+    Message,
+    RecordsResponse,
+    TransactionDataResponse,
 )
 from waltz.protocol.frames import HEAD_BYTES
+from waltz.protocol.records import EMPTY_BATCH, ReqId
 
 VERSION = 5
 
@@ -105,6 +116,27 @@ def test_failed_request_is_retried_with_backoff() -> None:
     pauses = [later - earlier for earlier, later in pairwise(wire.sent_at)]
     assert len(pauses) == 5
     assert all(second > 1.3 * first for first, second in pairwise(pauses[1:]))
+
+
+@pytest.mark.parametrize(
+    ("request_", "wrong"),
+    [
+        (ReadMark(), lambda req_id: RecordsResponse(req_id, None, 2, EMPTY_BATCH)),
+        (ReadHeaders(0, 10), lambda req_id: RecordsResponse(req_id, None, 2, EMPTY_BATCH)),
+        (ReadData(0), lambda req_id: HighWaterMarkResponse(req_id, 2)),
+        (ReadRecords(0, 10, 100, 0), lambda req_id: TransactionDataResponse(req_id, 0, b"")),
+    ],
+)
+def test_request_with_an_answer_of_another_type_is_sent_again(
+    request_: ReadRequest, wrong: Callable[[ReqId], Message]
+) -> None:
+    wire = Wire()
+    wire.requests.attach(1, VERSION)
+    wire.requests.add("read", request_)
+    [sent] = wire.requests.effects.take_messages()
+    wire.requests.received(wrong(sent.req_id))
+    assert not wire.requests.effects.take_results()
+    assert len(wire.wait(1.0)) == 1
 
 
 def test_backoff_ends_at_its_longest_delay() -> None:

@@ -45,14 +45,48 @@ async def test_plain_client_at_a_port_with_tls_is_an_error() -> None:
     async with server(TLS) as endpoint, asyncio.timeout(10):
         with pytest.raises(
             ClusterUnreachable, match=r"uses TLS, and this client does not: turn.*on"
-        ):
+        ) as caught:
             await check_tls([DEAD, endpoint], PLAINTEXT)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 async def test_client_with_tls_at_a_plain_port_is_an_error() -> None:
     async with server(PLAINTEXT) as endpoint, asyncio.timeout(10):
-        with pytest.raises(ClusterUnreachable, match="does not use TLS, and this client does"):
+        with pytest.raises(
+            ClusterUnreachable, match="does not use TLS, and this client does"
+        ) as caught:
             await check_tls([endpoint], TLS)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@asynccontextmanager
+async def silent_endpoint() -> AsyncIterator[tuple[str, int]]:
+    """Accept connections, and never send a byte, as a host that drops packets."""
+    ended = asyncio.Event()
+
+    async def wait(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.close()
+
+    async with await asyncio.start_server(wait, "127.0.0.1", 0) as listening:
+        yield listening.sockets[0].getsockname()[:2]
+        ended.set()
+
+
+@pytest.mark.parametrize(("client", "servers"), [(TLS, PLAINTEXT), (PLAINTEXT, TLS)])
+async def test_mismatch_is_reported_although_another_server_is_silent(
+    client: TlsConfig, servers: TlsConfig
+) -> None:
+    async with silent_endpoint() as silent, server(servers) as endpoint:
+        with pytest.raises(ClusterUnreachable, match=r"TLS, and this client does"):
+            await check_tls([silent, endpoint], client)
+
+
+async def test_agreement_ends_the_check_although_another_server_is_silent() -> None:
+    async with silent_endpoint() as silent, server(TLS) as endpoint, asyncio.timeout(2):
+        await check_tls([silent, endpoint], TLS)
 
 
 async def test_servers_that_cannot_be_reached_are_no_mismatch() -> None:

@@ -188,6 +188,75 @@ async def test_request_to_socket_that_closes_is_not_answered(
             await sending
 
 
+async def test_error_with_a_remedy_names_the_command_for_the_directory(
+    described: ClusterLayout, tmp_path: Path
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert json.loads(await reader.readline()) == {"do": "kill", "name": "storage/1"}
+        writer.write(b'{"error": "storage/1 is not running", "remedy": "start"}\n')
+        writer.close()
+
+    path = str(tmp_path / "s")
+    async with await asyncio.start_unix_server(refuse, path):
+        write_description(described, {}, path)
+        with pytest.raises(ControlFailed) as failed:
+            await send_control(described.directory, Control.KILL, "storage/1")
+    command = f"waltz local start storage/1 --dir {described.directory}"
+    assert str(failed.value) == f"storage/1 is not running; start it with: {command}"
+
+
+def up_detached(directory: Path) -> str:
+    """Return what ``waltz local up --detach`` prints while it fails."""
+    command = [sys.executable, "-m", "waltz.cli", "local", "up", "--detach", "--dir"]
+    result = subprocess.run([*command, str(directory)], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    return result.stderr
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_up_of_running_cluster_says_only_that_and_what_is_not_running(
+    described: ClusterLayout, is_complete: bool
+) -> None:
+    pids = {"zookeeper": 1, "storage/0": 2, "server/0": 3}
+    if not is_complete:
+        del pids["storage/0"]
+    write_description(described, pids, None)
+    with described.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        printed = up_detached(described.directory)
+    where = f"--dir {described.directory}"
+    running = f"waltz: the cluster in {described.directory} is running already"
+    expected = (
+        f"{running}; stop it with: waltz local down {where}"
+        if is_complete
+        else f"{running}, without storage/0; start what is missing with: "
+        f"waltz local start storage/0 {where}"
+    )
+    assert printed == f"{expected}\n"
+
+
+def test_up_whose_supervisor_gives_no_reason_names_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    result = CliRunner().invoke(app, ["local", "up", "--detach", "--dir", str(tmp_path)])
+    log = ClusterLayout(tmp_path).log("supervisor")
+    assert result.stderr == f"waltz: the cluster did not start; see {log}\n"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/waltz"])
+def test_up_in_impossible_directory_says_so_and_names_the_option(
+    tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / place
+    result = CliRunner().invoke(app, ["local", "up", "--dir", str(path)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"waltz: cannot create the directory {path} (")
+    assert result.stderr.endswith("); choose another with --dir\n")
+
+
 def test_process_of_a_directory_whose_path_begins_alike_is_not_left_over(
     described: ClusterLayout, tmp_path: Path
 ) -> None:

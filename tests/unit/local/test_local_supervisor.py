@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.local import supervisor
+from waltz.local import ClusterLayout, Control, supervisor
 from waltz.local.cluster import LocalCluster, _run_to_completion
 
 
@@ -19,8 +20,13 @@ class Cluster:
     """A cluster whose processes the test ends and starts."""
 
     def __init__(self) -> None:
+        self.layout = ClusterLayout(Path("/tmp/my w"))
         self.running: dict[str, int | None] = {"storage/0": 11, "server/0": 12}
         self.described: list[dict[str, int | None]] = []
+        self.killed: list[str] = []
+
+    def kill(self, name: str) -> None:
+        self.killed.append(name)
 
     def pids(self) -> dict[str, int | None]:
         return dict(self.running)
@@ -41,13 +47,52 @@ async def test_process_that_has_ended_is_reported_and_leaves_the_description(
     await asyncio.sleep(0)
     cluster.running["server/0"] = None
     await eventually(lambda: said)
-    assert said == ["server/0 has ended; start it with: waltz local start server/0"]
+    start = "waltz local start server/0 --dir '/tmp/my w'"
+    assert said == [f"server/0 has ended; start it with: {start}"]
     assert cluster.described == [{"storage/0": 11, "server/0": None}]
     cluster.running["server/0"] = 13
     await eventually(lambda: len(said) == 2)
     assert said[1] == "server/0 runs as process 13"
     stop.set()
     await reporting
+
+
+async def test_supervisor_reports_once_that_the_cluster_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Started(Cluster):
+        control: str | None = None
+
+        async def start(self) -> None:
+            events.append("start")
+
+        async def stop(self) -> None:
+            events.append("stop")
+
+    events: list[str] = []
+    on_signal: list[Callable[[], object]] = []
+    monkeypatch.setattr(supervisor, "_on_signals", lambda _, react: on_signal.append(react))
+
+    def on_up() -> None:
+        events.append("up")
+        on_signal[-1]()
+
+    cluster = cast(LocalCluster, Started())
+    await supervisor.supervise(cluster, lambda _: None, on_up)
+    assert events == ["start", "up", "stop"]
+
+
+async def test_process_that_is_not_running_is_not_killed() -> None:
+    cluster, stop = Cluster(), asyncio.Event()
+    cluster.running["storage/0"] = None
+
+    async def kill(name: str) -> dict[str, str | None]:
+        return await supervisor._handle(cast(LocalCluster, cluster), Control.KILL, name, stop)
+
+    assert await kill("server/0") == {"error": None}
+    response = await kill("storage/0")
+    assert response == {"error": "storage/0 is not running", "remedy": "start"}
+    assert cluster.killed == ["server/0"]
 
 
 class Child:
@@ -59,6 +104,65 @@ class Child:
     async def stop(self) -> None:
         await asyncio.sleep(0)
         self._stopped.append(self._name)
+
+
+class SlowStart(Cluster):
+    """A cluster whose `start_one` lasts until `start` is set, also if it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.control: str | None = None
+        self.starting, self.start = asyncio.Event(), asyncio.Event()
+        self.started = False
+
+    async def start_one(self, name: str) -> None:
+        self.starting.set()
+        try:
+            await self.start.wait()
+        finally:
+            self.started = True
+
+
+async def send(path: str, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(request + b"\n")
+    answer = await reader.readline()
+    writer.close()
+    return answer
+
+
+async def test_start_in_progress_ends_before_the_cluster_stops() -> None:
+    cluster, said = SlowStart(), list[str]()
+    serving = supervisor._serve_control(cast(LocalCluster, cluster), asyncio.Event(), said.append)
+    async with serving:
+        assert cluster.control is not None
+        request = json.dumps({"do": Control.START.value, "name": "zookeeper"}).encode()
+        client = asyncio.create_task(send(cluster.control, request))
+        await cluster.starting.wait()
+    assert cluster.started
+    assert await client == b""
+
+
+async def test_malformed_control_request_is_reported_and_ignored() -> None:
+    cluster, said = SlowStart(), list[str]()
+    serving = supervisor._serve_control(cast(LocalCluster, cluster), asyncio.Event(), said.append)
+    async with serving:
+        assert cluster.control is not None
+        assert await send(cluster.control, b"[]") == b""
+    assert len(said) == 1
+    assert said[0].startswith("malformed control request")
+
+
+async def test_start_that_fails_is_answered_with_its_error() -> None:
+    class Full(SlowStart):
+        async def start_one(self, name: str) -> None:
+            raise OSError(28, "No space left on device")
+
+    cluster = Full()
+    answer = await supervisor._handle(
+        cast(LocalCluster, cluster), Control.START, "server/0", asyncio.Event()
+    )
+    assert answer == {"error": "[Errno 28] No space left on device"}
 
 
 async def test_servers_stop_before_the_storages_that_they_need(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_last_opened_session_is_the_highest_of_the_replicas() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format": "other"}, "not written by waltz cluster backup-metadata"),
+        ({"format": "other"}, "not written by waltz cluster metadata backup"),
         ({"version": 2}, "has version 2"),
         ({"key": "no key"}, "missing or malformed"),
         ({"storages": [{}]}, "missing or malformed"),

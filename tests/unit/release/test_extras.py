@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import waltz
 from release.extras import TRIALS
-from release.versions import project_extras
+from release.versions import project_extras, project_version
 
 _LIBRARIES_OF_EXTRAS = (
     "aiohttp",
@@ -100,6 +101,12 @@ def test_command_without_its_extra_names_the_extra_in_one_line(
             "yaml",
             "connect_as_configured needs yaml: 'waltz-log[config]'",
         ),
+        (
+            "import os, waltz.sync; os.environ['WALTZ_TLS'] = 'tls.yaml'\n"
+            "with waltz.sync.connect(): pass",
+            "yaml",
+            "WALTZ_TLS with a file needs yaml: 'waltz-log[config]'",
+        ),
     ],
 )
 def test_package_without_its_extra_names_the_extra(
@@ -110,6 +117,40 @@ def test_package_without_its_extra_names_the_extra(
     assert last.removeprefix("waltz.runtime.extras.ExtraMissing: ") == message.replace(
         ": '", ": pip install '"
     )
+
+
+def test_export_to_parquet_without_pyarrow_names_the_extra_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "exported"
+    program = (
+        "import sys\n"
+        "sys.modules['pyarrow'] = None\n"
+        "from waltz.cli import main\n"
+        f"sys.argv = ['waltz', 'log', 'export', {str(folder)!r}, '--format', 'parquet',\n"
+        "            '-z', '127.0.0.1:1']\n"
+        "main()"
+    )
+    ended = run(program)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    remedy = "pip install 'waltz-log[parquet]', or use --format jsonl"
+    assert ended.stderr == f"waltz: Parquet files need pyarrow: {remedy}\n"
+    assert not folder.exists()
+
+
+def test_operator_shows_its_version_and_refuses_unknown_arguments_without_its_extra() -> None:
+    def operator(*words: str) -> subprocess.CompletedProcess[str]:
+        return run(
+            "import sys; sys.modules['kopf'] = None\n"
+            "from waltz_operator.__main__ import main\n"
+            f"sys.argv = ['waltz-operator', *{words!r}]; main()"
+        )
+
+    shown = operator("--version")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == f"waltz-operator {project_version()}\n"
+    assert "waltz-operator plan --help" in operator("--help").stdout
+    refused = operator("--verison")
+    assert refused.returncode == 2
+    assert "unrecognized arguments: --verison" in refused.stderr
 
 
 def test_missing_module_of_the_distribution_is_not_blamed_on_an_extra() -> None:

@@ -487,6 +487,10 @@ def test_wait_applied_returns_after_the_transaction_is_applied(
     assert [each.id for each in app.applied] == [tx]
     with pytest.raises(TimedOut, match="was applied up to transaction 0, not to 5"):
         client.wait_applied(0, 5, 0.01)
+    wrong: Any = "x"
+    for arguments in ((0, wrong), (0, 5, wrong)):
+        with pytest.raises(TypeError, match=r"^(transaction_id|timeout) is 'x': it is "):
+            client.wait_applied(*arguments)
 
 
 def test_callback_metrics_show_latencies_and_activity(open_client: Open) -> None:

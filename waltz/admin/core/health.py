@@ -6,6 +6,7 @@ fails only because a process does not answer is left out: the process has its ow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -45,6 +46,24 @@ _REMEDIES = {
 """For each check: what to do if it fails, and the next command."""
 _IMPLIED_BY_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
 """Checks that always fail if the partition has no quorum; then they have no statement."""
+_IMPLIED_BY_NO_SERVER = (
+    re.compile(r"server \d+ is not running"),
+    re.compile(r"it is assigned to no server"),
+)
+"""Problems of other checks that a partition without a server has, too."""
+_GENERAL = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"it is assigned to server \d+, which is not running", "its server is not running"),
+        (r"server \d+ is not running", "its server is not running"),
+        (r"server \d+ could not open", "its server could not open"),
+        (r"server \d+ does not reach", "its server does not reach"),
+        (r"took part in session \d+, but not in the current one, \d+", "is out of its session"),
+        (r"is being filled in session \d+", "is being filled"),
+        (r"reports that it is in (no session|session \d+), not in \d+", "is in another session"),
+    )
+)
+"""How problems that differ only in numbers are said together, for several partitions."""
 _SHOWN_BY_METADATA = {Check.REPLICAS_RECOVERED}
 """Checks whose problems are as old as the metadata of the partition, or older."""
 _CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
@@ -55,6 +74,17 @@ class Severity(StrEnum):
 
     CRITICAL = "critical"
     WARNING = "warning"
+
+
+class ProcessKind(StrEnum):
+    """The kinds of processes of which a cluster has several."""
+
+    SERVER = "server"
+    STORAGE = "storage"
+
+
+_MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STORAGE}
+"""For each check: the kind of which another process is the remedy."""
 
 
 class HealthState(StrEnum):
@@ -71,7 +101,8 @@ class Statement:
     """One thing that is wrong, what to do about it, and the next command (None: there is none).
 
     It began at ``since``, in seconds since 1970, or earlier; None if no such time is known.
-    ``process`` is the address of the process that does not answer, if there is one.
+    ``process`` is the address of the process that does not answer, if there is one. ``missing`` is
+    the kind of which one more process is needed, None if more processes are no remedy.
     """
 
     severity: Severity
@@ -80,6 +111,7 @@ class Statement:
     command: str | None = None
     since: float | None = None
     process: str | None = None
+    missing: ProcessKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +160,9 @@ def _headline(partitions: Sequence[PartitionStatus], num_problems: int) -> tuple
     unknown = states.count(PartitionState.UNKNOWN)
     opening = states.count(PartitionState.OPENING)
     if unavailable:
-        text = f"{unavailable} of {total} partitions accept no appends."
-        return HealthState.UNAVAILABLE, text
+        text = f"{unavailable} of {total} partitions accept no appends"
+        more = f"; it is unknown whether {unknown} others accept them" if unknown else ""
+        return HealthState.UNAVAILABLE, f"{text}{more}."
     if unknown:
         text = f"It is unknown whether {unknown} of {total} partitions accept appends."
         return HealthState.UNKNOWN, text
@@ -148,8 +181,10 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
     """Yield a statement for each server and storage that does not answer."""
     for server, report in sorted(now.servers.items()):
         if report.problem is not None:
+            # Nothing listens: its partitions accept no appends until another server has them.
+            is_owner = bool(now.membership.assignment.servers.get(server))
             yield Statement(
-                Severity.WARNING,
+                Severity.CRITICAL if report.refused and is_owner else Severity.WARNING,
                 f"Server {server} does not answer: {report.problem}.",
                 "Read its log, and restart it. Other servers take over its partitions when "
                 "ZooKeeper ends its session",
@@ -187,7 +222,8 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
     silent = _names_of_silent(now)
     failed = [finding for finding in findings if finding.problems]
     without_quorum = {each.partition for each in failed if each.check is Check.QUORUM}
-    grouped: dict[tuple[Check, str], list[int]] = {}
+    without_server = {each.partition for each in failed if each.check is Check.ONE_SERVER}
+    grouped: dict[tuple[Check, str], dict[str, list[int]]] = {}
     for finding in failed:
         if finding.check in _IMPLIED_BY_QUORUM and finding.partition in without_quorum:
             continue
@@ -199,8 +235,17 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
             named_silent = silent & {word.strip(",:;") for word in problem.split()}
             if finding.check not in _CRITICAL and named_silent:
                 continue
-            grouped.setdefault((finding.check, problem), []).append(finding.partition)
-    for (check, problem), partitions in grouped.items():
+            if (
+                finding.check is not Check.ONE_SERVER
+                and finding.partition in without_server
+                and any(implied.fullmatch(problem) for implied in _IMPLIED_BY_NO_SERVER)
+            ):
+                continue
+            alike = grouped.setdefault((finding.check, _general(problem)), {})
+            alike.setdefault(problem, []).append(finding.partition)
+    for (check, general), alike in grouped.items():
+        problem = next(iter(alike)) if len(alike) == 1 else general
+        partitions = sorted({partition for each in alike.values() for partition in each})
         severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
         times = [now.changed_at.get(partition) for partition in partitions]
         known = [at for at in times if at is not None] if check in _SHOWN_BY_METADATA else []
@@ -209,7 +254,15 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
             f"{_named(partitions)}: {problem}.",
             *_REMEDIES[check],
             since=min(known, default=None),
+            missing=_MISSING.get(check),
         )
+
+
+def _general(problem: str) -> str:
+    """Return a problem without the numbers that differ between partitions (see `_GENERAL`)."""
+    for pattern, words in _GENERAL:
+        problem = pattern.sub(words, problem)
+    return problem
 
 
 def _names_of_silent(now: Sample) -> set[str]:

@@ -16,6 +16,8 @@ class ReplicaState(StrEnum):
     """The state of one replica.
 
     FILLING: a member of the current store session that has not caught up. OUT: not a member of it.
+    OFF: reading, writing or both are switched off. MISSING: assigned, but the storage has no such
+    replica. REFUSED: the storage cannot serve the partition.
     """
 
     IN_SESSION = "in session"
@@ -115,7 +117,7 @@ def _replica_state(
 ) -> tuple[ReplicaState, str]:
     """Return the state of a replica, and the reason (see `ReplicaStatus`).
 
-    Without a ``report``, ZooKeeper has no address to ask the storage at.
+    ``report`` is None if ZooKeeper has no admin port of the storage: then it was not queried.
     """
     if report is None:
         reason = "ZooKeeper has no admin port of the storage, so its state cannot be read"
@@ -158,6 +160,8 @@ def _state(
     report = now.servers.get(server)
     if report is None:
         return PartitionState.UNAVAILABLE, f"it is assigned to server {server}, which does not run"
+    if report.refused:
+        return PartitionState.UNAVAILABLE, f"server {server} does not run: connection refused"
     if report.problem is not None:
         return PartitionState.UNKNOWN, f"server {server} does not answer"
     if partition not in report.marks:

@@ -242,7 +242,8 @@ def _judge(present: PartitionMetadata, reports: Sequence[ReplicaReport]) -> Rebu
         None,
         f"the metadata end with session {present.session_id}, but storage {newest} has session "
         f"{sessions[newest]}: they are of an older backup. To rebuild them, save the cluster with "
-        "waltz cluster backup-metadata, delete it with waltz cluster delete, and use --backup",
+        "waltz cluster metadata backup, delete it with waltz cluster delete, and restore it with "
+        "waltz cluster metadata restore",
     )
 
 

@@ -17,6 +17,7 @@ from waltz.protocol.damaged_ranges import DamagedRange
 class ServerSample:
     """The report of one server; ``problem`` is why the server reported nothing.
 
+    ``refused`` is whether its host refused the connection: then no process listens on its port.
     ``marks`` has the high-water mark of each of its partitions, None while the partition opens.
     ``health`` has, by partition, whether its store session is open; None if that was not queried.
     """
@@ -24,6 +25,7 @@ class ServerSample:
     marks: Mapping[int, int | None] = field(default_factory=dict)
     problem: str | None = None
     health: Mapping[int, bool] | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
         return
     for storage in facts.replicas.storages_of(partition):
         state = metadata.replicas.get(storage)
-        if state is None:
+        if state is None or state.session_id < 0:  # A new replica has the session -1.
             yield f"the replica on {storage} has not recovered yet"
         elif state.session_id == metadata.session_id and not metadata.takes_part(storage):
             yield f"the replica on {storage} is being filled in session {metadata.session_id}"

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from waltz.cli.access import rows as access_rows
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import AnyPartitions, DryRun, Yes, confirm, examples, partitions_of
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.running import Failed, open_cluster, run
@@ -45,6 +47,7 @@ Rights = Annotated[
         "waltz access grant reports.example read 4 --dry-run",
     ),
 )
+@prints(access_rows.GrantRow, ResultForm.LIST)
 def grant_command(
     context: typer.Context,
     client: Client,
@@ -92,6 +95,7 @@ def grant_command(
         "waltz access revoke reports.example read,append,administer --dry-run",
     ),
 )
+@prints(access_rows.GrantRow, ResultForm.LIST)
 def revoke_command(
     context: typer.Context,
     client: Client,
@@ -132,6 +136,7 @@ def revoke_command(
     cls=ClusterCommand,
     epilog=examples("waltz access list", "waltz access list -o json"),
 )
+@prints(access_rows.GrantRow, ResultForm.LIST)
 def list_command(
     context: typer.Context,
     client: Annotated[
@@ -160,7 +165,13 @@ def list_command(
     cls=ClusterCommand,
     epilog=examples("waltz access disable --dry-run", "waltz access disable --yes"),
 )
-def disable_command(context: typer.Context, dry_run: DryRun = False, yes: Yes = False) -> None:
+@prints(Change)
+def disable_command(
+    context: typer.Context,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
     """Delete all grants and switch the access rules off: every request is allowed.
 
     A server with the setting server.access.required refuses every request of clients instead.
@@ -178,7 +189,10 @@ def disable_command(context: typer.Context, dry_run: DryRun = False, yes: Yes = 
         confirm(f"all grants of the cluster at {where.root} will be deleted", yes=yes)
     if not run(disable()):
         raise Failed("the cluster has no access rules; nothing was changed")
-    say(f"the access rules {'would be' if dry_run else 'are'} switched off")
+    steps = ["delete all grants and switch the access rules off"]
+    disabled = change("access disable", where.root, steps, dry_run=dry_run)
+    verb = "would be" if dry_run else "are"
+    show_change(output, disabled, f"the access rules {verb} switched off")
 
 
 def _rights(text: str) -> tuple[Right, ...]:

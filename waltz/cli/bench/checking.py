@@ -15,6 +15,7 @@ from waltz.cli.bench.producing import produce_and_show
 from waltz.cli.bench.validation import CHECKED_BYTES
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import prints
 from waltz.cli.options import (
     AnswerTimeout,
     Yes,
@@ -39,6 +40,7 @@ app = typer.Typer()
         "waltz bench validate --clients 5 --transactions 200 --interval 10 --partitions 0-3 --yes",
     ),
 )
+@prints(load_rows.ValidationResult)
 def validate_command(
     context: typer.Context,
     partitions: LoadPartitions,
@@ -78,6 +80,7 @@ def validate_command(
     cls=ClusterCommand,
     epilog=examples("waltz bench produce -n 1000 --interval 5 --partitions 0-3 --yes"),
 )
+@prints(load_rows.AppendThroughput)
 def produce_command(
     context: typer.Context,
     partitions: LoadPartitions,
@@ -101,6 +104,7 @@ def produce_command(
         "waltz bench consume -n 1000 --partitions 0-3 --from-start",
     ),
 )
+@prints(load_rows.ValidationResult)
 def consume_command(
     context: typer.Context,
     partitions: LoadPartitions,

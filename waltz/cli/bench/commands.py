@@ -27,6 +27,7 @@ from waltz.cli.bench.options import Clients, Interval, LoadPartitions, Transacti
 from waltz.cli.bench.producing import produce_and_show
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.fields import prints
 from waltz.cli.options import (
     AnswerTimeout,
     Yes,
@@ -65,6 +66,7 @@ Size = Annotated[
         "waltz bench producers --partitions 0 --locks 100 --yes -o json",
     ),
 )
+@prints(load_rows.AppendThroughput)
 def producers_command(
     context: typer.Context,
     partitions: LoadPartitions,
@@ -103,6 +105,7 @@ def producers_command(
         "waltz bench consumers --partitions 0-3 -n 100000 --existing",
     ),
 )
+@prints(load_rows.Throughput)
 def consumers_command(
     context: typer.Context,
     partitions: LoadPartitions,

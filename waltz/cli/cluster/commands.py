@@ -1,6 +1,6 @@
 """``waltz cluster``: create, show, verify, delete clusters. Touches ZooKeeper, the network.
 
-The verbs for lost metadata are in `rescue`.
+The verbs for lost metadata are in `rescue` and `metadata`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ from typing import Annotated
 import typer
 
 from waltz.admin import Finding, inspect, query_servers, read_partitions, verify
+from waltz.cli.changes import Change, change, show_change
+from waltz.cli.cluster import metadata as cluster_metadata
 from waltz.cli.cluster import rescue as cluster_rescue
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import ResultForm, prints
+from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Yes, confirm, examples
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
 from waltz.cli.running import USUAL_SECONDS, Failed, open_cluster, run
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 
 app = typer.Typer(
     no_args_is_help=True, help="Create, show, verify, back up, rescue and delete clusters."
 )
 app.add_typer(cluster_rescue.app)
+app.add_typer(cluster_metadata.app, name="metadata")
 
 _CHECK_AGAIN_SECONDS = 0.5
 
@@ -40,6 +46,7 @@ Timeout = Annotated[
     cls=ClusterCommand,
     epilog=examples("waltz cluster create orders --partitions 8 -z zk-1:2181 -r /waltz/orders"),
 )
+@prints(cluster_rows.CreatedCluster)
 def create_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the cluster.")],
@@ -85,6 +92,7 @@ def create_command(
     cls=ClusterCommand,
     epilog=examples("waltz cluster delete orders -z zk-1:2181 -r /waltz/orders"),
 )
+@prints(Change)
 def delete_command(
     context: typer.Context,
     name: Annotated[
@@ -100,6 +108,7 @@ def delete_command(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Delete a cluster from ZooKeeper: its membership, assignments and partition metadata.
 
@@ -123,7 +132,9 @@ def delete_command(
             f"{where.root} and everything below it will be deleted from {where.zookeeper}", yes=yes
         )
     run(delete())
-    say(f"{where.root} {'would be' if dry_run else 'is'} deleted")
+    steps = [f"delete {where.root} and everything below it from {where.zookeeper}"]
+    deleted = change("cluster delete", where.root, steps, dry_run=dry_run)
+    show_change(output, deleted, f"{where.root} {'would be' if dry_run else 'is'} deleted")
 
 
 @app.command(
@@ -131,6 +142,7 @@ def delete_command(
     cls=ClusterCommand,
     epilog=examples("waltz cluster key", "waltz cluster key -o json"),
 )
+@prints(cluster_rows.ClusterKey)
 def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     """Show the key that identifies the cluster in its files and on its connections."""
     where = target(context)
@@ -152,6 +164,7 @@ def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
         "waltz cluster show -o template='{partitions.partition} {partitions.server}'",
     ),
 )
+@prints(cluster_rows.ClusterState)
 def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     """Show the contents of ZooKeeper: servers, storages, partitions and their replicas."""
     where = target(context)
@@ -181,6 +194,7 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
         "waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'",
     ),
 )
+@prints(cluster_rows.Verification)
 def verify_command(
     context: typer.Context,
     partition: Annotated[
@@ -205,6 +219,9 @@ def verify_command(
     """
     where = target(context)
 
+    members: dict[int, ServerDescriptor] = {}
+    # The servers of all repetitions, by their ids.
+
     async def check() -> list[Finding]:
         deadline = asyncio.get_running_loop().time() + wait
         async with open_cluster(where) as cluster:
@@ -217,6 +234,7 @@ def verify_command(
 
     async def check_once(cluster: Cluster) -> list[Finding]:
         state = await inspect(cluster, where.tls, timeout_seconds=timeout)
+        members.update(state.members)
         if partition is not None and not 0 <= partition < state.num_partitions:
             raise Failed(
                 f"there is no partition {partition}; the cluster has partitions 0 to "
@@ -225,7 +243,8 @@ def verify_command(
         return verify(state, partition)
 
     findings = run(check(), seconds=USUAL_SECONDS + wait)
-    show(output, cluster_rows.render_checks(findings))
+    rendering = cluster_rows.render_checks(findings)
+    show(output, local_names(where).name_processes(rendering, members))
     if any(finding.problem is not None for finding in findings):
         raise typer.Exit(1)
 
@@ -235,6 +254,7 @@ def verify_command(
     cls=ClusterCommand,
     epilog=examples("waltz cluster check-connectivity", "waltz cluster check-connectivity -t 3"),
 )
+@prints(cluster_rows.StorageReached, ResultForm.LIST)
 def check_connectivity_command(
     context: typer.Context, timeout: Timeout = 10.0, output: Output = Format.TABLE
 ) -> None:

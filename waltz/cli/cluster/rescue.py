@@ -1,11 +1,10 @@
-"""``waltz cluster``: back up and rebuild lost metadata. Touches ZooKeeper, the network, disk."""
+"""``waltz cluster rescue``: rebuild lost metadata. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,6 @@ import typer
 from waltz.admin import (
     FencingFailed,
     PartitionRescue,
-    back_up,
     fence_replicas,
     held_assignments,
     leaves_a_partition_closed,
@@ -24,18 +22,14 @@ from waltz.admin import (
 )
 from waltz.cli.cluster import rescue_rows
 from waltz.cli.cluster_options import ClusterCommand, Target, target
-from waltz.cli.log.durable_files import rename_durably
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, Yes, confirm, examples
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, OutputFormat, say, show
 from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.suggested import suggested
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.cluster_backup import (
-    BadBackup,
-    ClusterBackup,
-    decode_backup,
-    encode_backup,
-)
+from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
 from waltz.metadata.core.storage_maps import StorageMaps
 
@@ -44,10 +38,13 @@ app = typer.Typer()
 _RESCUE_SECONDS = 600.0
 """The time limit of the plan. The writing after it has the same limit again."""
 _WITHOUT_CLUSTER = (
-    "there is no cluster at {root} in ZooKeeper; use --backup FILE, or make it with: waltz cluster "
-    "create NAME --partitions N --key UUID (the key is in the output of waltz disk control), and "
-    "waltz storage add for each storage"
+    "there is no cluster at {root} in ZooKeeper; restore its backup with waltz cluster metadata "
+    "restore FILE, or make it by waltz cluster create NAME --partitions N --key UUID (waltz disk "
+    "control shows the key) and waltz storage add for each storage"
 )
+AnswerSeconds = Annotated[
+    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each storage has to answer.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,63 +82,17 @@ class _RescuePlan:
 
 
 @app.command(
-    "backup-metadata",
-    cls=ClusterCommand,
-    epilog=examples(
-        "waltz cluster backup-metadata orders-metadata.json",
-        "waltz cluster backup-metadata orders-metadata.json -z zk-1:2181 -r /waltz/orders",
-    ),
-)
-def backup_command(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write or replace.")],
-) -> None:
-    """Write the contents of ZooKeeper to a file, for waltz cluster rescue.
-
-    The file has the key of the cluster, its storages and groups, the assignment of partitions, and
-    the metadata of partitions. Write it after each change of the storages.
-    """
-    where = target(context)
-
-    async def read() -> ClusterBackup:
-        async with open_cluster(where) as cluster:
-            return await back_up(cluster)
-
-    backup = run(read())
-    partial = file.with_name(file.name + ".partial")
-    try:
-        partial.write_text(encode_backup(backup))
-        rename_durably(partial, file)
-    except OSError as problem:
-        typer.echo(f"{file} cannot be written: {problem.strerror}", err=True)
-        raise typer.Exit(1) from problem
-    say(f"{file} has the metadata of {backup.num_partitions} partitions")
-
-
-@app.command(
     "rescue",
     cls=ClusterCommand,
     epilog=examples(
         "waltz cluster rescue --dry-run",
-        "waltz cluster rescue --backup orders-metadata.json",
         "waltz cluster rescue --yes",
     ),
 )
+@prints(rescue_rows.RescuedPartition, ResultForm.LIST)
 def rescue_command(
     context: typer.Context,
-    backup: Annotated[
-        Path | None,
-        typer.Option(
-            "--backup",
-            "-b",
-            metavar="FILE",
-            help="Create the cluster from this file of waltz cluster backup-metadata, if it is not "
-            "in ZooKeeper.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each storage has to answer.")
-    ] = 10.0,
+    timeout: AnswerSeconds = 10.0,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: Output = Format.TABLE,
@@ -153,12 +104,25 @@ def rescue_command(
     empty stay as they are. Servers open the partitions afterwards. The exit status is 1 if a
     partition stays closed.
 
-    The preferred partitions of servers are not restored. The commands that set those of the backup
-    are printed at the end.
+    If the cluster itself is lost, too, restore a backup: waltz cluster metadata restore
     """
-    where = target(context)
-    saved = None if backup is None else _read_backup(backup)
+    rebuild_metadata(target(context), None, timeout, output, dry_run=dry_run, yes=yes)
 
+
+def rebuild_metadata(
+    where: Target,
+    saved: ClusterBackup | None,
+    timeout: float,
+    output: OutputFormat,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Show what would be written, ask, and write it; with ``saved``, also a lost cluster.
+
+    A storage has ``timeout`` seconds for its answer. The exit status is 1 if a partition stays
+    closed.
+    """
     plan = run(_plan(where, saved, timeout), seconds=_RESCUE_SECONDS)
     show(output, rescue_rows.render_rescue(plan.partitions))
     count = plan.changed_partitions
@@ -190,7 +154,7 @@ def _say_preferences(backup: ClusterBackup) -> None:
     for server, wanted in sorted(backup.preferred.items()):
         if wanted:
             partitions = format_partitions(sorted(wanted))
-            say(f"waltz server prefer {shlex.quote(server)} {partitions}")
+            say(suggested(f"waltz server prefer {shlex.quote(server)} {partitions}"))
 
 
 async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> _RescuePlan:
@@ -263,14 +227,6 @@ async def _write_metadata(
             f"partitions {partitions} changed during the rescue, and their metadata are "
             "not written; type the command again"
         )
-
-
-def _read_backup(file: Path) -> ClusterBackup:
-    """Return the backup in ``file``; a file that cannot be used is a usage error."""
-    try:
-        return decode_backup(file.read_text())
-    except (OSError, UnicodeDecodeError, BadBackup) as problem:
-        raise typer.BadParameter(f"{file} cannot be used as a backup: {problem}") from problem
 
 
 async def _backup_to_create_from(

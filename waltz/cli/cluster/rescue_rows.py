@@ -8,6 +8,7 @@ from typing import Annotated
 
 from waltz.admin import PartitionRescue, ReplicaReport, Verdict
 from waltz.cli.rows import Rendering, blank, column, listing, nested
+from waltz.cli.suggested import complete
 from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
 
 
@@ -53,7 +54,7 @@ def _partition(plan: PartitionRescue) -> RescuedPartition:
         plan.partition,
         decision.verdict,
         session,
-        decision.reason,
+        complete(decision.reason),
         tuple(_replica(report, states.get(report.storage), session) for report in plan.reports),
     )
 
@@ -77,10 +78,10 @@ def _becomes(state: ReplicaState | None, session: int | None) -> str | None:
     """Return what a replica becomes in the recovery of the next session.
 
     `waltz.admin.core.rescue` has the reasons. A replica with a closing mark is cut there, and does
-    not vote. A replica whose report is missing or unusable is written as a participant of
-    ``session``, the new session in the metadata, which no disk has. So the recovery takes its disk
-    for an emptied one, and the replica is absent in the vote. Any other replica is written with the
-    session of its disk, and votes.
+    not vote. If the report of a replica is missing or unusable, the metadata say that the replica
+    took part in ``session``. That is a new id, which no disk has. So the recovery treats the disk
+    as emptied, and counts the replica as absent. Any other replica is written with the session on
+    its disk, and votes.
     """
     if state is None:
         return None

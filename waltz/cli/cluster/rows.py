@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
 from waltz.admin import Check, Finding, ServerReport
@@ -136,6 +136,45 @@ class CheckResult:
     problems: Annotated[tuple[str, ...], column(in_table=False)]
 
 
+class Verification(TypedDict):
+    """The result of ``waltz cluster verify``; ``passed`` is whether all checks passed."""
+
+    passed: bool
+    findings: list[CheckResult]
+
+
+class LocalProcess(TypedDict, total=False):
+    """One process in ``cluster.json``. Some fields are only there for servers or storages."""
+
+    address: str
+    port: int
+    admin_port: int
+    http_port: int
+    directory: str
+    server_id: int | None
+    pid: int | None
+    log: str
+
+
+class LocalStatus(TypedDict):
+    """The contents of ``cluster.json``."""
+
+    zookeeper: str
+    root: str
+    tls: bool
+    partitions: int
+    supervisor: int | None
+    control: str | None
+    processes: Mapping[str, LocalProcess]
+
+
+class LogLine(TypedDict):
+    """One line of the log of a process of a local cluster."""
+
+    process: str
+    line: str
+
+
 @dataclass(frozen=True, slots=True)
 class HighWaterMark:
     """The end of a partition."""
@@ -228,11 +267,20 @@ def render_high_water_marks(high_water_marks: Mapping[int, int]) -> Rendering:
 
 
 def render_local_processes(description: Mapping[str, Any]) -> Rendering:
-    """Return the rendering of a local cluster; the value is the unchanged description."""
+    """Return the rendering of a local cluster; the value is the unchanged description.
+
+    The ``server_id`` of a server is its id in ZooKeeper, None if it is unknown.
+    """
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
-    columns = ("process", "pid", "address", "log")
+    columns = ("process", "pid", "server id", "address", "log")
     cells = [
-        (name, or_dash(process["pid"]), process["address"], process["log"])
+        (
+            name,
+            or_dash(process["pid"]),
+            or_dash(process.get("server_id")),
+            process["address"],
+            process["log"],
+        )
         for name, process in description["processes"].items()
     ]
     return Rendering(dict(description), (pairs("Cluster", head), Rows("Processes", columns, cells)))

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from waltz.cli import settings as cli
-from waltz.cli.config.rows import render_settings
+from waltz.cli.config.rows import ProcessSettings, render_settings
+from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed, exit_on_expected_error
@@ -42,6 +43,7 @@ class Process(StrEnum):
         "waltz config explain client client.yml -o json | jq '.settings[] | {name, value}'",
     ),
 )
+@prints(ProcessSettings)
 def explain_command(
     process: Annotated[
         Process,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from waltz.cli.rows import Rendering, Rows, as_value, column, listing
 from waltz.runtime.configuration import DEFAULT, Setting, SettingsReport
@@ -38,6 +38,16 @@ class ExplainedSetting:
     meaning: str
 
 
+class ProcessSettings(TypedDict):
+    """The settings of a process; ``problems`` are why it would reject them."""
+
+    process: str
+    file: str | None
+    settings: list[ExplainedSetting]
+    problems: list[str]
+    warnings: list[str]
+
+
 def render_settings(process: str, file: Path | None, report: SettingsReport[Any]) -> Rendering:
     """Return the rendering of the settings of a process: all settings, problems, warnings."""
     remarks = [
@@ -48,7 +58,7 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
     tables = [*listing(f"Settings of {process}", ExplainedSetting, settings).tables]
     if remarks:
         tables.append(Rows("Remarks", ("", ""), remarks))
-    value = {
+    value: ProcessSettings = {
         "process": process,
         "file": None if file is None else str(file),
         "settings": as_value(settings),

@@ -13,6 +13,8 @@ import platform
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,9 +24,13 @@ import typer
 
 from waltz.admin.core.secrets import environment_without_secrets, without_secrets
 from waltz.admin.debug_bundle import Bundle, BundleCollector
+from waltz.admin.process_versions import Version, query_versions, storage_versions
 from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.fields import prints
+from waltz.cli.local_names import local_http_addresses
 from waltz.cli.options import examples
-from waltz.cli.output import say
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.rows import record
 from waltz.cli.running import Failed, exit_on_expected_error, open_cluster, run
 from waltz.local import ClusterLayout
 from waltz.runtime.version import build_version
@@ -33,6 +39,15 @@ app = typer.Typer(no_args_is_help=True, help="Collect what is needed to understa
 
 _MOST_LOG_BYTES = 16 << 20
 """How much of the end of each log is collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBundle:
+    """An archive that was written: the files in it, and why parts are missing."""
+
+    file: str
+    files: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 @app.command(
@@ -44,6 +59,7 @@ _MOST_LOG_BYTES = 16 << 20
         "waltz debug bundle --log server.log --settings server.yml",
     ),
 )
+@prints(WrittenBundle)
 def bundle_command(
     context: typer.Context,
     file: Annotated[
@@ -58,15 +74,24 @@ def bundle_command(
         list[Path] | None,
         typer.Option(metavar="FILE", help="A settings file to add. May be repeated."),
     ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The HTTP port of a server or storage, whose version is added. May be repeated.",
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
     ] = 5.0,
+    output: Output = Format.TABLE,
 ) -> None:
     """Collect states, znodes, versions, logs and settings of the cluster into one archive.
 
     Works with dead processes, and without ZooKeeper: errors.txt in the archive names what is
     missing. Passwords, tokens and private keys are removed, and records of the log are never
-    collected. Logs and settings are those of the local cluster, and those that the options name.
+    collected. Logs, settings and versions of servers are those of the local cluster, and those that
+    the options name.
     """
     where = target(context)
     path = file or Path(f"waltz-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
@@ -88,13 +113,21 @@ def bundle_command(
                 files[f"{kind}/{name}"] = _end_of(each)
             except OSError as problem:
                 errors.append(f"{each}: {problem.strerror}")
-    files["versions.json"] = _versions(where)
+    http_addresses = [*local_http_addresses(where), *(http or [])]
+    processes = run(
+        query_versions(where.zookeeper, http_addresses, timeout_seconds=timeout), seconds=None
+    )
+    reported = json.loads(files.get("storage-metrics.json", b"{}"))
+    files["versions.json"] = _versions(where, {**storage_versions(reported), **processes})
     if errors:
         files["errors.txt"] = "".join(f"{error}\n" for error in errors).encode()
     with exit_on_expected_error():
         _write(path, files)
     missing = f"; {len(errors)} parts are missing, see errors.txt in it" if errors else ""
-    say(f"{path} has {len(files)} files{missing}")
+    if output is Format.TABLE:
+        say(f"{path} has {len(files)} files{missing}")
+    else:
+        show(output, record("", WrittenBundle(str(path), tuple(sorted(files)), tuple(errors))))
 
 
 def _files_to_add(
@@ -132,8 +165,8 @@ def _end_of(path: Path) -> bytes:
     return without_secrets(content.decode(errors="replace")).encode()
 
 
-def _versions(where: Target) -> bytes:
-    """Return a JSON text: the versions of this program, and the cluster that it was to reach."""
+def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
+    """Return a JSON text: the versions of this program and of the cluster's processes."""
     value = {
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "waltz": build_version(),
@@ -142,6 +175,7 @@ def _versions(where: Target) -> bytes:
         "zookeeper": where.zookeeper,
         "root": where.root,
         "tls": where.tls.enabled,
+        "processes": dict(processes),
         "environment": environment_without_secrets(os.environ, "WALTZ_"),
     }
     return json.dumps(value, indent=2).encode() + b"\n"

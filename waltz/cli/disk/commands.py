@@ -15,8 +15,10 @@ from waltz.cli.deserializer import find_deserializer
 from waltz.cli.disk import export as disk_export
 from waltz.cli.disk import flatten as disk_flatten
 from waltz.cli.disk import rows as disk_rows
+from waltz.cli.disk import values as disk_values
 from waltz.cli.disk import wal as disk_wal
 from waltz.cli.disk.access import Where, inspecting
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import examples, parse_argument, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed
@@ -61,6 +63,7 @@ Ids = Annotated[
         "waltz disk verify /var/lib/waltz/3/0000000000000000000.seg -t 17",
     ),
 )
+@prints(disk_values.VerifiedFiles)
 def verify_command(
     path: Where,
     transaction: Ids = None,
@@ -98,6 +101,7 @@ def verify_command(
         "waltz disk stat /var/lib/waltz/3/0000000000000000000.seg -o json",
     ),
 )
+@prints(disk_rows.DataSizes, ResultForm.LIST)
 def stat_command(path: Where, output: Output = Format.TABLE) -> None:
     """Count the records of segments, and show how large their data are.
 
@@ -124,6 +128,7 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
         "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -d waltz:JsonSerializer",
     ),
 )
+@prints(disk_values.DumpedSegment)
 def dump_command(
     path: Segment,
     metadata: Annotated[
@@ -185,6 +190,7 @@ def dump_command(
         "waltz disk control /var/lib/waltz/waltz-storage.ctl --partition 0-6 --assigned",
     ),
 )
+@prints(disk_rows.ControlFileContent)
 def control_command(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A control file, or the directory that has it.")

@@ -5,15 +5,20 @@ One record at a time is in memory, so that any segment can be exported on any ma
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, BinaryIO
 
 import typer
 
 from waltz.cli.disk.access import Where, inspecting
-from waltz.cli.log.archive import as_json
+from waltz.cli.fields import ResultForm, prints
+from waltz.cli.log.archive import ExportedTransaction, as_json
 from waltz.cli.options import examples, partitions_of
-from waltz.cli.output import say
+from waltz.cli.output import Format, Output, OutputFormat, say, show_line
 from waltz.cli.running import Failed
+from waltz.cli.transactions import as_line
 from waltz.client import Transaction
 from waltz.client.core.ranges import format_partitions
 from waltz_storage.inspect.completeness import check_complete
@@ -31,6 +36,7 @@ app = typer.Typer()
         "waltz disk export /copy/3/0000000000000000000.seg > segment.jsonl",
     ),
 )
+@prints(ExportedTransaction, ResultForm.LINES)
 def export_command(
     path: Where,
     partition: Annotated[
@@ -44,6 +50,7 @@ def export_command(
             help="Skip damaged transactions. Later transactions get other ids when imported.",
         ),
     ] = False,
+    output: Output = Format.JSON,
 ) -> None:
     """Print all transactions in files as JSON lines, in order, for waltz log import.
 
@@ -56,20 +63,38 @@ def export_command(
         chosen = [p for p in place.partitions if wanted is None or p in wanted]
         if wanted is not None and (absent := sorted(set(wanted) - set(chosen))):
             raise Failed(f"{path} has no files of partitions {format_partitions(absent)}")
-        out = typer.get_binary_stream("stdout")
-        for each in chosen:
-            _export(place, each, out, skip_damaged=skip_damaged)
+        with _printing(output) as write:
+            for each in chosen:
+                _export(place, each, write, skip_damaged=skip_damaged)
+
+
+@contextmanager
+def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
+    """Yield a function that prints a transaction; all are printed when the context ends."""
+    if output is not Format.JSON:
+        yield lambda each: show_line(output, json.loads(as_json(each)), as_line(each))
+        return
+    # The bytes of an export file, and not flushed line by line.
+    out = typer.get_binary_stream("stdout")
+    try:
+        yield lambda each: _write_line(out, each)
+    finally:
         out.flush()
 
 
-def _export(place: Place, partition: int, out: BinaryIO, *, skip_damaged: bool) -> None:
+def _write_line(out: BinaryIO, transaction: Transaction) -> None:
+    out.write(as_json(transaction).encode() + b"\n")
+
+
+def _export(
+    place: Place, partition: int, write: Callable[[Transaction], None], *, skip_damaged: bool
+) -> None:
     """Print the records of a partition. Raises Failed at a gap, unless ``skip_damaged``."""
     first: int | None = None
     last = -1
     for found in read_partition(place, partition):
         if isinstance(found, Gap):
             if not skip_damaged:
-                out.flush()
                 raise Failed(
                     f"partition {partition}: {found.text}. Use another copy, or --skip-damaged: "
                     "the transactions that follow then get other ids when they are imported"
@@ -80,6 +105,6 @@ def _export(place: Place, partition: int, out: BinaryIO, *, skip_damaged: bool) 
         first = record.transaction_id if first is None else first
         last = record.transaction_id
         transaction = Transaction(partition, last, record.req_id, record.header, record.data)
-        out.write(as_json(transaction).encode() + b"\n")
+        write(transaction)
     exported = "nothing" if first is None else f"transactions {first} to {last}"
     say(f"partition {partition}: {exported}")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from waltz.cli.disk.access import inspecting
+from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, nested, record
@@ -39,6 +40,7 @@ class Flattened:
         "waltz disk flatten /var/lib/waltz --meta /meta/waltz --wal /fast/waltz",
     ),
 )
+@prints(Flattened)
 def flatten_command(
     directory: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="The storage's setting storage.directory.")

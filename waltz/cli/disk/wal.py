@@ -10,6 +10,7 @@ from uuid import UUID
 import typer
 
 from waltz.cli.disk.access import inspecting
+from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, column, nested, record
@@ -77,6 +78,7 @@ class LogSummary:
     "wal",
     epilog=examples("waltz disk wal /var/lib/waltz", "waltz disk wal /var/lib/waltz -o json"),
 )
+@prints(LogSummary)
 def wal_command(
     path: LogWhere,
     limit: Annotated[

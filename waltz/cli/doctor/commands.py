@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from waltz.admin.diagnosis import diagnose
-from waltz.cli.cluster_options import ClusterCommand, Target, target
-from waltz.cli.doctor.rows import Diagnosis, LocalNames, diagnosis, text_lines
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.doctor.rows import Diagnosis, diagnosis, text_lines
+from waltz.cli.fields import prints
+from waltz.cli.local_names import local_names
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, as_value
 from waltz.cli.running import open_cluster, run
-from waltz.local import NotRunning, read_description
 
 app = typer.Typer()
 
@@ -29,6 +29,7 @@ app = typer.Typer()
         "waltz doctor -o json | jq -r '.problems[].command'",
     ),
 )
+@prints(Diagnosis)
 def doctor_command(
     context: typer.Context,
     timeout: Annotated[
@@ -52,24 +53,13 @@ def doctor_command(
             timeout_seconds=timeout,
         )
     )
-    found = diagnosis(health, _local_names(where), where.given)
+    found = diagnosis(health, local_names(where), where.given)
     if output is Format.TABLE:
         _print(found)
     else:
         show(output, Rendering(as_value(found), ()))
     if found.problems:
         raise typer.Exit(1)
-
-
-def _local_names(where: Target) -> LocalNames:
-    """Return how ``waltz local`` names the processes, by address; nothing for other clusters."""
-    if where.local_directory is None:
-        return LocalNames(where.local_directory, {})
-    with contextlib.suppress(NotRunning, ValueError, KeyError, TypeError):
-        processes = read_description(where.local_directory)["processes"]
-        names = {str(process["address"]): name for name, process in processes.items()}
-        return LocalNames(where.local_directory, names)
-    return LocalNames(where.local_directory, {})
 
 
 def _print(found: Diagnosis) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from waltz.admin.core.health import Health, HealthState, Severity, Statement
-from waltz.cli.cluster_options import LOCAL_DIRECTORY
+from waltz.cli.local_names import LocalNames
+from waltz.cli.suggested import suggested
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +35,6 @@ class Diagnosis:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LocalNames:
-    """The names of a local cluster's processes by address, and the cluster's directory.
-
-    The directory is None for other clusters.
-    """
-
-    directory: Path | None
-    names: Mapping[str, str]
-
-    def start_command(self, address: str | None) -> str | None:
-        """Return the command that starts the process at ``address``, None if it is not local."""
-        name = None if address is None else self.names.get(address)
-        if name is None or self.directory is None:
-            return None
-        where = (
-            []
-            if self.directory.absolute() == LOCAL_DIRECTORY.absolute()
-            else ["--dir", str(self.directory)]
-        )
-        return shlex.join(["waltz", "local", "start", name, *where])
-
-
 def diagnosis(health: Health, local: LocalNames, given: Sequence[str]) -> Diagnosis:
     """Return the result for ``health``; its commands repeat the options ``given``."""
     problems = tuple(_problem(each, local, given) for each in health.statements)
@@ -71,8 +47,7 @@ def text_lines(found: Diagnosis) -> Iterator[str]:
     for each in found.problems:
         yield ""
         yield f"{each.severity.value.upper()}  {each.text}"
-        if each.since is not None:
-            yield f"  since {each.since} or earlier"
+        yield "  since: unknown" if each.since is None else f"  since {each.since} or earlier"
         yield f"  {each.remedy}" + ("." if each.command is None else ":")
         if each.command is not None:
             yield f"  $ {each.command}"
@@ -83,7 +58,10 @@ def _problem(each: Statement, local: LocalNames, given: Sequence[str]) -> Proble
     since = None
     if each.since is not None:
         since = datetime.fromtimestamp(each.since, UTC).isoformat(timespec="seconds")
-    command = local.start_command(each.process)
+    command, remedy = local.start_command(each.process), each.remedy
+    if command is None and (start := local.start_missing_command(each.missing)) is not None:
+        # The rest of the remedy is about the command that is replaced.
+        command, remedy = start, remedy.partition(". ")[0]
     if command is None and each.command is not None:
-        command = " ".join([each.command, *map(shlex.quote, given)])
-    return Problem(each.severity, each.text, since, each.remedy, command)
+        command = suggested(each.command, given)
+    return Problem(each.severity, each.text, since, remedy, command)

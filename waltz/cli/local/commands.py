@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import subprocess
 import sys
 import time
@@ -15,10 +14,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waltz.cli.cluster.rows import render_local_processes
-from waltz.cli.cluster_options import LOCAL_DIRECTORY
+from waltz.cli.changes import Change, change, check_change_template, show_change
+from waltz.cli.cluster.rows import LocalStatus, LogLine, render_local_processes
+from waltz.cli.fields import ResultForm, prints
+from waltz.cli.local_names import server_ids
 from waltz.cli.options import examples
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, OutputFormat, show, show_line
 from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.local import (
     ClusterLayout,
@@ -30,6 +31,7 @@ from waltz.local import (
     end_left_over,
     last_lines,
     local_logs,
+    make_directory,
     new_lines,
     read_description,
     read_running,
@@ -39,6 +41,7 @@ from waltz.local import (
     wait_until_down,
     wanted_shape,
 )
+from waltz.runtime.cluster_file import LOCAL_DIRECTORY, local_command
 from waltz.runtime.extras import check_installed
 
 app = typer.Typer(
@@ -49,6 +52,8 @@ app = typer.Typer(
 _UP_TIMEOUT_S = 180.0
 """How long a cluster in the background may need to start."""
 _POLL_S = 0.05
+_STATUS_SECONDS = 3.0
+"""How long ``waltz local status`` waits for ZooKeeper, which has the ids of the servers."""
 
 Dir = Annotated[
     Path, typer.Option("--dir", "-d", help="The directory of all files of the cluster.")
@@ -82,6 +87,7 @@ Name = Annotated[
         "waltz local up --dir /tmp/w --partitions 8 --storages 3 --servers 2 --detach",
     )
 )
+@prints(Change)
 def up(
     directory: Dir = LOCAL_DIRECTORY,
     partitions: Annotated[
@@ -105,57 +111,81 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", help="Run the cluster in the background.")
     ] = False,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Start a cluster, and run it until Ctrl-C or ``waltz local down``.
+    """Start a cluster, and run it until Ctrl-C or waltz local down.
 
     If the directory has a cluster already, that cluster starts again with its data, its ports and
     its numbers of processes.
     """
+    # A template that does not fit would be found only when the cluster is up, and would stop it.
+    check_change_template(output)
     given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
     with exit_on_expected_error():
         # ZooKeeper runs from the jars of pyspark.
         check_installed("waltz local up", "local", "aiohttp", "prometheus_client", "pyspark")
+        make_directory(directory)
         shape = wanted_shape(directory, {k: v for k, v in given.items() if v is not None})
         if detach:
             _up_in_background(directory, shape, session_timeout)
+            show_change(output, _started(directory), "")
             return
         say_progress = _progress_printer()
         cluster = LocalCluster(
             directory, shape, session_timeout_ms=session_timeout, on_progress=say_progress
         )
-    run(supervise(cluster, say_progress), seconds=None)
+
+    def show_started() -> None:
+        show_change(output, _started(directory), "")
+        sys.stdout.flush()
+
+    run(supervise(cluster, say_progress, show_started), seconds=None)
 
 
 @app.command(epilog=examples("waltz local down", "waltz local down --dir /tmp/w"))
-def down(directory: Dir = LOCAL_DIRECTORY) -> None:
+@prints(Change)
+def down(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Stop a cluster; its data stay."""
     with exit_on_expected_error():
         if request_stop(directory) and wait_until_down(directory):
-            say("stopped")
+            steps, sentence = ["stop all processes"], "stopped"
         else:
             ended = end_left_over(directory)
-            say(f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}")
+            steps = [f"end {name}, whose supervisor is dead" for name in ended]
+            sentence = f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}"
+    show_change(output, change("local down", str(directory), steps), sentence)
 
 
 @app.command(epilog=examples("waltz local kill storage/1", "waltz local start storage/1"))
-def kill(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
+@prints(Change)
+def kill(name: Name, directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Kill one process, as a crash would."""
     run(send_control(directory, Control.KILL, name))
-    say(f"{name} was killed; start it with: waltz local start {name}{_dir_option(directory)}")
+    sentence = f"{name} was killed; start it with: {local_command(directory, 'start', name)}"
+    show_change(output, change("local kill", name, [f"kill {name}"]), sentence)
 
 
 @app.command(epilog=examples("waltz local start storage/1"))
-def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
+@prints(Change)
+def start(name: Name, directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Start one process again, and wait until it is ready."""
     run(send_control(directory, Control.START, name), seconds=None)
-    say(f"{name} is running")
+    show_change(output, change("local start", name, [f"start {name}"]), f"{name} is running")
 
 
 @app.command(epilog=examples("waltz local status", "waltz local status -o json"))
+@prints(LocalStatus)
 def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Show the processes of a running cluster. The exit status is 1 if no cluster runs."""
     with exit_on_expected_error():
         description = read_running(directory)
+    processes = description["processes"]
+    # Without a running ZooKeeper there are no ids, and the attempt would take some seconds.
+    is_asked = processes["zookeeper"]["pid"] is not None
+    ids = run(server_ids(directory, _STATUS_SECONDS)) if is_asked else {}
+    for name, process in processes.items():
+        if name.startswith("server/"):
+            process["server_id"] = ids.get(process["address"])
     show(output, render_local_processes(description))
 
 
@@ -164,6 +194,7 @@ def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> N
         "waltz local logs server/0", "waltz local logs --lines 20", "waltz local logs --follow"
     )
 )
+@prints(LogLine, ResultForm.LINES)
 def logs(
     name: Annotated[
         str | None,
@@ -178,22 +209,30 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more lines, until Ctrl-C.")
     ] = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Print the last lines of the logs of a cluster's processes, also after the cluster stopped."""
     with exit_on_expected_error(), contextlib.suppress(KeyboardInterrupt):
         found = local_logs(directory, name)
-        prefixed = name is None
         for each in found:
             for line in last_lines(found[each], lines):
-                print(f"{each}: {line}" if prefixed else line)  # noqa: T201
+                _print_line(output, each, line, prefixed=name is None)
         if follow:
             for each, line in new_lines(found):
-                print(f"{each}: {line}" if prefixed else line, flush=True)  # noqa: T201
+                _print_line(output, each, line, prefixed=name is None)
 
 
-def _dir_option(directory: Path) -> str:
-    """Return the text to append to a suggested command, so that it uses this directory."""
-    return "" if directory == LOCAL_DIRECTORY else f" --dir {shlex.quote(str(directory))}"
+def _print_line(output: OutputFormat, process: str, line: str, *, prefixed: bool) -> None:
+    """Print a line of the log of a process, with the name of the process if ``prefixed``."""
+    shown = f"{process}: {line}" if prefixed else line
+    show_line(output, {"process": process, "line": line}, shown)
+
+
+def _started(directory: Path) -> Change:
+    """Return the start of the cluster that has just started in ``directory``."""
+    processes = read_description(directory)["processes"]
+    steps = [f"start {name} as process {process['pid']}" for name, process in processes.items()]
+    return change("local up", str(directory), steps)
 
 
 def _progress_printer() -> Callable[[str], None]:
@@ -228,10 +267,18 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     deadline = time.monotonic() + _UP_TIMEOUT_S
     with log.open() as printed:  # What the supervisor prints is shown to the user.
         printed.seek(output_start)
+        has_reason = False
         while not _is_controllable(directory, supervisor.pid):
-            sys.stderr.write(printed.read())
-            if supervisor.poll() is not None:
-                sys.stderr.write(printed.read())
+            # Before the text is read: a supervisor that has ended then prints nothing more.
+            has_ended = supervisor.poll() is not None
+            shown = printed.read()
+            has_reason = has_reason or any(
+                line.startswith("waltz: ") for line in shown.splitlines()
+            )
+            sys.stderr.write(shown)
+            if has_ended and has_reason:
+                raise typer.Exit(1)
+            if has_ended:
                 raise Failed(f"the cluster did not start; see {log}")
             if time.monotonic() > deadline:
                 supervisor.terminate()

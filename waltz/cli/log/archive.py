@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from waltz.client import Transaction
 from waltz.protocol import NO_TRANSACTION
@@ -67,6 +67,19 @@ class Row:
     data: bytes
 
 
+class ExportedTransaction(TypedDict):
+    """One line of JSON; it has ``data`` if they are text, otherwise ``data_base64``."""
+
+    partition: int
+    id: int
+    client_id: int
+    generation: int
+    seq: int
+    header: int
+    data: NotRequired[str]
+    data_base64: NotRequired[str]
+
+
 def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
     """Return the pieces among ``paths``, by partition and in order; ignore other files.
 
@@ -110,7 +123,7 @@ def as_json(transaction: Transaction) -> str:
     """Return one line of JSON; data that is not UTF-8 text is in base64."""
     req_id = transaction.req_id
     data: bytes = transaction.data
-    value: dict[str, Any] = {
+    value: ExportedTransaction = {
         "partition": transaction.partition,
         "id": transaction.id,
         "client_id": req_id.client_id,

@@ -18,6 +18,7 @@ from waltz.cli.client_access import (
 )
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.log import export as log_export
 from waltz.cli.log import import_files as log_import
 from waltz.cli.log import rows
@@ -30,10 +31,10 @@ from waltz.cli.options import (
     parse_argument,
     partitions_of,
 )
-from waltz.cli.output import Format, Output, OutputFormat, check_template, show, show_line
+from waltz.cli.output import Format, Output, OutputFormat, check_template, say, show, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
-from waltz.cli.transactions import as_line, as_value
+from waltz.cli.transactions import TransactionValue, as_line, as_value
 from waltz.client import Absent, Appended, LogStream
 from waltz.client.core.ranges import parse_ids, parse_lock
 from waltz.protocol import ReqId
@@ -76,6 +77,12 @@ FramingOption = Annotated[
         "Default: one with --from, otherwise lines.",
     ),
 ]
+_TYPED = {
+    Framing.LINES: "lines",
+    Framing.ONE: "one transaction",
+    Framing.LENGTH: "records with their lengths",
+}
+"""What is read from a terminal, by framing."""
 Header = Annotated[int, typer.Option(help="A number that is stored with the transaction.")]
 
 
@@ -90,6 +97,7 @@ Header = Annotated[int, typer.Option(help="A number that is stored with the tran
         "waltz log append 0 --from records.bin --framing length",
     ),
 )
+@prints(rows.AppendedTransaction, ResultForm.LINES)
 def append_command(
     context: typer.Context,
     partition: Partition,
@@ -149,11 +157,13 @@ def append_command(
 
             if data is not None:
                 _print_id(partition, await append(data.encode()), output)
-            else:
-                with opened(source) as stream:
-                    await _append_all(
-                        partition, append, records(stream, divided), in_flight, output
-                    )
+                return
+            with opened(source) as stream:
+                if stream.isatty():
+                    say(f"reading {_TYPED[divided]} from standard input until Ctrl-D")
+                contents = records(stream, divided)
+                if not await _append_all(partition, append, contents, in_flight, output):
+                    say("nothing was appended: the input is empty")
 
     run(work(), seconds=None)
 
@@ -166,6 +176,7 @@ def append_command(
         "waltz log tail 0-3 -n 0 --follow -o json | jq .data",
     ),
 )
+@prints(TransactionValue, ResultForm.LINES)
 def tail_command(
     context: typer.Context,
     partitions: AnyPartitions = None,
@@ -202,6 +213,7 @@ def tail_command(
         "waltz log read 0 17 --raw > picture.png",
     ),
 )
+@prints(TransactionValue, ResultForm.LINES)
 def read_command(
     context: typer.Context,
     partition: Partition,
@@ -238,6 +250,7 @@ def read_command(
     cls=ClusterCommand,
     epilog=examples("waltz log high-water-mark", "waltz log high-water-mark 0 -o json"),
 )
+@prints(cluster_rows.HighWaterMark, ResultForm.LIST)
 def high_water_mark_command(
     context: typer.Context,
     partitions: AnyPartitions = None,
@@ -259,6 +272,7 @@ def high_water_mark_command(
     cls=ClusterCommand,
     epilog=examples("waltz log find 17:3:0:42", "waltz log find 17:3:0:42 --after 1000 -o json"),
 )
+@prints(rows.FoundAppend)
 def find_command(
     context: typer.Context,
     request_id: Annotated[
@@ -295,9 +309,10 @@ async def _append_all(
     contents: AsyncIterator[bytes],
     in_flight: int,
     output: OutputFormat,
-) -> None:
-    """Append all contents; print the ids in their order."""
+) -> int:
+    """Append all contents; print the ids in their order. Return how many contents there are."""
     open_appends: list[asyncio.Task[int]] = []
+    count = 0
     with progress("transactions appended", None) as advance:
 
         async def finish_all_but(most: int) -> None:
@@ -310,6 +325,7 @@ async def _append_all(
             try:
                 async for content in contents:
                     open_appends.append(asyncio.create_task(append(content)))
+                    count += 1
                     await finish_all_but(in_flight - 1)
             finally:
                 # Also after a malformed input: what was read before it is appended.
@@ -318,6 +334,7 @@ async def _append_all(
         finally:
             for task in open_appends:
                 task.cancel()
+    return count
 
 
 async def _print_all(
@@ -344,6 +361,6 @@ def _print_id(partition: int, transaction_id: int, output: OutputFormat) -> None
     show_line(output, _appended(partition, transaction_id), str(transaction_id))
 
 
-def _appended(partition: int, transaction_id: int) -> dict[str, int]:
+def _appended(partition: int, transaction_id: int) -> rows.AppendedTransaction:
     """Return the JSON value of an appended transaction."""
     return {"partition": partition, "id": transaction_id}

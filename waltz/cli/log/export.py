@@ -11,9 +11,10 @@ import typer
 
 from waltz.cli.client_access import ANSWER_SECONDS, batches_within, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.log.archive import BadArchive, Form, exported_up_to
 from waltz.cli.log.archive_files import check_form, find_pieces, write_piece
-from waltz.cli.log.rows import ExportRange, render_export
+from waltz.cli.log.rows import ExportedPartition, ExportRange, render_export
 from waltz.cli.options import (
     AnswerTimeout,
     AnyPartitions,
@@ -49,6 +50,7 @@ class _ExportOptions:
         "waltz log export /backup/parquet 0-3 --format parquet",
     ),
 )
+@prints(ExportedPartition, ResultForm.LIST)
 def export_command(
     context: typer.Context,
     directory: Annotated[

@@ -15,10 +15,11 @@ import typer
 
 from waltz.cli.client_access import high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.cli.log.importing import Importer
-from waltz.cli.log.rows import ImportCounts, render_import
+from waltz.cli.log.rows import ImportCounts, ImportedPartition, render_import
 from waltz.cli.options import DryRun, examples, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress
@@ -36,6 +37,7 @@ app = typer.Typer()
         "waltz log import events.jsonl --to 0 --dry-run",
     ),
 )
+@prints(ImportedPartition, ResultForm.LIST)
 def import_command(
     context: typer.Context,
     path: Annotated[

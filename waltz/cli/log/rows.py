@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict
 
 from waltz.cli.rows import Rendering, column, listing, record
 from waltz.client import Absent, Appended
 from waltz.protocol import ReqId
+
+
+class AppendedTransaction(TypedDict):
+    """The place of a transaction that was appended."""
+
+    partition: int
+    id: int
 
 
 class ExportRange(NamedTuple):

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import Root, Tls, ZooKeeper, tls_from_option
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import examples
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import listing
 from waltz.cli.running import Failed, exit_on_expected_error
 from waltz.metadata.core.paths import Paths
@@ -49,8 +51,13 @@ class ProfileRow:
         "waltz profile add production -z zk-1:2181,zk-2:2181 -r /waltz/orders --tls tls.yml",
     ),
 )
+@prints(Change)
 def add_command(
-    name: Name, zookeeper: ZooKeeper = None, root: Root = None, tls: Tls = None
+    name: Name,
+    zookeeper: ZooKeeper = None,
+    root: Root = None,
+    tls: Tls = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Add a profile, or replace the one of that name; the first one is in use at once."""
     if zookeeper is None:
@@ -62,26 +69,35 @@ def add_command(
         before = read_profiles(profiles_file())
         after = before.add(name, profile)
         write_profiles(profiles_file(), after if before.profiles else after.use(name))
+    steps = [f"save profile {name} in {profiles_file()}"]
+    if not before.profiles:
+        steps.append(f"use profile {name}")
     used = "" if before.profiles else " and is in use"
-    say(f"profile {name} is saved in {profiles_file()}{used}")
+    sentence = f"profile {name} is saved in {profiles_file()}{used}"
+    show_change(output, change("profile add", name, steps), sentence)
 
 
 @app.command("use", epilog=examples("waltz profile use staging", "waltz profile use --none"))
+@prints(Change)
 def use_command(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The name of the profile.")
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Choose the profile to use where no option, variable or local cluster names a cluster."""
     if (name is None) != none:
         raise typer.BadParameter("give either the name of a profile, or --none")
     with exit_on_expected_error():
         write_profiles(profiles_file(), read_profiles(profiles_file()).use(name))
-    say("no profile is in use" if name is None else f"profile {name} is in use")
+    steps = ["use no profile" if name is None else f"use profile {name}"]
+    sentence = "no profile is in use" if name is None else f"profile {name} is in use"
+    show_change(output, change("profile use", name or "", steps), sentence)
 
 
 @app.command("list", epilog=examples("waltz profile list", "waltz profile list -o json"))
+@prints(ProfileRow, ResultForm.LIST)
 def list_command(output: Output = Format.TABLE) -> None:
     """Show all profiles, and which one is in use."""
     with exit_on_expected_error():

@@ -7,9 +7,12 @@ from typing import Annotated
 import typer
 
 from waltz.admin import ServerQuery, query_servers
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import ResultForm, prints
+from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Partitions, examples, parse_argument
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, OutputFormat, show
 from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.server import rows as server_rows
@@ -29,6 +32,7 @@ Server = Annotated[
     cls=ClusterCommand,
     epilog=examples("waltz server list", "waltz server list -o json"),
 )
+@prints(server_rows.ListedServer, ResultForm.LIST)
 def list_command(
     context: typer.Context,
     servers: Annotated[
@@ -55,7 +59,7 @@ def list_command(
             if not servers or member.address in servers
         }
         reports = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
-        return server_rows.render_servers(members, reports, replicas)
+        return server_rows.render_servers(members, reports, replicas, local_names(where))
 
     show(output, run(ask()))
 
@@ -65,11 +69,16 @@ def list_command(
     cls=ClusterCommand,
     epilog=examples("waltz server prefer server-0:55180 0-6,7"),
 )
+@prints(Change)
 def prefer_command(
-    context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
+    context: typer.Context,
+    server: Server,
+    partitions: Partitions,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Assign these partitions to a server whenever it runs; other partitions are rebalanced."""
-    _set_preference(context, server, partitions, wanted=True, dry_run=dry_run)
+    _set_preference(context, server, partitions, wanted=True, dry_run=dry_run, output=output)
 
 
 @app.command(
@@ -77,15 +86,26 @@ def prefer_command(
     cls=ClusterCommand,
     epilog=examples("waltz server unprefer server-0:55180 0-6,7"),
 )
+@prints(Change)
 def unprefer_command(
-    context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
+    context: typer.Context,
+    server: Server,
+    partitions: Partitions,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Remove these partitions from the server's preferred partitions."""
-    _set_preference(context, server, partitions, wanted=False, dry_run=dry_run)
+    _set_preference(context, server, partitions, wanted=False, dry_run=dry_run, output=output)
 
 
 def _set_preference(
-    context: typer.Context, server: str, partitions: str, *, wanted: bool, dry_run: bool
+    context: typer.Context,
+    server: str,
+    partitions: str,
+    *,
+    wanted: bool,
+    dry_run: bool,
+    output: OutputFormat,
 ) -> None:
     """Make a server prefer ``partitions``, or not prefer them any more."""
     where, ids = target(context), parse_argument(parse_partitions, partitions)
@@ -111,7 +131,10 @@ def _set_preference(
     verb = "would prefer" if dry_run else "prefers"
     if not wanted:
         verb = "would no longer prefer" if dry_run else "no longer prefers"
-    say(f"server {server} {verb} partitions {shown}")
+    name = "prefer" if wanted else "unprefer"
+    steps = [f"server {server}: {name} partitions {shown}"]
+    changed = change(f"server {name}", server, steps, partitions=ids, dry_run=dry_run)
+    show_change(output, changed, f"server {server} {verb} partitions {shown}")
 
 
 def _check_member(membership: Membership, server: str) -> None:

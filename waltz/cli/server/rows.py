@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin import ServerReport
+from waltz.cli.local_names import LocalNames
 from waltz.cli.rows import Rendering, blank, column, listing, nested
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
@@ -29,11 +30,13 @@ class ServedPartition:
 class ListedServer:
     """One server and its report; ``problem`` is why the server did not answer.
 
+    ``local_name`` is its name for ``waltz local``, None if the cluster is not a local one.
     ``count`` and ``partition_ranges`` summarize ``partitions`` for the table.
     """
 
     id: int
     endpoint: str
+    local_name: Annotated[str | None, column(in_table=False)]
     count: Annotated[int, column("number of partitions", in_json=False)]
     partition_ranges: Annotated[str, column("partitions", in_json=False)]
     preferred: tuple[int, ...]
@@ -45,6 +48,7 @@ def render_servers(
     members: Mapping[int, ServerDescriptor],
     reports: Mapping[int, ServerReport],
     replicas: ReplicaAssignments,
+    names: LocalNames,
 ) -> Rendering:
     """Return the rendering of servers: their reports, and where their partitions are stored."""
     found = []
@@ -55,6 +59,7 @@ def render_servers(
             ListedServer(
                 server,
                 member.address,
+                names.names.get(member.address),
                 len(served),
                 format_partitions(sorted(report.partitions)),
                 tuple(sorted(member.preferred)),
@@ -62,7 +67,7 @@ def render_servers(
                 served,
             )
         )
-    return listing("Servers", ListedServer, found)
+    return names.name_processes(listing("Servers", ListedServer, found), members)
 
 
 def _partition(

@@ -13,9 +13,11 @@ import typer
 
 from waltz.admin import Deregistration, Registration, check_ports
 from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, Storage, examples
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.storage import partitions as storage_partitions
@@ -23,8 +25,9 @@ from waltz.cli.storage import replicas as storage_replicas
 from waltz.cli.storage import rows as storage_rows
 from waltz.cli.storage import single_replica as storage_single_replica
 from waltz.cli.storage import unassign as storage_unassign
-from waltz.cli.storage.orders import perform_directly
+from waltz.cli.storage.orders import Steps, perform_directly
 from waltz.cli.storage.rows import Holdings
+from waltz.cli.suggested import suggested
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
@@ -44,6 +47,7 @@ app.add_typer(storage_replicas.app)
     cls=ClusterCommand,
     epilog=examples("waltz storage list", "waltz storage list storage-3:55280 -o json"),
 )
+@prints(storage_rows.ListedStorage, ResultForm.LIST)
 def list_command(
     context: typer.Context,
     storages: Annotated[
@@ -78,6 +82,7 @@ def list_command(
     cls=ClusterCommand,
     epilog=examples("waltz storage add storage-3:55280 --admin-port 55281 --group 2"),
 )
+@prints(Change)
 def add_command(
     context: typer.Context,
     storage: Storage,
@@ -95,22 +100,25 @@ def add_command(
         ),
     ],
     dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Add a storage to the cluster, without partitions."""
     where = target(context)
 
-    async def add() -> None:
+    async def add() -> Steps:
         async with open_cluster(where) as cluster:
             order = Registration(storage, group, admin_port)
-            await perform_directly(
+            return await perform_directly(
                 cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
             )
 
-    run(add())
+    added = change("storage add", storage, run(add()), dry_run=dry_run)
     if dry_run:
-        say(f"storage {storage} would be in group {group}")
+        sentence = f"storage {storage} would be in group {group}"
     else:
-        say(f"storage {storage} is in group {group}; assign partitions with: waltz storage assign")
+        assign = suggested(f"waltz storage assign {storage} RANGES")
+        sentence = f"storage {storage} is in group {group}; assign partitions with: {assign}"
+    show_change(output, added, sentence)
 
 
 @app.command(
@@ -118,19 +126,26 @@ def add_command(
     cls=ClusterCommand,
     epilog=examples("waltz storage remove storage-3:55280"),
 )
-def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = False) -> None:
+@prints(Change)
+def remove_command(
+    context: typer.Context,
+    storage: Storage,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
     """Remove a storage without partitions from the cluster."""
     where = target(context)
 
-    async def remove() -> None:
+    async def remove() -> Steps:
         async with open_cluster(where) as cluster:
             order = Deregistration(storage)
-            await perform_directly(
+            return await perform_directly(
                 cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
             )
 
-    run(remove())
-    say(f"storage {storage} {'would be' if dry_run else 'is'} no longer in the cluster")
+    removed = change("storage remove", storage, run(remove()), dry_run=dry_run)
+    verb = "would be" if dry_run else "is"
+    show_change(output, removed, f"storage {storage} {verb} no longer in the cluster")
 
 
 @app.command(
@@ -138,6 +153,7 @@ def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = F
     cls=ClusterCommand,
     epilog=examples("waltz storage validate", "waltz storage validate -o json"),
 )
+@prints(storage_rows.PortState, ResultForm.LIST)
 def validate_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     """Connect to both ports of every storage. The exit status is 1 if a port does not answer."""
     where = target(context)

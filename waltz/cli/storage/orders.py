@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -41,14 +41,16 @@ StepTimeout = Annotated[
 ]
 STEP_SECONDS = 60.0
 """The default of `StepTimeout`."""
+Steps = tuple[str, ...]
+"""The texts of the steps of an order, in their order."""
 RUN_AGAIN = "Run the same command again to continue."
 """The end of an error message: what the user should do."""
 
 
 async def perform(
     where: Target, order: Order, *, max_stall: float, dry_run: bool, quiet_if_done: bool = False
-) -> int:
-    """Carry out an order that waits for servers or storages; return the number of steps.
+) -> Steps:
+    """Carry out an order that waits for servers or storages; return its steps.
 
     A dry run prints the steps; with ``quiet_if_done``, it prints nothing if there are none. Raises
     Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
@@ -67,29 +69,30 @@ async def perform(
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """The number of steps of all recoveries, and for each partition that failed the reason."""
+    """The steps of all recoveries, and for each partition that failed the reason."""
 
-    steps: int
+    steps: Steps
     failures: Mapping[int, str]
 
 
 async def recover_each(
-    partitions: Iterable[int], recover: Callable[[int], Awaitable[int]]
+    partitions: Iterable[int], recover: Callable[[int], Awaitable[Sequence[str]]]
 ) -> RecoveryResult:
-    """Call ``recover`` for each partition; it returns the number of its steps.
+    """Call ``recover`` for each partition; it returns its steps.
 
     If a partition fails, or its metadata cannot be decoded, the others are recovered nevertheless:
     each replica that is rebuilt early shortens the time in which the loss of another one would be
     fatal. Other errors, such as those of ZooKeeper, concern all partitions: they are raised at
     once.
     """
-    steps, failures = 0, {}
+    steps: list[str] = []
+    failures = {}
     for partition in partitions:
         try:
             steps += await recover(partition)
         except (Failed, MalformedMetadata) as problem:
             failures[partition] = str(problem)
-    return RecoveryResult(steps, failures)
+    return RecoveryResult(tuple(steps), failures)
 
 
 def direct_executor(
@@ -105,36 +108,32 @@ def direct_executor(
 
 async def perform_directly(
     cluster: Cluster, where: Target, order: Order, *, step_seconds: float, dry_run: bool
-) -> None:
+) -> Steps:
     """Carry out an order by `direct_executor`, or print its dry run; never wait.
 
-    A storage has ``step_seconds`` for one step. Raises Failed, UnsupportedByPeer.
+    Return the steps. A storage has ``step_seconds`` for one step. Raises Failed, UnsupportedByPeer.
     """
     executor = direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
-        await print_forecast(executor, order, waiting_fails=True)
-    else:
-        await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
+        return await print_forecast(executor, order, waiting_fails=True)
+    return await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
 
 
 async def carry_out_order(
     executor: OrderExecutor, order: Order, *, max_stall: float, hint: str, quiet: bool = False
-) -> int:
-    """Carry out ``order``, printing its steps unless ``quiet``; return their number.
+) -> Steps:
+    """Carry out ``order``, printing its steps unless ``quiet``; return them.
 
     Raises Failed. If there was no progress for ``max_stall`` seconds, the error ends with ``hint``.
     """
+    begun = StepRecorder(quiet=quiet)
     try:
-        return await carry_out(
-            order,
-            executor,
-            max_stall_seconds=max_stall,
-            on_step=(lambda _: None) if quiet else say_step,
-        )
+        await carry_out(order, executor, max_stall_seconds=max_stall, on_step=begun)
     except NotPossible as problem:
         raise Failed(str(problem)) from problem
     except Stalled as problem:
         raise Failed(f"{problem}. {hint}" if hint else str(problem)) from problem
+    return begun.steps
 
 
 async def print_forecast(
@@ -143,19 +142,34 @@ async def print_forecast(
     *,
     waiting_fails: bool = False,
     quiet_if_done: bool = False,
-) -> int:
-    """Print the steps that ``order`` would take; return their number.
+) -> Steps:
+    """Print the steps that ``order`` would take; return them.
 
     Raises Failed under the same conditions as `say_forecast`.
     """
     planned = forecast(order, await executor.observe(order.scope))
     say_forecast(planned, waiting_fails=waiting_fails, quiet_if_done=quiet_if_done)
-    return len(planned.steps)
+    return tuple(str(step) for step in planned.steps)
 
 
-def say_step(step: Step | Wait) -> None:
-    """Print a step that begins, or the reason of a wait."""
-    say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))
+class StepRecorder:
+    """Is called with each step that begins and each wait: prints it, and keeps the steps."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._steps: list[str] = []
+
+    def __call__(self, step: Step | Wait) -> None:
+        """Print a step that begins, or the reason of a wait, unless ``quiet``."""
+        if not isinstance(step, Wait):
+            self._steps.append(str(step))
+        if not self._quiet:
+            say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))
+
+    @property
+    def steps(self) -> Steps:
+        """The texts of the steps so far."""
+        return tuple(self._steps)
 
 
 def say_forecast(

@@ -25,19 +25,23 @@ from waltz.admin import (
     forecast,
 )
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, DropReplicas
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parse_argument
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.storage.orders import (
     STEP_SECONDS,
     Only,
+    Steps,
     StepTimeout,
     direct_executor,
     perform_directly,
     say_forecast,
 )
 from waltz.cli.storage.rows import SyncedStorage, render_synced
+from waltz.cli.suggested import complete
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.protocol import UnsupportedByPeer
@@ -56,6 +60,7 @@ _NOTHING_ASSIGNED = "Nothing was assigned. Run the same command again when the s
         "waltz storage assign storage-3:55280 4 --only storage",
     ),
 )
+@prints(Change)
 def assign_command(
     context: typer.Context,
     storage: Storage,
@@ -63,6 +68,7 @@ def assign_command(
     only: Only = None,
     timeout: StepTimeout = STEP_SECONDS,
     dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Assign partitions to a running storage.
 
@@ -73,18 +79,22 @@ def assign_command(
     where, wanted = target(context), parse_argument(parse_partitions, partitions)
     order = Assignment(storage, wanted, only)
 
-    async def assign() -> None:
+    async def assign() -> Steps:
         async with open_cluster(where) as cluster:
-            await perform_directly(cluster, where, order, step_seconds=timeout, dry_run=dry_run)
+            return await perform_directly(
+                cluster, where, order, step_seconds=timeout, dry_run=dry_run
+            )
 
-    run(assign(), seconds=None)
+    steps = run(assign(), seconds=None)
     has = "would have" if dry_run else "now has"
-    say(f"storage {storage} {has} partitions {format_partitions(wanted)}")
+    assigned = change("storage assign", storage, steps, partitions=wanted, dry_run=dry_run)
+    show_change(output, assigned, f"storage {storage} {has} partitions {format_partitions(wanted)}")
 
 
 @app.command(
     "auto-assign", cls=ClusterCommand, epilog=examples("waltz storage auto-assign 0 --dry-run")
 )
+@prints(SyncedStorage, ResultForm.LIST)
 def auto_assign_command(
     context: typer.Context,
     group: Annotated[
@@ -116,6 +126,7 @@ def auto_assign_command(
     cls=ClusterCommand,
     epilog=examples("waltz storage sync --dry-run", "waltz storage sync storage-3:55280"),
 )
+@prints(SyncedStorage, ResultForm.LIST)
 def sync_command(
     context: typer.Context,
     storages: Annotated[
@@ -135,7 +146,7 @@ def sync_command(
     changes, failures = run(work, seconds=None)
     show(output, render_synced(changes))
     for failure in failures:
-        say(f"waltz: {failure}")
+        say(f"waltz: {complete(failure)}")
     if failures:
         raise typer.Exit(1)
 
@@ -149,6 +160,7 @@ def sync_command(
         "waltz storage availability storage-3:55280 0-6 on",
     ),
 )
+@prints(Change)
 def availability_command(
     context: typer.Context,
     storage: Storage,
@@ -157,6 +169,7 @@ def availability_command(
         OnOff, typer.Argument(metavar="on|off", help="Whether servers may use the replicas.")
     ],
     dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Switch reading and writing of partitions at one storage on or off together.
 
@@ -165,9 +178,14 @@ def availability_command(
     on = state is OnOff.ON
     wanted = parse_argument(parse_partitions, partitions)
     order = Switching(storage, wanted, read=on, write=on, together=True)
-    _switch(target(context), order, dry_run=dry_run)
+    steps = _switch(target(context), order, dry_run=dry_run)
+    switched = change("storage availability", storage, steps, partitions=wanted, dry_run=dry_run)
     verb = "would be switched" if dry_run else "are switched"
-    say(f"partitions {format_partitions(wanted)} at {storage} {verb} {state.value}")
+    show_change(
+        output,
+        switched,
+        f"partitions {format_partitions(wanted)} at {storage} {verb} {state.value}",
+    )
 
 
 @app.command(
@@ -178,6 +196,7 @@ def availability_command(
         "waltz storage switch storage-3:55280 0-6 --read on --write on",
     ),
 )
+@prints(Change)
 def switch_command(
     context: typer.Context,
     storage: Storage,
@@ -189,6 +208,7 @@ def switch_command(
         OnOff | None, typer.Option(help="Whether servers may write the replicas.")
     ] = None,
     dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Switch reading or writing of partitions at one storage on or off, each separately.
 
@@ -204,28 +224,35 @@ def switch_command(
     if not wanted_switches:
         raise typer.BadParameter("no switch is named: use --read on|off, --write on|off, or both")
     order = Switching(storage, wanted, wanted_switches.get("read"), wanted_switches.get("write"))
-    _switch(target(context), order, dry_run=dry_run)
+    steps = _switch(target(context), order, dry_run=dry_run)
+    switched = change("storage switch", storage, steps, partitions=wanted, dry_run=dry_run)
     done = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in wanted_switches.items())
     verb = "would be switched" if dry_run else "are switched"
-    say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
+    show_change(
+        output, switched, f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}"
+    )
 
 
-def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
-    """Carry out ``order``, or print its dry run; a storage with one switch is an error."""
+def _switch(where: Target, order: Switching, *, dry_run: bool) -> Steps:
+    """Carry out ``order``, or print its dry run; return the steps.
 
-    async def switch() -> None:
+    A storage with one switch is an error.
+    """
+
+    async def switch() -> Steps:
         async with open_cluster(where) as cluster:
             try:
-                await perform_directly(
+                return await perform_directly(
                     cluster, where, order, step_seconds=STEP_SECONDS, dry_run=dry_run
                 )
             except UnsupportedByPeer:
                 raise Failed(
                     f"storage {order.storage} has one switch for reading and writing, like "
-                    "Waltz 0.13.2; upgrade the storage, or use: waltz storage availability"
+                    "Waltz 0.13.2; upgrade the storage, or switch both with: waltz storage "
+                    f"availability {order.storage} {format_partitions(order.partitions)} on|off"
                 ) from None
 
-    run(switch(), seconds=None)
+    return run(switch(), seconds=None)
 
 
 async def _sync_all(

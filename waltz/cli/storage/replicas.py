@@ -5,6 +5,7 @@ An interrupted move, retirement or recovery continues when the same command is r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +20,9 @@ from waltz.admin import (
     UnknownPartition,
     compare_replicas,
 )
+from waltz.cli.changes import Change, RecoveryChange, change, recovery_change, show_change
 from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import (
     AnyPartitions,
     DryRun,
@@ -32,8 +35,8 @@ from waltz.cli.options import (
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import Failed, open_cluster, run
-from waltz.cli.storage.orders import RecoveryResult, perform, recover_each
-from waltz.cli.storage.rows import render_comparisons
+from waltz.cli.storage.orders import RecoveryResult, Steps, perform, recover_each
+from waltz.cli.storage.rows import ComparedPartition, render_comparisons
 from waltz.metadata.cluster import Cluster
 
 app = typer.Typer()
@@ -71,6 +74,7 @@ _REPAIR_STALL_SECONDS = 10.0
         "waltz storage move storage-2:55280 storage-3:55280 4",
     ),
 )
+@prints(Change)
 def move_command(
     context: typer.Context,
     source: Annotated[
@@ -83,6 +87,7 @@ def move_command(
     timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
     yes: Yes = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Move a replica to another storage of the same group, while the partition is in use.
 
@@ -93,7 +98,11 @@ def move_command(
     if delete_files and not dry_run:
         confirm(f"The files of partition {partition} at {source} will be deleted", yes=yes)
     order = Move(partition, source, destination, delete_files)
-    _carry_out(target(context), order, timeout, dry_run=dry_run)
+    steps = _carry_out(target(context), order, timeout, dry_run=dry_run)
+    moved = change(
+        "storage move", f"partition {partition}", steps, partitions=[partition], dry_run=dry_run
+    )
+    show_change(output, moved, _ending(steps, dry_run=dry_run))
 
 
 @app.command(
@@ -103,6 +112,7 @@ def move_command(
         "waltz storage retire-group 2 --dry-run", "waltz storage retire-group 2 --delete-files"
     ),
 )
+@prints(Change)
 def retire_group_command(
     context: typer.Context,
     group: Annotated[
@@ -112,6 +122,7 @@ def retire_group_command(
     timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
     yes: Yes = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Remove the replicas of a whole group: one replica of every partition.
 
@@ -122,7 +133,10 @@ def retire_group_command(
     if not dry_run:
         files = ", with its files" if delete_files else ""
         confirm(f"One replica of every partition will be dropped{files}", yes=yes)
-    _carry_out(target(context), Retirement(group, delete_files), timeout, dry_run=dry_run)
+    order = Retirement(group, delete_files)
+    steps = _carry_out(target(context), order, timeout, dry_run=dry_run)
+    retired = change("storage retire-group", f"group {group}", steps, dry_run=dry_run)
+    show_change(output, retired, _ending(steps, dry_run=dry_run))
 
 
 @app.command(
@@ -133,6 +147,7 @@ def retire_group_command(
         "waltz storage recover storage-3:55280 4 --source storage-1:55280",
     ),
 )
+@prints(RecoveryChange)
 def recover_command(
     context: typer.Context,
     destination: Destination,
@@ -147,6 +162,7 @@ def recover_command(
     ] = None,
     timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Repair damaged records, and rebuild replicas whose disk was lost, from their peers.
 
@@ -159,22 +175,27 @@ def recover_command(
     """
     where, wanted = target(context), partitions_of(partitions)
 
-    async def recover() -> RecoveryResult:
+    async def recover() -> tuple[tuple[int, ...], RecoveryResult]:
         chosen = wanted if wanted is not None else await _assigned_partitions(where, destination)
-        return await recover_each(
+        return chosen, await recover_each(
             chosen,
             lambda partition: _recover(
                 where, partition, destination, source, max_stall=timeout, dry_run=dry_run
             ),
         )
 
-    recovered = run(recover(), seconds=None)
+    chosen, recovered = run(recover(), seconds=None)
     for partition, reason in recovered.failures.items():
         say(f"waltz: partition {partition} is not recovered: {reason}")
+    steps = recovered.steps
+    done = change("storage recover", destination, steps, partitions=chosen, dry_run=dry_run)
+    show_change(
+        output,
+        recovery_change(done, recovered.failures),
+        "" if recovered.failures else _ending(steps, dry_run=dry_run),
+    )
     if recovered.failures:
         raise typer.Exit(1)
-    if not dry_run:
-        say("done" if recovered.steps else "nothing to do")
 
 
 async def _recover(
@@ -185,13 +206,14 @@ async def _recover(
     *,
     max_stall: float,
     dry_run: bool,
-) -> int:
+) -> Steps:
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
-    Return the number of steps. A repair that fails does not prevent the rebuilding; its failure is
+    Return the steps. A repair that fails does not prevent the rebuilding; its failure is
     raised at the end, together with that of the rebuilding if there is one. Raises Failed.
     """
-    steps, failure = 0, None
+    steps: Steps = ()
+    failure = None
     try:
         steps = await perform(
             where,
@@ -234,6 +256,7 @@ async def _assigned_partitions(where: Target, storage: str) -> tuple[int, ...]:
     cls=ClusterCommand,
     epilog=examples("waltz storage compare", "waltz storage compare 0-3 -o json"),
 )
+@prints(ComparedPartition, ResultForm.LIST)
 def compare_command(
     context: typer.Context,
     partitions: AnyPartitions = None,
@@ -274,8 +297,13 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
             raise Failed(str(problem)) from problem
 
 
-def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) -> None:
-    """Carry out an order that waits for servers, and say that it is done; or print its dry run."""
-    steps = run(perform(where, order, max_stall=max_stall, dry_run=dry_run), seconds=None)
-    if not dry_run:
-        say("done" if steps else "nothing to do")
+def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) -> Steps:
+    """Carry out an order that waits for servers, or print its dry run; return the steps."""
+    return run(perform(where, order, max_stall=max_stall, dry_run=dry_run), seconds=None)
+
+
+def _ending(steps: Sequence[str], *, dry_run: bool) -> str:
+    """Return what follows the last step of an order; nothing in a dry run."""
+    if dry_run:
+        return ""
+    return "done" if steps else "nothing to do"

@@ -8,13 +8,16 @@ import typer
 
 from waltz.admin import COPY_BATCH, OfflineFill, OrderExecutor, max_transaction_id
 from waltz.cli.admin_access import check_held, open_admin
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, target, tls_from_option
+from waltz.cli.fields import prints
 from waltz.cli.options import DryRun, Partition, Storage, examples
-from waltz.cli.output import Format, Output, say, show
+from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import open_cluster, run
-from waltz.cli.storage.orders import RUN_AGAIN, carry_out_order, print_forecast
-from waltz.cli.storage.rows import render_replica_end
+from waltz.cli.storage.orders import RUN_AGAIN, Steps, carry_out_order, print_forecast
+from waltz.cli.storage.rows import ReplicaEnd, render_replica_end
+from waltz.cli.suggested import suggested
 
 app = typer.Typer()
 
@@ -29,6 +32,7 @@ OtherTls = Annotated[
     cls=ClusterCommand,
     epilog=examples("waltz storage max-transaction-id storage-3:55280 4"),
 )
+@prints(ReplicaEnd)
 def max_transaction_id_command(
     context: typer.Context,
     storage: Storage,
@@ -63,6 +67,7 @@ def max_transaction_id_command(
         "waltz storage availability storage-3:55280 4 on",
     ),
 )
+@prints(Change)
 def recover_partition_command(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="HOST:PORT to copy from.")],
@@ -76,6 +81,7 @@ def recover_partition_command(
     source_tls: OtherTls = None,
     destination_tls: OtherTls = None,
     dry_run: DryRun = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Copy a partition from another storage into a switched-off replica.
 
@@ -92,8 +98,8 @@ def recover_partition_command(
     # The last id that the replica holds: before the copy, and after each request of the copy.
     positions: list[int] = []
 
-    async def copy() -> int | None:
-        """Copy; return the last id that the replica then holds, None in a dry run."""
+    async def copy() -> tuple[Steps, int | None]:
+        """Copy; return the steps and the last id that the replica then holds, None in a dry run."""
         async with open_cluster(where) as cluster:
             with progress_towards("copied") as advance:
 
@@ -110,22 +116,25 @@ def recover_partition_command(
                     on_copied=progress,
                 )
                 if dry_run:
-                    await print_forecast(executor, order, waiting_fails=True)
-                    return None
-                await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
+                    return await print_forecast(executor, order, waiting_fails=True), None
+                steps = await carry_out_order(
+                    executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True
+                )
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
-                # A storage of Waltz 0.13.2 may not report the last id of a replica. A complete copy
-                # sets the low-water mark to it.
+                # Waltz 0.13.2 may not report the last id. A complete copy sets the mark to it.
                 last_id = held.max_transaction_id
-                return held.low_water_mark if last_id is None else last_id
+                return steps, held.low_water_mark if last_id is None else last_id
 
-    last_id = run(copy(), seconds=None)
+    steps, last_id = run(copy(), seconds=None)
+    copied = change(
+        "storage recover-partition", destination, steps, partitions=[partition], dry_run=dry_run
+    )
     if last_id is None:
-        say(f"partition {partition} would be copied from {source} to {destination}")
+        sentence = f"partition {partition} would be copied from {source} to {destination}"
+        show_change(output, copied, sentence)
         return
     count = positions[-1] - positions[0] if positions else 0
-    say(
-        f"{count} transactions copied; the replica ends at {last_id}; switch it on with: "
-        f"waltz storage availability {destination} {partition} on"
-    )
+    command = suggested(f"waltz storage availability {destination} {partition} on")
+    sentence = f"{count} transactions copied; the replica ends at {last_id}"
+    show_change(output, copied, f"{sentence}; switch it on with: {command}")

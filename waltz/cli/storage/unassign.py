@@ -15,11 +15,13 @@ from waltz.admin import (
     Unassignment,
     carry_out,
 )
+from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import prints
 from waltz.cli.options import DryRun, Partitions, Storage, Yes, confirm, examples, parse_argument
-from waltz.cli.output import say
+from waltz.cli.output import Format, Output
 from waltz.cli.running import Failed, open_cluster, run
-from waltz.cli.storage.orders import Only, print_forecast, say_step
+from waltz.cli.storage.orders import Only, StepRecorder, Steps, print_forecast
 from waltz.client.core.ranges import format_partitions, parse_partitions
 
 app = typer.Typer()
@@ -34,6 +36,7 @@ app = typer.Typer()
         "waltz storage unassign storage-3:55280 4 --only zookeeper",
     ),
 )
+@prints(Change)
 def unassign_command(
     context: typer.Context,
     storage: Storage,
@@ -58,6 +61,7 @@ def unassign_command(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Remove the replicas of these partitions from a storage.
 
@@ -71,23 +75,27 @@ def unassign_command(
         confirm(f"The files of partitions {shown} at {storage} will be deleted", yes=yes)
     order = Unassignment(storage, wanted, delete_files, only, force)
 
-    async def unassign() -> None:
+    async def unassign() -> Steps:
         async with open_cluster(where) as cluster:
             executor = OrderExecutor(cluster, where.tls)
             if dry_run:
-                await print_forecast(executor, order, waiting_fails=True)
-            else:
-                await _carry_out(executor, order, timeout)
+                return await print_forecast(executor, order, waiting_fails=True)
+            return await _carry_out(executor, order, timeout)
 
-    run(unassign(), seconds=None)
+    steps = run(unassign(), seconds=None)
     has = "would no longer have" if dry_run else "no longer has"
-    say(f"storage {storage} {has} partitions {shown}")
+    changed = change("storage unassign", storage, steps, partitions=wanted, dry_run=dry_run)
+    show_change(output, changed, f"storage {storage} {has} partitions {shown}")
 
 
-async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: float) -> None:
-    """Carry out the order, and print its steps. Raises Failed with what the user can do."""
+async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: float) -> Steps:
+    """Carry out the order, print its steps, and return them.
+
+    Raises Failed with what the user can do.
+    """
+    begun = StepRecorder()
     try:
-        num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=say_step)
+        num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=begun)
     except OrderRefused as problem:
         raise Failed(str(problem)) from problem
     except NotPossible as problem:
@@ -105,3 +113,4 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
             f"storage {order.storage} reports that it does not hold partitions "
             f"{format_partitions(order.partitions)}; --force sends the request nevertheless"
         )
+    return begun.steps

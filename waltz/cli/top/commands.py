@@ -6,24 +6,34 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
+from waltz.admin.core.sample import Sample
 from waltz.admin.monitoring import Monitor
 from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.fields import prints
+from waltz.cli.local_names import LocalNames, local_names
 from waltz.cli.options import examples
-from waltz.cli.output import Format, Output, OutputFormat, as_yaml, show, tables
-from waltz.cli.rows import Rendering
-from waltz.cli.running import open_cluster, run
+from waltz.cli.output import Format, Output, OutputFormat, as_yaml, say, show, tables
+from waltz.cli.rows import Rendering, Rows
+from waltz.cli.running import Failed, open_cluster, run
 from waltz.cli.template import Template
-from waltz.cli.top.rows import render_sample
+from waltz.cli.top.rows import WatchedCluster, render_sample
+from waltz.metadata.cluster import NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.store import StoreError
 
 app = typer.Typer()
+
+Display = Callable[[Rendering, str | None], None]
+"""Shows a sample. With a problem, the sample is the last one, and the next one failed by it."""
 
 
 @app.command(
@@ -35,6 +45,7 @@ app = typer.Typer()
         "waltz top --once -o json | jq '.partitions[].replicas[].lag'",
     ),
 )
+@prints(WatchedCluster)
 def top_command(
     context: typer.Context,
     interval: Annotated[
@@ -50,42 +61,107 @@ def top_command(
 ) -> None:
     """Show partitions, replicas, lag, rates and recoveries live, until Ctrl-C.
 
+    If ZooKeeper does not answer, the last sample stays, with the reason, until there is a new one.
+
     Lag is the number of committed transactions that a replica lacks. A recovery is a new store
     session; recoveries are counted since the command started. With --output json, each sample is
     one line, except with --once.
     """
     where = target(context)
+    names = local_names(where)
+    # Enough for ZooKeeper and then for the answers of processes, as in `waltz console`.
+    limit = timeout * 3 + 2
 
-    async def watch(display: Callable[[Rendering], None]) -> None:
+    async def show_samples(display: Display) -> None:
         async with (
             open_cluster(where) as cluster,
             Monitor(cluster, where.tls, timeout_seconds=timeout) as monitor,
         ):
-            first = before = await monitor.sample()
-            if not once:
-                display(render_sample(first, None, first))
-            while True:
-                await asyncio.sleep(interval)
-                now = await monitor.sample()
-                display(render_sample(first, before, now))
-                before = now
-                if once:
-                    return
+            await watch(lambda: sample_within(monitor, limit), display, interval, names, once=once)
 
     with contextlib.suppress(KeyboardInterrupt), _display(output, once=once) as display:
-        run(watch(display), seconds=None)
+        run(show_samples(display), seconds=None)
+
+
+async def sample_within(monitor: Monitor, seconds: float) -> Sample:
+    """Return a sample. Raises Failed if the cluster cannot be sampled within ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await monitor.sample()
+    except TimeoutError:
+        raise Failed(f"ZooKeeper did not answer within {seconds:g} s") from None
+    except (StoreError, NoCluster, MalformedMetadata) as problem:
+        raise Failed(str(problem)) from problem
+
+
+async def watch(
+    take: Callable[[], Awaitable[Sample]],
+    display: Display,
+    interval: float,
+    names: LocalNames,
+    *,
+    once: bool,
+) -> None:
+    """Show a sample that ``take`` returns, then one after each interval; with ``once``, only one.
+
+    If a later sample fails, the previous one stays with the problem, and the next one is tried.
+    Raises Failed if the first sample fails, and with ``once``.
+    """
+    first = before = await take()
+    shown = render_sample(first, None, first, names)
+    if not once:
+        display(shown, None)
+    while True:
+        await asyncio.sleep(interval)
+        try:
+            now = await take()
+        except Failed as problem:
+            if once:
+                raise
+            display(shown, str(problem))
+            continue
+        shown = render_sample(first, before, now, names)
+        display(shown, None)
+        before = now
+        if once:
+            return
 
 
 @contextmanager
-def _display(output: OutputFormat, *, once: bool) -> Iterator[Callable[[Rendering], None]]:
+def _display(output: OutputFormat, *, once: bool) -> Iterator[Display]:
     """Yield a function that shows one sample; on a terminal it replaces the previous sample."""
     if once:
-        yield lambda rendering: show(output, rendering)
+        yield lambda rendering, _: show(output, rendering)
     elif output is Format.TABLE and sys.stdout.isatty():
         with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
-            yield lambda rendering: live.update(tables(rendering), refresh=True)
+            yield lambda rendering, problem: live.update(
+                tables(with_problem(rendering, problem)), refresh=True
+            )
     else:
-        yield lambda rendering: _print(output, rendering)
+        yield printer(output)
+
+
+def with_problem(rendering: Rendering, problem: str | None) -> Rendering:
+    """Return the rendering of the last sample, headed by why there is no newer one."""
+    if problem is None:
+        return rendering
+    head = Rows("No new sample", ("reason",), [(problem,)])
+    return replace(rendering, tables=(head, *rendering.tables))
+
+
+def printer(output: OutputFormat) -> Display:
+    """Return a function that prints each sample, and to standard error each new problem."""
+    printed: str | None = None
+
+    def print_sample(rendering: Rendering, problem: str | None) -> None:
+        nonlocal printed
+        if problem is None:
+            _print(output, rendering)
+        elif problem != printed:
+            say(f"waltz: no new sample: {problem}; retrying")
+        printed = problem
+
+    return print_sample
 
 
 def _print(output: OutputFormat, rendering: Rendering) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.admin.core.sample import Sample, rate, sessions_since
+from waltz.cli.local_names import NO_NAMES, LocalNames
 from waltz.cli.rows import Rendering, Rows, as_cell, as_value, column, nested, nested_tables
 from waltz.client.core.ranges import format_partitions
 
@@ -76,10 +77,14 @@ class WatchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class WatchedServer:
-    """One server; ``problem`` is why it does not answer."""
+    """One server; ``problem`` is why it does not answer.
+
+    ``local_name`` is its name for ``waltz local``, None if the cluster is not a local one.
+    """
 
     id: int
     endpoint: str
+    local_name: Annotated[str | None, column(in_table=False)]
     partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_known(p)))]
     transactions_per_second: Annotated[float | None, column("tx/s", show=_known)]
     problem: Annotated[str | None, column(in_table=False)]
@@ -122,10 +127,12 @@ class WatchedCluster:
     storages: Annotated[tuple[WatchedStorage, ...], nested(WatchedStorage, "Storages")]
 
 
-def render_sample(first: Sample, before: Sample | None, now: Sample) -> Rendering:
+def render_sample(
+    first: Sample, before: Sample | None, now: Sample, names: LocalNames = NO_NAMES
+) -> Rendering:
     """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
-    servers = tuple(_server(now, server, partitions) for server in sorted(now.servers))
+    servers = tuple(_server(now, server, partitions, names) for server in sorted(now.servers))
     storages = tuple(_storage(now, storage) for storage in sorted(now.storages))
     cluster = WatchedCluster(
         _sum_of_rates(p.transactions_per_second for p in partitions),
@@ -136,9 +143,10 @@ def render_sample(first: Sample, before: Sample | None, now: Sample) -> Renderin
         storages,
     )
     tables = nested_tables(cluster)
-    return Rendering(
+    rendering = Rendering(
         as_value(cluster), (_summary(cluster), *(each for each in tables if each.cells))
     )
+    return names.name_processes(rendering, now.membership.servers())
 
 
 def _troubles(
@@ -207,7 +215,9 @@ def _partition(
     )
 
 
-def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) -> WatchedServer:
+def _server(
+    now: Sample, server: int, partitions: tuple[WatchedPartition, ...], names: LocalNames
+) -> WatchedServer:
     """Return the row of a server; its rate is the sum over the partitions that it owns."""
     member, report = now.membership.servers()[server], now.servers[server]
     answers = report.problem is None
@@ -215,6 +225,7 @@ def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) 
     return WatchedServer(
         server,
         member.address,
+        names.names.get(member.address),
         tuple(sorted(report.marks)) if answers else None,
         _sum_of_rates(rates) if answers else None,
         report.problem,

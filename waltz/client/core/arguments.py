@@ -1,24 +1,38 @@
-"""Check the arguments of appends where they enter the library. Pure.
+"""Check the arguments of calls where they enter the library. Pure.
 
-An argument that is not checked here would fail while its message is encoded. That error would name
-no argument, and the connection, which other appends share, would be closed.
+An argument that is not checked here would fail while its message is encoded, or at the server. That
+error would name no argument, and the connection, which other calls share, would be closed.
+
+TypeError: the type is wrong. ValueError: the value is. The text names the argument, its value, and
+what it must be. A bool is no number here, because it is most likely another argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeGuard
 
+from waltz.client.core.values import Draft
 from waltz.protocol.locks import Lock, lock_hashes
-from waltz.protocol.records import NO_TRANSACTION
+from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 _HEADER_LIMIT = 1 << 31
 _ID_LIMIT = 1 << 63
+MOST_INT = (1 << 31) - 1
+"""The largest number of 32 bits, in which the wire and ZooKeeper have counts."""
+_MOST_SHOWN = 80
+"""The largest number of characters of a value in the text of an error."""
+
+_ID = "the id of a transaction"
 
 
 def checked_header(header: int) -> int:
     """Return ``header``. Raises TypeError, or ValueError if it has more than 32 bits."""
-    if not isinstance(header, int):
-        raise TypeError(f"header is {header!r}: it is a number of 32 bits; encode more in the data")
+    if not is_int(header):
+        raise TypeError(
+            f"header is {shown(header)}: it is a number of 32 bits; encode more in the data"
+        )
     if not -_HEADER_LIMIT <= header < _HEADER_LIMIT:
         raise ValueError(
             f"header is {header}: it has 32 bits, so it is between {-_HEADER_LIMIT} and "
@@ -29,14 +43,8 @@ def checked_header(header: int) -> int:
 
 def checked_mark(mark: int | None) -> int | None:
     """Return ``mark``. Raises TypeError, or ValueError if no transaction has this id."""
-    if mark is None:
-        return None
-    if not isinstance(mark, int):
-        raise TypeError(f"mark is {mark!r}: it is the id of a transaction")
-    if not NO_TRANSACTION <= mark < _ID_LIMIT:
-        raise ValueError(
-            f"mark is {mark}: it is the id of a transaction, or {NO_TRANSACTION} before the first"
-        )
+    if mark is not None:
+        check_position("mark", mark)
     return mark
 
 
@@ -53,21 +61,161 @@ def checked_locks(name: str, locks: Iterable[Lock]) -> tuple[int, ...]:
 def _wrong_lock(name: str, locks: object) -> str:
     """Return what is wrong with locks that have no hashes."""
     if not isinstance(locks, Iterable):
-        return f"{name} is {locks!r}: it is a list of waltz.Lock"
+        return f"{name} is {shown(locks)}: it is a list of waltz.Lock"
     for lock in locks:
         match lock:
-            case Lock(str(), int()):
+            case Lock():
                 continue
-            case Lock(text, number):
-                return f"{name} has Lock({text!r}, {number!r}): a lock is a text and a number"
             case (str(text), int(number)):
                 return f"{name} has a tuple: pass waltz.Lock({text!r}, {number}) in a list"
             case _:
-                return f"{name} has {lock!r}: it is a list of waltz.Lock(text, number)"
+                return f"{name} has {shown(lock)}: it is a list of waltz.Lock(text, number)"
     return f"{name} has a wrong lock: it is a list of waltz.Lock(text, number)"
 
 
 def check_partition(partition: object) -> None:
     """Raise TypeError if ``partition`` is not a number."""
-    if not isinstance(partition, int):
-        raise TypeError(f"partition is {partition!r}: it is a number; partitions begin at 0")
+    if not is_int(partition):
+        raise TypeError(f"partition is {shown(partition)}: it is a number; partitions begin at 0")
+
+
+def checked_id(name: str, transaction_id: object) -> int:
+    """Return ``transaction_id``, the argument ``name``. Raises TypeError if it is not a number."""
+    if not is_int(transaction_id):
+        raise TypeError(f"{name} is {shown(transaction_id)}: it is {_ID}, a number")
+    return transaction_id
+
+
+def check_position(name: str, position: object) -> None:
+    """Check the argument ``name``: the id of a transaction, or -1 for the beginning of the log.
+
+    Raises TypeError or ValueError.
+    """
+    if not NO_TRANSACTION <= checked_id(name, position) < _ID_LIMIT:
+        raise ValueError(
+            f"{name} is {position}: it is {_ID}, or {NO_TRANSACTION} before the first, and below "
+            "2**63"
+        )
+
+
+def check_bounds(partitions: object, after: object, until: object) -> None:
+    """Check the arguments of `LogClient.stream`. Raises TypeError or ValueError.
+
+    Whether the partitions exist is not checked here.
+    """
+    if isinstance(partitions, Mapping):
+        _check_positions("partitions", partitions, check_position)
+    elif not is_int(partitions):
+        raise TypeError(
+            f"partitions is {shown(partitions)}: it is one partition, a number, or a dict from "
+            "each partition to the transaction after which its stream begins, such as {0: -1}"
+        )
+    check_position("after", after)
+    if isinstance(until, Mapping):
+        _check_positions("until", until, _check_end)
+    elif until is not None:
+        if not is_int(until):
+            raise TypeError(
+                f"until is {shown(until)}: it is the last transaction, a number, or a dict from "
+                "partition to its last transaction, or None for a stream without an end"
+            )
+        _check_end("until", until)
+
+
+def _check_end(name: str, end: object) -> None:
+    """Check the last transaction of a stream; a stream whose end is below -1 is empty."""
+    if checked_id(name, end) >= _ID_LIMIT:
+        raise ValueError(f"{name} is {end}: it is {_ID}, and below 2**63")
+
+
+def _check_positions(
+    name: str, positions: Mapping[object, object], check: Callable[[str, object], None]
+) -> None:
+    """Check a dict from partitions to positions, which is the argument ``name``."""
+    for partition, position in positions.items():
+        if not is_int(partition):
+            raise TypeError(
+                f"{name} has the key {shown(partition)}: its keys are partitions, which are numbers"
+            )
+        check(f"{name}[{partition}]", position)
+
+
+def check_req_id(req_id: object) -> None:
+    """Raise TypeError if ``req_id`` is not a `ReqId`."""
+    if not isinstance(req_id, ReqId):
+        remedy = "that of an AppendUncertain is error.req_id"
+        if isinstance(req_id, str):
+            remedy = f"make one by ReqId.parse({shown(req_id)})"
+        raise TypeError(f"req_id is {shown(req_id)}: it is a waltz.ReqId; {remedy}")
+
+
+def check_range(first_id: object, **most: object) -> None:
+    """Check a range of transactions that begins at ``first_id``.
+
+    ``most`` are its limits, numbers of 32 bits on the wire. Raises TypeError or ValueError.
+    """
+    if not 0 <= checked_id("first_id", first_id) < _ID_LIMIT:
+        raise ValueError(f"first_id is {first_id}: transaction ids begin at 0, and are below 2**63")
+    for name, number in most.items():
+        check_count(name, number, MOST_INT)
+
+
+def check_drafts(drafts: object) -> None:
+    """Raise TypeError if ``drafts`` is not a list of `Draft`. A batch has a limited length."""
+    remedy = "it is a list of waltz.Draft, such as [waltz.Draft(b'data')]"
+    if not isinstance(drafts, Sequence):
+        raise TypeError(f"drafts is {shown(drafts)}: {remedy}")
+    for each in drafts:
+        if not isinstance(each, Draft):
+            raise TypeError(f"drafts has {shown(each)}: {remedy}")
+
+
+def check_build(build: object) -> None:
+    """Raise TypeError if ``build`` cannot be called."""
+    if not callable(build):
+        raise TypeError(
+            f"build is {shown(build)}: it is a function that takes an Attempt and returns a Draft"
+        )
+
+
+def check_timeout(timeout: object) -> None:
+    """Check the argument ``timeout`` of a call; None is allowed. Raises TypeError or ValueError."""
+    if timeout is not None:
+        check_seconds("timeout", timeout)
+
+
+def check_seconds(name: str, seconds: object, *, optional: bool = False) -> None:
+    """Check that the argument ``name`` is a number of seconds from 0 on, or None if ``optional``.
+
+    Raises TypeError or ValueError.
+    """
+    if optional and seconds is None:
+        return
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        or_none = ", or None for no limit" if optional else ""
+        raise TypeError(f"{name} is {shown(seconds)}: it is a number of seconds{or_none}")
+    if seconds < 0 or math.isnan(seconds):
+        raise ValueError(f"{name} is {seconds}: it is a number of seconds, from 0 on")
+
+
+def check_count(name: str, number: object, limit: int | None = None) -> None:
+    """Check that the argument ``name`` is a number above 0, and at most ``limit``.
+
+    Raises TypeError or ValueError.
+    """
+    bound = "from 1 on" if limit is None else f"from 1 to {limit}"
+    if not is_int(number):
+        raise TypeError(f"{name} is {shown(number)}: it is a number {bound}")
+    if number < 1 or (limit is not None and number > limit):
+        raise ValueError(f"{name} is {number}: it is a number {bound}")
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is a number without a fraction. A bool is not one."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """Return ``value`` for the text of an error: one line, shortened if it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."

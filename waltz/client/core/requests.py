@@ -190,10 +190,10 @@ class PartitionRequests:
         open_request = self._open.pop(message.req_id.seq, None)
         if open_request is None:
             return
-        match message:
-            case TransactionDataResponse():
+        match open_request.request, message:
+            case ReadData(), TransactionDataResponse():
                 self._data_received(open_request, message)
-            case HighWaterMarkResponse(transaction_id=mark):
+            case ReadMark(), HighWaterMarkResponse(transaction_id=mark):
                 if mark < NO_TRANSACTION:
                     # The server has not opened the partition yet, or does not own it.
                     self._back_off(open_request)
@@ -201,15 +201,15 @@ class PartitionRequests:
                     self.effects.results.append(
                         Answer(open_request.token, AnswerKind.MARK, mark=mark)
                     )
-            case RecordsResponse(error=error, high_water_mark=mark, records=records):
+            case ReadRecords(), RecordsResponse(error=error, high_water_mark=mark, records=records):
                 if self._accept_range(open_request, error, mark, records.count):
                     self._records_received(open_request, mark, records)
-            case HeadersResponse(error=error, high_water_mark=mark, headers=headers):
+            case ReadHeaders(), HeadersResponse(error=error, high_water_mark=mark, headers=headers):
                 if self._accept_range(open_request, error, mark, len(headers)):
                     self.effects.results.append(
                         Answer(open_request.token, AnswerKind.HEADERS, mark=mark, headers=headers)
                     )
-            case RequestDenied(error=error):
+            case _, RequestDenied(error=error):
                 denial = error or "no reason given"
                 self.effects.results.append(
                     Answer(open_request.token, AnswerKind.DENIED, denial=denial)

@@ -200,6 +200,7 @@ async def _streamed(
             size += len(each.data)
             if records and size > _PAGE_BYTES:
                 break
+            # The checksum is 0: a stream does not return it, and pages do not show it.
             records.append(Record(each.id, each.req_id, each.header, each.data, 0))
     return tuple(records)
 

@@ -1,8 +1,9 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
-It has what `waltz cluster rescue` needs to make the znodes again: the identity of the cluster, its
-storages, the assignment of partitions, the access rules, and the metadata of each partition. The
-metadata change with each store session, so a rescue only compares them with what the storages have.
+It has what `waltz cluster metadata restore` needs to make the znodes again: the identity of the
+cluster, its storages, the assignment of partitions, the access rules, and the metadata of each
+partition. The metadata change with each store session, so a rescue only compares them with what the
+storages have.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def decode_backup(text: str) -> ClusterBackup:
     except ValueError as problem:
         raise BadBackup(f"it is not JSON: {problem}") from problem
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadBackup("it is not written by waltz cluster backup-metadata")
+        raise BadBackup("it is not written by waltz cluster metadata backup")
     if content.get("version") != VERSION:
         raise BadBackup(
             f"it has version {content.get('version')}, and this program reads version {VERSION}; "

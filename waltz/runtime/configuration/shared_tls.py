@@ -39,7 +39,7 @@ def from_tls_variable(
     try:
         content = read_yaml(Path(value))
     except ConfigError as problem:
-        raise ConfigError(f"${TLS_VARIABLE} must be on, off or a file: {problem}") from problem
+        raise ConfigError(f"${TLS_VARIABLE} must be on, off or a file: {problem}") from None
     origin = f"{value} of ${TLS_VARIABLE}"
     in_file = {f"{group}{name}": RawSetting(each, origin) for name, each in content.items()}
     return {enabled: RawSetting(True, origin)} | in_file

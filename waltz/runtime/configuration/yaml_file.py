@@ -48,24 +48,24 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the settings of the file at ``path``, by their dotted names; raises ConfigError."""
     try:
         return flatten(_read_map(path))
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from None
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _read_map(path: Path) -> Mapping[str, Any]:
     try:
         tree = yaml.load(path.read_bytes(), _Loader)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except _YAML_ERRORS as error:
         what = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not valid YAML: {what}") from error
+        raise ConfigError(f"{path} is not valid YAML: {what}") from None
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):

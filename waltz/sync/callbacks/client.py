@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
+from waltz.client.core.arguments import check_count, check_seconds, check_timeout, checked_id
 from waltz.client.core.values import DataT
 from waltz.client.deadlines import TimeLimit
 from waltz.client.options import ConnectOptions
@@ -66,6 +67,10 @@ class CallbackClient(Generic[DataT]):
         apply_threads: int = APPLY_THREADS,
         retry_threads: int = RETRY_THREADS,
     ) -> None:
+        check_count("max_in_flight", max_in_flight)
+        check_seconds("submit_timeout", submit_timeout)
+        check_count("apply_threads", apply_threads)
+        check_count("retry_threads", retry_threads)
         self._log = log
         self._application = application
         self._auto_mount = auto_mount
@@ -174,6 +179,8 @@ class CallbackClient(Generic[DataT]):
         ``timeout`` is in seconds. Raises TimedOut, InCallback, and the errors of `mark`.
         """
         self._workers.check_outside("wait_applied")
+        checked_id("transaction_id", transaction_id)
+        check_timeout(timeout)
         active = self._active_partition(partition)
         self._log.thread.call(self._wait_applied(active, transaction_id, timeout))
 

@@ -1,9 +1,9 @@
 """Plan the cluster's znodes and the registration of its storages. Pure.
 
 The rules protect an existing log: znodes are created only where there are none and only for a
-cluster that has never existed. Metadata that was used and is incomplete is a problem for a person.
-A new cluster in its place would start with empty partitions while the storages still have
-transactions.
+cluster that has never existed. If metadata was used and is incomplete, the plan only reports a
+problem, which a person must solve. A new cluster in its place would start with empty partitions
+while the storages still have transactions.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def plan_metadata(
                 f"{root} in ZooKeeper {state}, but this cluster existed before: its metadata is "
                 "lost. Nothing is created, because a new cluster would be empty. Restore "
                 "ZooKeeper's data from a backup, or rebuild the metadata from the storages with "
+                "`waltz cluster metadata restore` or, without a backup of the metadata, "
                 f"`waltz cluster rescue` (cluster {desired.metadata_name}, key {desired.key})"
             )
         case ClusterAbsent():
@@ -115,8 +116,8 @@ def plan_metadata(
 def is_own_incomplete_metadata(desired: DesiredCluster, found: ClusterIncomplete) -> bool:
     """Whether incomplete metadata comes from an interrupted creation of this cluster.
 
-    Only such metadata is deleted and created again. Metadata that was used, or that has another
-    name or key, belongs to a cluster that was complete before
+    Only such metadata is deleted and created again. Metadata that was used belongs to a cluster
+    that was complete before. Metadata with another name or key belongs to another cluster
     (test_incomplete_metadata_with_foreign_znodes_is_never_deleted).
     """
     return (
@@ -169,10 +170,10 @@ def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
 
     1. A pool with partitions has the group of its storages with partitions. It is omitted if these
        storages are in several groups, or in the group of an earlier pool.
-    2. A pool without partitions has the first group, in the order of its storages' ordinals, that
-       nothing else uses: neither the result for another pool, nor partitions of an omitted pool,
-       nor a storage that is in no pool.
-    3. A pool for which neither case gives a group gets the smallest id that nothing else uses.
+    2. A pool without partitions has the group of one of its storages: the first group, in the order
+       of the storages' ordinals, that is free. A group is free if it is not chosen for another
+       pool, has no partitions of any pool, and has no storage that is in no pool.
+    3. If rule 2 finds no group, the pool without partitions gets the smallest free id.
 
     Two pools never get the same group, and no pool gets a group of another one's partitions,
     because two copies of a partition in one group count as one copy

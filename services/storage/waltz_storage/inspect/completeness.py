@@ -46,7 +46,8 @@ def check_complete(root: Path) -> None:
 def check_marked_complete(root: Path, header: ControlHeader) -> None:
     """Raise CannotInspect if the control file with ``header`` marks ``root`` as needing its log.
 
-    The mark is the key in the header: it is the inverted key of the cluster. Raises OSError.
+    The mark is the key in the header: the cluster's key with inverted bytes. A crash may leave only
+    some of the bytes inverted; such a key is a mark, too. Raises OSError.
     """
     key = cluster_key(root)
     if key is not None and header.key != key and is_partly_inverted(header.key, key):

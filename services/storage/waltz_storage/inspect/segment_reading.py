@@ -52,7 +52,8 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
                 return replace(report, flaws=(missing, *report.flaws))
             return check_segment(ReadAheadSource(data), index, first_id)
     except OSError as problem:
-        failed = problem.filename or path  # An error of reading names no file.
+        # Only a failed open sets the filename: a failed read may be one of either file.
+        failed = problem.filename or f"{path} or its index"
         raise CannotInspect(f"cannot read {failed}: {problem.strerror}") from problem
 
 
@@ -78,6 +79,7 @@ def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
 
     A torn record at the end of the last segment is not a gap. Raises CannotInspect, OSError.
     """
+    # If the path names one segment (``first_id``), only that segment is read.
     if place.first_id is None:
         first_ids, expected = segments(place.root, partition), 0
     else:

@@ -153,7 +153,7 @@ class PosixFile:
 
     def flush(self) -> None:
         """Flush content and length, not the times."""
-        # Not `changing`: every append waits for this method.
+        # Not `changing`: its context manager would add time to every append.
         try:
             os.fdatasync(self._fd)
         except OSError as error:

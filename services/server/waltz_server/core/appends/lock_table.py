@@ -8,9 +8,10 @@ which transaction took the lock last: sometimes too high, never too low. An esti
 high refuses an append, and its client tries again. An estimate that is too low would commit an
 append that was decided on stale data.
 
-Each slot also counts the open appends that hold it. A lock whose three slots are all held may be
-open; any other lock is not open. While a lock is open, its next mark is not known, so an append
-that wants this lock waits (transcripts/clients/batches_and_locks.txt).
+An append is *open* until it is committed or dropped. Each slot also counts the open appends that
+hold it. If all three slots of a lock are held, an open append may hold the lock; otherwise none
+does. The next mark of a held lock is not known before that append ends, so an append that wants
+this lock waits (transcripts/clients/batches_and_locks.txt).
 
 The planted bugs in tests/mutants/planted_clients.py and planted_batches.py show the failure that
 each rule prevents.

@@ -108,8 +108,8 @@ class FeedDelivery:
             if served or self._reading is None:
                 self.feeds.end_turn(feed, self._mark)
             else:
-                # The feed may need headers, and one read at a time is under way. The turn ends
-                # after that read.
+                # The feed got nothing, and a read of headers is in progress. Its turn ends after
+                # that read. Otherwise, it would take turns without a result until then.
                 self._waiting.append(feed)
         # The feed may be a real-time feed now. Without this call, it would wait for a commit.
         self.serve()

@@ -5,15 +5,16 @@ replicas may have committed. It cuts the records above R from each replica, and 
 each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6). `replica_roles`
 decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
-A *mark* is a transaction id up to which a log is right. A storage keeps two marks with the id of
-its last session: the *low-water mark*, which this session wrote, and the *local low-water mark*
-(*local mark*), where its log ended at that time. A *closing mark*, in the metadata in ZooKeeper, is
-the mark at which a replica left its session.
+A replica's *position* is its last transaction id. A log is *right* up to an id if its records up to
+this id are those of the partition. A storage keeps two marks with the id of its last session: the
+*low-water mark*, the mark that this session resolved, and the *local low-water mark* (*local
+mark*), where its log ended when the low-water mark was written. A *closing mark*, in the metadata
+in ZooKeeper, is the mark at which a replica left its session.
 
 A *clean* replica has certainly acknowledged no record beyond its log. So its position counts, also
-after it has received copies. If its log must be cut first, the new session id is then written to
-its disk, before copies count. Because R is not resolved yet, an *interim mark* is written with the
-id: the id at which the log was cut, or the mark on the disk if that is higher.
+after it has received copies. If its log must be cut first, the new session id is written to its
+disk after the cut, and copies count only after that. R is not resolved then, so the session id is
+written with an *interim mark*: where the log was cut, or the mark on the disk if that is higher.
 
 The session reports each replica that connects with `introduced`. It takes steps with `take_steps`,
 performs them, and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While
@@ -259,7 +260,7 @@ class SessionRecovery:
             if names
         ]
         if self._voted_below is not None:
-            committed = f"{self._known_committed} is known to be committed"
+            committed = f"{self._known_committed} may be committed"
             parts.append(f"the vote ends at {self._voted_below}, but {committed}")
         return "; ".join(parts) or "replicas at work"
 
@@ -357,8 +358,8 @@ class SessionRecovery:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
-            # Metadata without replicas may be lost metadata, so a mark on a disk may be right. With
-            # -1 the cut names no unconfirmed mark, and a storage refuses to cut below its mark.
+            # Without ``_last_replicas`` the metadata may be lost, and the mark on the disk right.
+            # With -1, `Truncate.unconfirmed_mark` is None: then the storage refuses a cut below it.
             return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 
@@ -389,7 +390,7 @@ class SessionRecovery:
         if r is not None and r.recovered:
             return ReplicaState(self.session_id, UNRESOLVED)
         if r is not None and r.marked:
-            # The new session is on its disk. If the disk is emptied, this state shows that.
+            # The new session is on its disk. An emptied disk has an older session than this state.
             return ReplicaState(self.session_id, mark)
         entry = self._replica_states.get(replica)
         if entry is None:

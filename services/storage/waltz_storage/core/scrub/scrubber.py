@@ -1,8 +1,8 @@
 """Pure. What the scrubber checks next, at which rate, and what it has found.
 
 A *pass* checks every record of every open partition once, in ascending order. The caller asks for
-the next action, performs it, and reports the result. The times that it passes are in seconds of its
-clock.
+the next action, performs it, and reports the result. The caller gives all times in
+seconds of its own clock.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ CHECK_BYTES = 256 << 10
 An append that arrives during a check waits until the check ends."""
 
 PASS_SECONDS = 3600.0
-"""A pass begins at the earliest this long after the one before. Otherwise a storage with little
-data would read it over and over."""
+"""The least time from the beginning of one pass to the beginning of the next. Otherwise a storage
+with little data would read it over and over."""
 
 _NEGLIGIBLE_SECONDS = 1e-6
 """A shorter wait is a rounding error: a clock may not even show that it has passed."""
 
 _LEAST_RECORD_BYTES = 64
-"""A record counts as at least this many bytes, because a check that reads nothing takes time."""
+"""For the rate, a record counts as at least this many bytes.
+
+A check reads nothing if a file or the index cannot be read. Without this bound, such checks would
+follow each other without a pause."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,19 @@
 """Ask each server of a ZooKeeper ensemble for its state, without a session. Touches the network.
 
-`diagnosis` uses this if no session can be opened: the answers say which servers are missing.
+The store and diagnoses use this if no session can be opened: the answers say which servers are
+missing, and why.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 
-from waltz.admin.core.zookeeper_answers import judge_answer, split_connect_string
+from waltz.metadata.core.zookeeper_answers import UNREACHABLE, judge_answer, split_connect_string
 from waltz.net import connect_problem, join_address
 
-_COMMAND = b"srvr"
+_COMMAND = b"srvr\n"
 """ZooKeeper's only command that is allowed without a setting (``4lw.commands.whitelist``)."""
 _MOST_BYTES = 4096
 
@@ -42,6 +44,7 @@ async def _probe(host: str, port: int, timeout_seconds: float) -> str:
     except OSError as problem:
         if isinstance(problem, TimeoutError) and problem.errno is None:
             return f"gave no answer within {timeout_seconds:g} s"
-        return f"cannot be reached ({connect_problem(problem)})"
+        unknown = "unknown host: " if isinstance(problem, socket.gaierror) else ""
+        return f"{UNREACHABLE} ({unknown}{connect_problem(problem)})"
     except (OverflowError, ValueError) as problem:
-        return f"cannot be reached ({problem})"
+        return f"{UNREACHABLE} ({problem})"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 _DEFAULT_PORT = 2181
+UNREACHABLE = "cannot be reached"
+"""Begins the text about a server to which no connection can be opened."""
 
 
 def split_connect_string(connect_string: str) -> list[tuple[str, int]]:
@@ -30,3 +34,25 @@ def judge_answer(answer: bytes) -> str:
     if not answer:
         return "closed the connection without an answer: its port may use TLS"
     return "does not answer like a ZooKeeper server"
+
+
+def why_no_session(answers: Mapping[str, str], *, tls: bool) -> str:
+    """Return what each server does while no session can be opened, and the remedy.
+
+    ``answers`` has the texts for the addresses of the servers. ``tls`` tells whether the session
+    would use TLS; the answers are those of connections without TLS.
+    """
+    found = ", ".join(f"{address} {answer}" for address, answer in answers.items())
+    if all(answer.startswith(UNREACHABLE) for answer in answers.values()):
+        remedy = "check that ZooKeeper is running and that the address is right"
+    elif tls:
+        remedy = (
+            "check that it is running, that its port uses TLS, and that it accepts the certificate "
+            "of zookeeper.tls.certificate"
+        )
+    else:
+        remedy = (
+            "check that it is running, and if its port uses TLS, set zookeeper.tls.* in the "
+            "settings file (--cluster of the command line), or zookeeper_access of waltz.connect"
+        )
+    return f"{found}; {remedy}"

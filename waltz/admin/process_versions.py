@@ -1,0 +1,96 @@
+"""Query the versions of a cluster's processes. Touches the network.
+
+Servers and storages answer ``GET /buildinfo`` on their HTTP ports, which are not in ZooKeeper.
+ZooKeeper answers the command ``srvr``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from waltz.metadata.core.zookeeper_answers import split_connect_string
+from waltz.net import DialFailed, connect_problem, join_address, split_address
+
+_BUILD_INFO = b"GET /buildinfo HTTP/1.0\r\n\r\n"
+"""In HTTP/1.0, the process closes the connection after its answer."""
+_ZOOKEEPER_VERSION = "Zookeeper version: "
+
+Version = dict[str, str]
+"""The service and its version, or the problem of a process that did not report them."""
+
+
+async def query_versions(
+    zookeeper: str, http: Iterable[str], *, timeout_seconds: float
+) -> dict[str, Version]:
+    """Return the versions of processes by address.
+
+    ``zookeeper`` is a connect string; ``http`` are addresses of HTTP ports. A process has
+    ``timeout_seconds`` for its answer.
+    """
+    requests = dict.fromkeys(http, (_BUILD_INFO, _build_info))
+    for host, port in split_connect_string(zookeeper):
+        requests[join_address(host, port)] = (b"srvr", _zookeeper_version)
+    answers = await asyncio.gather(
+        *(_query(each, *request, timeout_seconds) for each, request in requests.items())
+    )
+    return dict(zip(requests, answers, strict=True))
+
+
+def storage_versions(metrics: Mapping[str, Any]) -> dict[str, Version]:
+    """Return the versions in the metrics of storages, which `StorageAdmin.metrics` returned."""
+    found: dict[str, Version] = {}
+    for storage, reported in metrics.items():
+        gauges = reported.get("gauges", {})
+        version = gauges.get("waltz-storage.waltz-version-id", {}).get("value")
+        problem = reported.get("problem", "its metrics have no version")
+        found[storage] = (
+            {"problem": problem}
+            if version is None
+            else {"service_name": "waltz-storage", "version": version}
+        )
+    return found
+
+
+async def _query(
+    address: str, request: bytes, parse: Callable[[bytes], Version], seconds: float
+) -> Version:
+    """Send ``request`` and return the parsed answer, or the problem."""
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(*split_address(address))
+            try:
+                writer.write(request)
+                # Each answer ends with the connection.
+                return parse(await reader.read(-1))
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except DialFailed as problem:
+        return {"problem": str(problem)}
+    except OSError as problem:
+        if isinstance(problem, TimeoutError) and problem.errno is None:
+            return {"problem": f"no answer within {seconds:g} s"}
+        return {"problem": connect_problem(problem)}
+    except (ValueError, OverflowError):
+        return {"problem": "the answer has no version"}
+
+
+def _build_info(answer: bytes) -> Version:
+    """Return the values of an answer to ``GET /buildinfo``. Raises ValueError."""
+    found = json.loads(answer.partition(b"\r\n\r\n")[2])
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return {name: str(found[name]) for name in ("service_name", "version") if name in found}
+
+
+def _zookeeper_version(answer: bytes) -> Version:
+    """Return the version in an answer to ``srvr``. Raises ValueError."""
+    for line in answer.decode("ascii", errors="replace").splitlines():
+        if line.startswith(_ZOOKEEPER_VERSION):
+            return {"service_name": "zookeeper", "version": line.removeprefix(_ZOOKEEPER_VERSION)}
+    raise ValueError("no version")

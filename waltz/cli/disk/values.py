@@ -1,0 +1,56 @@
+"""The JSON values of ``waltz disk`` that are not rows of tables. Declares types only."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from waltz.cli.disk.rows import CheckedSegment, FlawRow, SegmentHeader
+
+
+class FileChange(TypedDict):
+    """What a start of the storage would do to a file."""
+
+    file: str
+    size_before: int | None
+    size_after: int | None
+    would: str
+
+
+class Start(TypedDict):
+    """What a start of the storage would do to a partition; ``refused`` is why it refuses it."""
+
+    partition: int
+    refused: str | None
+    next_id: int | None
+    changes: list[FileChange]
+
+
+class VerifiedFiles(TypedDict):
+    """The result of ``waltz disk verify``."""
+
+    segments: list[CheckedSegment]
+    flaws: list[FlawRow]
+    start: list[Start]
+
+
+class DumpedRecord(TypedDict):
+    """One record of a segment; it has ``data`` if its text was wanted, or a serializer named."""
+
+    id: int
+    offset: int
+    client_id: int
+    generation: int
+    partition: int
+    seq: int
+    header: int
+    size: int
+    checksum: str
+    data_base64: str
+    data: NotRequired[str | None]
+
+
+class DumpedSegment(TypedDict):
+    """The result of ``waltz disk dump``; the options choose its parts."""
+
+    header: NotRequired[SegmentHeader]
+    records: NotRequired[list[DumpedRecord]]

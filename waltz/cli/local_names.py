@@ -1,0 +1,123 @@
+"""How ``waltz local`` names the processes of a cluster. Touches ``cluster.json``, ZooKeeper.
+
+A server's id in ZooKeeper is not the number in its name. The address joins both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from waltz.admin.core.health import ProcessKind
+from waltz.cli.cluster_options import Target, named_cluster
+from waltz.cli.rows import Rendering, Rows
+from waltz.cli.running import open_cluster
+from waltz.local import NotRunning, read_description
+from waltz.metadata.cluster import NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import ServerDescriptor
+from waltz.metadata.store import StoreError
+from waltz.runtime.cluster_file import local_command
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNames:
+    """The names of a local cluster's processes by address, and the cluster's directory.
+
+    The directory is None for other clusters. ``ended`` are the names of processes that do not run.
+    """
+
+    directory: Path | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+
+    def start_command(self, address: str | None) -> str | None:
+        """Return the command that starts the process at ``address``, None if it is not local."""
+        name = None if address is None else self.names.get(address)
+        return None if name is None else self._start(name)
+
+    def start_missing_command(self, kind: ProcessKind | None) -> str | None:
+        """Return the command that starts one process of ``kind`` that has ended, None if none."""
+        ended = (name for name in self.ended if kind is not None and name.startswith(f"{kind}/"))
+        name = next(ended, None)
+        return None if name is None else self._start(name)
+
+    def name_processes(
+        self, rendering: Rendering, members: Mapping[int, ServerDescriptor]
+    ) -> Rendering:
+        """Return the rendering with the names beside addresses and server ids in its tables.
+
+        ``members`` are the servers by their ids. The value for scripts is unchanged.
+        """
+        if not self.names:
+            return rendering
+        ids = {
+            f"server {server}": self.names[member.address]
+            for server, member in members.items()
+            if member.address in self.names
+        }
+        known = {**self.names, **ids}
+        alternatives = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        # Not within a longer number or address.
+        mentioned = re.compile(rf"(?<![\w.:])(?:{alternatives})(?!\w)")
+
+        def cell(content: object) -> object:
+            if not isinstance(content, str):
+                return content
+            return mentioned.sub(lambda found: f"{found[0]} ({known[found[0]]})", content)
+
+        tables = tuple(
+            Rows(rows.title, rows.columns, [tuple(map(cell, cells)) for cells in rows.cells])
+            for rows in rendering.tables
+        )
+        return replace(rendering, tables=tables)
+
+    def _start(self, name: str) -> str | None:
+        return None if self.directory is None else local_command(self.directory, "start", name)
+
+
+NO_NAMES = LocalNames()
+"""The names of a cluster that is not a local one."""
+
+
+def local_names(where: Target) -> LocalNames:
+    """Return how ``waltz local`` names the processes, by address; nothing for other clusters."""
+    if where.local_directory is None:
+        return NO_NAMES
+    with contextlib.suppress(NotRunning, ValueError, KeyError, TypeError, AttributeError):
+        processes = read_description(where.local_directory)["processes"]
+        names = {str(process["address"]): name for name, process in processes.items()}
+        ended = tuple(name for name, process in processes.items() if process["pid"] is None)
+        return LocalNames(where.local_directory, names, ended)
+    return LocalNames(where.local_directory)
+
+
+def local_http_addresses(where: Target) -> list[str]:
+    """Return the HTTP addresses of the processes of a local cluster, none for other clusters."""
+    if where.local_directory is None:
+        return []
+    with contextlib.suppress(NotRunning, ValueError, KeyError, TypeError, AttributeError):
+        processes = read_description(where.local_directory)["processes"].values()
+        return [
+            f"{process['address'].rpartition(':')[0]}:{process['http_port']}"
+            for process in processes
+            if "http_port" in process
+        ]
+    return []
+
+
+async def server_ids(directory: Path, seconds: float) -> dict[str, int]:
+    """Return the ids of the servers in ZooKeeper by address, none if it does not answer in time."""
+    with contextlib.suppress(StoreError, NoCluster, MalformedMetadata, TimeoutError):
+        where = named_cluster(cluster=directory)
+        async with (
+            asyncio.timeout(seconds * 2),
+            open_cluster(where, connect_seconds=seconds) as cluster,
+        ):
+            members = (await cluster.membership()).servers()
+            return {member.address: server for server, member in members.items()}
+    return {}
