@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -22,6 +23,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// wrongLastSequence is the code of an error of JetStream.
+const wrongLastSequence = 10164
 
 type settings struct {
 	urls                           []string
@@ -154,21 +158,21 @@ type writer struct {
 func appendAll(ctx context.Context, writers []*writer, data []byte, count int) error {
 	var left atomic.Int64
 	left.Store(int64(count))
-	errors := make(chan error, len(writers))
+	failures := make(chan error, len(writers))
 	var all sync.WaitGroup
 	for _, w := range writers {
 		all.Go(func() {
 			for left.Add(-1) >= 0 {
 				if err := w.append(ctx, data); err != nil {
-					errors <- err
+					failures <- err
 					return
 				}
 			}
 		})
 	}
 	all.Wait()
-	close(errors)
-	return <-errors
+	close(failures)
+	return <-failures
 }
 
 // append appends one record. With locks, it is refused if another record of the subject was appended
@@ -180,12 +184,22 @@ func (w *writer) append(ctx context.Context, data []byte) error {
 	}
 	begun := time.Now()
 	acknowledged, err := w.js.Publish(ctx, w.subject, data, options...)
+	for isWrongSequence(err) {
+		// The leader has not applied the writer's last record yet, which it has acknowledged.
+		acknowledged, err = w.js.Publish(ctx, w.subject, data, options...)
+	}
 	if err != nil {
 		return err
 	}
 	w.latencies = append(w.latencies, time.Since(begun))
 	w.last = acknowledged.Sequence
 	return nil
+}
+
+// isWrongSequence tells whether JetStream has refused an append for its expected last sequence.
+func isWrongSequence(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == wrongLastSequence
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
