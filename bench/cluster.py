@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import sys
 import tempfile
 import urllib.request
@@ -20,12 +19,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from bench.cpu_times import cpu_time
 from bench.load import Load, LoadResult
 from waltz.local.cluster import LocalCluster
 from waltz.local.core.plan import Shape
-
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-"""The unit of CPU times in /proc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +156,4 @@ async def measured_cluster(
 
 def _cpu_seconds(pid: int | None) -> float:
     """Return the CPU time of a process, 0 if it does not run."""
-    if pid is None:
-        return 0.0
-    # The name of the process, in parentheses, may contain spaces. The fields after it are counted.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    user, system = fields[11:13]
-    return (int(user) + int(system)) / _TICKS_PER_SECOND
+    return 0.0 if pid is None else cpu_time(pid).own_seconds

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from bench.peers.measured import Description, Measured, Peer, PeerLoad, PeerMissing, RunningPeer
+from bench.peers.postgresql_programs import find_program
 from bench.peers.processes import Servers, free_ports, run_command, running_servers
 
 _MAX_CONNECTIONS = 1_100
@@ -186,13 +187,10 @@ def _children_seconds() -> float:
 
 def _program(name: str) -> Path:
     """Return the path of a program of PostgreSQL. Raises PeerMissing."""
-    if found := shutil.which(name):
-        # Debian's wrapper of pgbench and psql starts the right one.
-        return Path(found)
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    if not installed:
+    program = find_program(name)
+    if program is None:
         raise PeerMissing(
             f"{getpass.getuser()} has no {name} on the PATH: install PostgreSQL 15 or later, with "
             "pgbench (Debian: postgresql)"
         )
-    return installed[-1]
+    return program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
@@ -12,7 +11,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+from bench.cpu_times import cpu_time
+
 _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 
@@ -81,14 +81,13 @@ class Servers:
         """Return the CPU time that the servers and their children have used."""
         children: dict[int, list[int]] = {}
         used: dict[int, float] = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
+        for path in Path("/proc").glob("[0-9]*"):
             # A process may end while it is read.
             with contextlib.suppress(OSError):
-                # The name, in parentheses, may contain spaces: count the fields after it.
-                fields = path.read_text().rpartition(")")[2].split()
-                pid = int(path.parent.name)
-                children.setdefault(int(fields[1]), []).append(pid)
-                used[pid] = sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
+                pid = int(path.name)
+                time = cpu_time(pid)
+                children.setdefault(time.parent, []).append(pid)
+                used[pid] = time.own_seconds + time.children_seconds
         total, left = 0.0, [process.pid for process in self.processes]
         while left:
             pid = left.pop()

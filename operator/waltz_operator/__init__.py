@@ -6,7 +6,8 @@ compares ``core.observed`` with ``core.desired`` and returns ``core.steps``. ``c
 the statuses.
 
 ``shell`` acts. ``observer`` reads the actual state, ``executor`` performs steps. ``reconciler``
-calls both once for one cluster, and ``controller`` decides when. ``resting`` holds what is kept of
-clusters that need nothing. ``leader_election`` selects the one active operator, and ``fencing``
-refuses the writes of any other one. ``main`` runs the process.
+calls both once for one cluster, and ``controller`` decides when. ``resting`` keeps the last state
+of clusters that need nothing, so that they are checked without the API server. ``leader_election``
+selects the one active operator, and ``fencing`` refuses the writes of any other operator. ``main``
+runs the process.
 """

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from waltz.runtime.extras import run_main
+from waltz.runtime.one_line_parser import OneLineParser
 from waltz.runtime.version import build_version
 
 
@@ -23,7 +24,7 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the operator's own command line, which has no arguments."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         "waltz-operator",
         description="Run the operator of Waltz clusters on Kubernetes, with the settings that its "
         "chart sets as environment variables.",

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import tempfile
 import time
 import uuid
@@ -33,7 +34,7 @@ from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.fencing import LeaderEnvironment, LeaderKube
 from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.shell.http import serve_http
-from waltz_operator.shell.kube_api import ApiServer, connected_api_server
+from waltz_operator.shell.kube_api import ApiServer, NoKubeConfig, connected_api_server
 from waltz_operator.shell.leader_election import LeaderElection
 from waltz_operator.shell.liveness import Liveness
 from waltz_operator.shell.metrics import OperatorMetrics
@@ -42,6 +43,10 @@ from waltz_operator.shell.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 _EXIT_LEASE_LOST = 1
+
+
+class BadVariable(ValueError):
+    """An environment variable cannot be used; the text names it and says what it must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +68,23 @@ class OperatorConfig:
 
 
 def read_settings(variables: Mapping[str, str]) -> OperatorConfig:
-    """Return the settings that environment variables give."""
+    """Return the settings that environment variables give. Raises BadVariable."""
     return OperatorConfig(
         namespace=variables.get("WALTZ_OPERATOR_NAMESPACE", "default"),
         watched_namespace=variables.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", ""),
         identity=variables.get("WALTZ_OPERATOR_POD")
         or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
-        http_port=int(variables.get("WALTZ_OPERATOR_HTTP_PORT", "8080")),
+        http_port=_port(variables, "WALTZ_OPERATOR_HTTP_PORT", "8080"),
         lease=variables.get("WALTZ_OPERATOR_LEASE") or "waltz-operator",
     )
+
+
+def _port(variables: Mapping[str, str], name: str, default: str) -> int:
+    """Return the port that a variable has. Raises BadVariable."""
+    value = variables.get(name) or default
+    if not (value.isascii() and value.isdecimal() and len(value) <= 5 and int(value) < 1 << 16):
+        raise BadVariable(f"{name} is {value!r}: it must be a port, a number from 0 to 65535")
+    return int(value)
 
 
 def main() -> None:
@@ -81,7 +94,10 @@ def main() -> None:
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     # kopf logs every change that it sees.
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    run_loop(_run(read_settings(os.environ)))
+    try:
+        run_loop(_run(read_settings(os.environ)))
+    except (BadVariable, NoKubeConfig) as problem:
+        sys.exit(f"waltz-operator: {problem}")
 
 
 async def _run(settings: OperatorConfig) -> None:
@@ -139,6 +155,7 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
 async def _run_kopf(
     settings: OperatorConfig, controller: Controller, reconciler: Reconciler, stop: asyncio.Event
 ) -> None:
+    """Let kopf watch the resources and call the handlers, until ``stop`` is set."""
     # ``standalone`` turns kopf's own leader election off: with that election, two operators of
     # equal priority both pause. The Lease has already elected this operator.
     await kopf.operator(

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from waltz.runtime.one_line_parser import OneLineParser
 from waltz_operator.core.preview import preview, report
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
@@ -41,19 +42,17 @@ _EPILOG = (
 def main() -> None:
     """Run the command with the arguments of the process."""
     logging.disable(logging.CRITICAL)
-    options = _parser().parse_args(sys.argv[2:])
+    options = _parser().parse_args(sys.argv[2:])  # The first argument is the command, "plan".
     try:
         text = _read_file(options.file)
         lines = asyncio.run(_run(options.cluster, options.namespace, text, options.steps))
-    except (KubeError, InvalidResource, RequestRefused, OSError) as problem:
-        sys.exit(f"waltz-operator plan: {problem}")
+    except (KubeError, InvalidResource, RequestRefused) as problem:
+        sys.exit(f"waltz-operator plan: {' '.join(str(problem).split())}")
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="waltz-operator plan", description=_DESCRIPTION, epilog=_EPILOG
-    )
+    parser = OneLineParser(prog="waltz-operator plan", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("cluster", nargs="?", help="the WaltzCluster; by default those of the file")
     parser.add_argument(
         "-f",
@@ -72,7 +71,12 @@ def _parser() -> argparse.ArgumentParser:
 def _read_file(file: str | None) -> str | None:
     if file is None:
         return None
-    return sys.stdin.read() if file == "-" else Path(file).read_text()
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
+    except OSError as problem:
+        raise RequestRefused(f"cannot read {file}: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise RequestRefused(f"{file} is not text: name a YAML file") from problem
 
 
 async def _run(
@@ -95,7 +99,7 @@ async def _chosen(
 ) -> list[tuple[str, str]]:
     """Return the namespaces and names of the clusters to preview. Raises RequestRefused."""
     if cluster is not None:
-        namespaces = {key[1] for key in requested} or {namespace}
+        namespaces = {of_file for _, of_file, _ in requested} or {namespace}
         return [(each, cluster) for each in sorted(namespaces)]
     if not requested:
         raise RequestRefused("name a WaltzCluster, or a file with -f")
@@ -120,15 +124,15 @@ async def plan_lines(
     ``kube`` and ``environment`` are only read: both are wrapped so that every write is refused.
     """
     reads = RequestedKube(kube, requested)
-    unchanged = LeaderEnvironment(environment, lambda: False)
+    read_only = LeaderEnvironment(environment, may_write=lambda: False)
     lines: list[str] = []
     for namespace, name in clusters:
         found = await reads.get("WaltzCluster", namespace, name)
         if found is None:
             raise RequestRefused(f"WaltzCluster {namespace}/{name} does not exist: check the name")
-        operator = os.environ.get("WALTZ_OPERATOR_NAMESPACE", "default")
-        desired = await read_desired(reads, found, operator)
-        observed = await observe(desired, reads, unchanged, utc_now())
+        operator_namespace = os.environ.get("WALTZ_OPERATOR_NAMESPACE", "default")
+        desired = await read_desired(reads, found, operator_namespace)
+        observed = await observe(desired, reads, read_only, utc_now())
         lines.append(f"plan of WaltzCluster {namespace}/{name}; nothing was changed")
         lines += report(preview(desired, observed), every_step=every_step)
     return lines

@@ -104,3 +104,16 @@ def _code(*folders: str) -> str:
     """Return all code in these folders, with texts of several lines joined."""
     files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
     return "".join(_JOINED.sub("", file.read_text()) for file in files)
+
+
+def test_first_screen_of_readme_has_what_why_picture_two_commands_and_a_number() -> None:
+    """The lines above the second heading fit one screen."""
+    screen = (ROOT / "README.md").read_text().partition("\n## ")[0]
+    assert screen.count("\n") <= 40
+    what, why = screen.index("**A write-ahead log"), screen.index("Use it when")
+    picture, commands = screen.index("─▶ storages"), screen.index("pip install 'waltz-log[local]'")
+    number = screen.index("appends a second")
+    assert what < why < picture < commands < number
+    block = screen[commands:].partition("```")[0]
+    assert [line.split()[0] for line in block.splitlines()] == ["pip", "waltz"]
+    assert re.search(r"\*\*[\d,]+ appends a second", screen) is not None

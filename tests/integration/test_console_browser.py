@@ -153,7 +153,9 @@ def test_console_starts_while_zookeeper_is_dead_and_recovers(running: LocalClust
 
 
 @needs_browser
-def test_page_in_a_browser(running: LocalCluster, tmp_path: Path) -> None:
+def test_browser_shows_healthy_degraded_and_half_dead_cluster_without_errors(
+    running: LocalCluster, tmp_path: Path
+) -> None:
     """One browser for all: its start takes longer than each part."""
     with console(running) as url, Browser.open(tmp_path) as browser:
         browser.set_page(*SIZES["desktop"], dark=False)
@@ -276,6 +278,7 @@ def _check_killed_storage(browser: Browser, url: str, running: LocalCluster) -> 
     assert [cell.split("\n")[0] for cell in cells[2:]] == ["unknown"] * 6
     browser.go(f"{url}#/overview")
     browser.wait_for_text(f"Storage {storage} does not answer", "#view")
+    browser.wait_for_text("Since ", ".statements")
     browser.wait_for_text("2 of 3", "[data-key='Storages answering']")
     browser.wait_for_text("unknown", "[data-key='Damaged records']")
     browser.go(f"{url}#/timeline")

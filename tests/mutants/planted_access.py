@@ -12,8 +12,8 @@ ACCESS_BUGS = (
     Planted(
         "a single append is accepted without the right",
         Package.SERVER,
-        "if denial is None:\n    permitted[partition] = batch\n",
-        "if True:\n    permitted[partition] = batch\n",
+        "if denial is None:\n    permitted[partition] = singles\n",
+        "if True:\n    permitted[partition] = singles\n",
         "A client without the right appends.",
         nodes(_SERVER + "test_appends_without_the_right_are_denied_and_not_in_the_log"),
     ),
@@ -52,8 +52,8 @@ ACCESS_BUGS = (
     Planted(
         "a new connection resets the quota",
         Package.SERVER,
-        "if state.connections or (state.bucket is not None and not state.bucket.is_full(now))\n",
-        "if state.connections\n",
+        "return not self.connections and (self.bucket is None or self.bucket.is_full(now))\n",
+        "return not self.connections\n",
         "A client that connects again and again has no quota.",
         nodes(_QUOTAS + "test_new_connection_does_not_reset_the_rate"),
     ),

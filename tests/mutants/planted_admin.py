@@ -139,8 +139,8 @@ ADMIN_BUGS = (
     Planted(
         "records above the mark of a new replica stay",
         Package.ADMIN,
-        "clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark\n",
-        "clean = True\n",
+        "if not needs_cut and lag <= observation.lag_allowed:\n",
+        "if lag <= observation.lag_allowed:\n",
         "Servers trust records that were never committed.",
         nodes(
             "unit/admin/test_operations_health.py::test_new_replica_with_records_above_its_mark_is_cut_by_a_copy"
@@ -289,7 +289,7 @@ ADMIN_BUGS = (
     Planted(
         "a replica that ends early differs",
         Package.ADMIN,
-        "case RangeSum() as found if found.last_id < self._next_id:\n"
+        "case RangeSum() as answer if answer.last_id < self._next_id:\n"
         "    # The replica ends before the range, so `_set_range` will remove it.\n"
         "    self._limits[storage] = self._next_id - 1\n",
         "",

@@ -91,8 +91,8 @@ ANSWER_BUGS = (
     Planted(
         "a mark beyond the end of the log is accepted",
         Package.SERVER,
-        "if append.answer_to is not None and self._is_ahead(append):\n",
-        "if append.answer_to is not None and self._is_ahead(append) and False:\n",
+        "if append.client_mark > self._mark:\n",
+        "if append.client_mark > self._mark and False:\n",
         "Locks refuse nothing, because no transaction took them after the mark.",
         nodes(
             f"{_SERVER}test_append_with_a_mark_beyond_the_log_is_answered_ahead_with_the_last_id"

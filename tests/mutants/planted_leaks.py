@@ -34,7 +34,7 @@ LEAK_BUGS = (
     Planted(
         "a handshake without an answer leaves its connection open",
         Package.NET,
-        "except TimeoutError:\n    rpc.close()\n",
+        "except TimeoutError:\n    self.close()\n",
         "except TimeoutError:\n",
         "Each attempt to reach a hung storage leaks a connection.",
         nodes(
@@ -44,15 +44,15 @@ LEAK_BUGS = (
     Planted(
         "a refused handshake leaves its connection open",
         Package.NET,
-        "if isinstance(answer, rpc._port.failure):\n    rpc.close()\n",
-        "if isinstance(answer, rpc._port.failure):\n",
+        "if isinstance(answer, self._port.failure):\n    self.close()\n",
+        "if isinstance(answer, self._port.failure):\n",
         "Each attempt to reach a storage of another cluster leaks a connection.",
         nodes("unit/net/test_net_rpc.py::test_rpc_open_at_another_cluster_is_refused"),
     ),
     Planted(
         "a cancelled handshake leaves its connection open",
         Package.NET,
-        "except asyncio.CancelledError:\n    rpc.close()\n    raise\n",
+        "except asyncio.CancelledError:\n    self.close()\n    raise\n",
         "except asyncio.CancelledError:\n    raise\n",
         "Each timeout of a tool leaks a connection.",
         nodes("unit/net/test_net_rpc.py::test_rpc_cancelled_open_closes_the_connection"),
@@ -191,5 +191,23 @@ LEAK_BUGS = (
         nodes(
             "unit/net/test_net_accepted.py::test_peer_that_is_refused_before_its_handshake_is_no_longer_counted"
         ),
+    ),
+    Planted(
+        "messages behind the end of their connection are handled",
+        Package.SERVER,
+        "if self._connected().closed:\n",
+        "if False:\n",
+        "A partition keeps the feeds of a closed connection for ever.",
+        nodes(
+            "unit/server/test_server_client_connection.py::test_messages_behind_one_that_closes_the_connection_are_dropped"
+        ),
+    ),
+    Planted(
+        "a file beyond the open segments stays open",
+        Package.STORAGE,
+        "_, least_recent = self._open.popitem(last=False)\nleast_recent.close()\n",
+        "self._open.popitem(last=False)\n",
+        "Readers of old segments use up the file descriptors of a storage.",
+        nodes("unit/storage/test_storage_log.py::test_number_of_open_sealed_segments_is_bounded"),
     ),
 )

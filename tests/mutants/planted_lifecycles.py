@@ -63,9 +63,8 @@ LIFECYCLE_BUGS = (
     Planted(
         "headers for two feeds are read at the same time",
         Package.SERVER,
-        "if self._reading is not None:\n    return\n"
-        "# The first transaction of the block that is not cached: at most ``first_id``.\n",
-        "# The first transaction of the block that is not cached: at most ``first_id``.\n",
+        "if self._reading is not None:\n    return\n# At most ``first_id``, which is not cached.\n",
+        "# At most ``first_id``, which is not cached.\n",
         "The answer to one read is taken for that to another one.",
         nodes(
             "unit/server/test_server_feeds.py::"
@@ -184,7 +183,7 @@ LIFECYCLE_BUGS = (
     Planted(
         "a partition that moves stays at its former link",
         Package.CLIENT,
-        "if old is not None and old[0] is not link:\n    self._user.detached(partition)\n",
+        "if old is not None and old.link is not link:\n    self._user.detached(partition)\n",
         "pass\n",
         "Requests go to a server that has lost the partition.",
         nodes("unit/client/test_client_links.py::test_partition_follows_its_server"),

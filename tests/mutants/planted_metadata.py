@@ -110,8 +110,8 @@ METADATA_BUGS = (
     Planted(
         "a deletion ignores the cluster's name",
         Package.METADATA,
-        "if found != name:\n",
-        "if not found:\n",
+        "if stored_name != name:\n",
+        "if not stored_name:\n",
         "A mistyped root deletes another cluster.",
         nodes("unit/metadata/test_metadata_cluster.py::test_delete_with_another_name_is_refused"),
     ),
@@ -202,8 +202,8 @@ METADATA_BUGS = (
     Planted(
         "a change of replicas overwrites another one",
         Package.METADATA,
-        "if found != change.expected:\n",
-        "if not found:\n",
+        "if present != change.expected:\n",
+        "if not present:\n",
         "Replicas are changed that the caller has not seen.",
         nodes(
             "unit/metadata/test_metadata_storage_maps.py::test_change_replicas_that_breaks_a_rule_is_refused"

@@ -80,8 +80,8 @@ NET_BUGS = (
     Planted(
         "a refused handshake counts as an open connection",
         Package.NET,
-        "if isinstance(answer, rpc._port.failure):\n",
-        "if isinstance(answer, ConnectionLost):\n",
+        "if isinstance(answer, self._port.failure):\n    self.close()\n",
+        "if isinstance(answer, ConnectionLost):\n    self.close()\n",
         "A server uses the storage of another cluster.",
         nodes("unit/net/test_net_rpc.py::test_rpc_open_at_another_cluster_is_refused"),
     ),
@@ -97,8 +97,8 @@ NET_BUGS = (
     Planted(
         "a connection that did not work resets the backoff",
         Package.NET,
-        'if self._useful:\n    failures, logged = 0, ""\n',
-        'if problem:\n    failures, logged = 0, ""\n',
+        'if self._useful:\n    failures, last_problem = 0, ""\n',
+        'if problem:\n    failures, last_problem = 0, ""\n',
         "A peer that accepts connections and drops them is dialed without a pause.",
         nodes("unit/net/test_net_link.py::test_link_with_the_same_problem_again_logs_it_once"),
     ),

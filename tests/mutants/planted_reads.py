@@ -194,4 +194,14 @@ READ_BUGS = (
             "unit/server/test_server_range_reads.py::test_waiting_range_read_gets_transactions_of_another_owner_when_the_session_opens"
         ),
     ),
+    Planted(
+        "a partition without a session keeps the reads of a connection",
+        Package.SERVER,
+        "self._ranges.session_delayed()\n",
+        "pass\n",
+        "A client's reads of other partitions wait for a partition without a quorum.",
+        nodes(
+            "unit/server/test_server_range_reads.py::test_range_reads_of_a_partition_without_a_session_leave_other_partitions_their_reads"
+        ),
+    ),
 )

@@ -331,4 +331,14 @@ SESSION_BUGS = (
             "unit/server/test_server_store_reads.py::test_copy_of_other_records_is_not_passed_on"
         ),
     ),
+    Planted(
+        "any answer to an append is an acknowledgement",
+        Package.SERVER,
+        "elif r.stage is ReplicaStage.ACTIVE and isinstance(response, st.SuccessResponse):\n",
+        "elif r.stage is ReplicaStage.ACTIVE:\n",
+        "A record counts as durable although its storage has not said so.",
+        nodes(
+            "unit/server/test_server_store_late_answers.py::test_unfit_answer_to_an_append_is_no_acknowledgement"
+        ),
+    ),
 )

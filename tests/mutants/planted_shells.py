@@ -9,9 +9,9 @@ SHELL_BUGS = (
         "reading the metadata has no deadline",
         Package.SERVER,
         "async with asyncio.timeout(_METADATA_SECONDS):\n"
-        "    found = await self._cluster.partition_metadata(self.core.id)\n",
+        "    metadata = await self._cluster.partition_metadata(self.core.id)\n",
         "async with asyncio.timeout(None):\n"
-        "    found = await self._cluster.partition_metadata(self.core.id)\n",
+        "    metadata = await self._cluster.partition_metadata(self.core.id)\n",
         "A partition waits forever for a ZooKeeper that does not answer.",
         nodes(
             "unit/server/test_server_hosted_partition.py::test_metadata_operation_without_an_answer_fails_at_its_deadline"
@@ -494,6 +494,26 @@ SHELL_BUGS = (
         "The log gets a mixture of two exports.",
         nodes(
             "unit/cli/test_cli_import_continued.py::test_repeated_import_appends_only_what_the_log_lacks"
+        ),
+    ),
+    Planted(
+        "a server without ZooKeeper stays healthy for hours",
+        Package.SERVER,
+        "grace = 2 * node.config.session_timeout_ms / 1000\n",
+        "grace = 2 * node.config.session_timeout_ms\n",
+        "No alert tells that a server is cut off from ZooKeeper.",
+        nodes(
+            "unit/server/test_server_readiness.py::test_server_without_zookeeper_is_unhealthy_after_two_session_timeouts"
+        ),
+    ),
+    Planted(
+        "the size of the disk is shown as its free bytes",
+        Package.STORAGE,
+        "disk_free=lambda: environment.disk_space(config.directory)[0],\n",
+        "disk_free=lambda: environment.disk_space(config.directory)[1],\n",
+        "The alert about a full disk never fires.",
+        nodes(
+            "unit/storage/test_storage_node.py::test_free_bytes_and_size_of_the_disk_are_metrics"
         ),
     ),
 )

@@ -86,7 +86,7 @@ SPARK_BUGS = (
     Planted(
         "each partition's share of a batch is rounded down",
         Package.SPARK,
-        "taken = limit * (seen + rows) // total - limit * seen // total\n",
+        "taken = limit * (rows_before + rows) // total - limit * rows_before // total\n",
         "taken = limit * rows // total\n",
         "A small limit admits no rows, and the stream stops.",
         nodes("unit/spark/test_spark_offsets.py::test_admit_rows_uses_exactly_the_limit"),

@@ -33,8 +33,8 @@ STORAGE_BUGS = (
     Planted(
         "new segment whose name is not durable",
         Package.STORAGE,
-        "disk.flush_directory(identity.directory)\nreturn SegmentFiles(opened[1], opened[0])\n",
-        "return SegmentFiles(opened[1], opened[0])\n",
+        "disk.flush_directory(identity.directory)\nindex, data = opened\n",
+        "index, data = opened\n",
         "A loss of power removes a segment with its flushed records.",
     ),
     Planted(
@@ -212,7 +212,7 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark overwritten in place",
         Package.STORAGE,
-        "return newest if no_flush_writes_it else self._unneeded_slot(found)\n",
+        "return newest if no_flush_writes_it else self._unneeded_slot(state)\n",
         "return newest\n",
         "A torn write leaves a partition without a mark.",
         nodes(

@@ -18,8 +18,8 @@ USER_BUGS = (
     Planted(
         "a bundle has the private keys of logs",
         Package.ADMIN,
-        'text = _PEM_BLOCK.sub(rf"-----\\1 {REMOVED}-----", text)\n',
-        "",
+        'text = key.sub(rf"-----\\1 {REMOVED}-----", text)\n',
+        "pass\n",
         "A bundle that is sent to others has secrets.",
         nodes(
             "unit/admin/test_operations_debug_bundle.py::test_secrets_are_removed_and_the_rest_is_kept"
@@ -72,7 +72,7 @@ USER_BUGS = (
         "if len(head) < LENGTH_BYTES:\n",
         "Half of a record is appended as a whole one.",
         nodes(
-            "unit/cli/test_cli_append_input.py::test_input_that_ends_within_a_record_fails_after_the_others"
+            "unit/cli/test_cli_append_input.py::test_input_that_ends_within_a_record_fails_after_its_whole_records"
         ),
     ),
     Planted(
@@ -85,6 +85,26 @@ USER_BUGS = (
         '"removed",\n'
         "yes=True,\n",
         "Random records that nothing can remove are appended to a log in use.",
-        nodes("unit/cli/test_cli_bench.py::test_writing_asks_and_stops_without_a_yes"),
+        nodes("unit/cli/test_cli_bench.py::test_bench_that_writes_asks_and_stops_without_a_yes"),
+    ),
+    Planted(
+        "a followed state that advances during a decision hides its conflict",
+        Package.CLIENT,
+        "return replace(draft, mark=mark)\n",
+        "return replace(draft, mark=followed.mark)\n",
+        "A decision by an older state is committed over a transaction it has not seen.",
+        nodes(
+            "unit/client/test_client_follower.py::test_transaction_applied_while_build_runs_refuses_the_decision"
+        ),
+    ),
+    Planted(
+        "a blocking stream repeats the rest of a batch",
+        Package.SYNC,
+        "self._ready.clear()\n",
+        "pass\n",
+        "A reader that changes from transactions to batches gets transactions again and again.",
+        nodes(
+            "unit/sync/test_client_sync.py::test_sync_client_has_the_methods_of_the_asyncio_client"
+        ),
     ),
 )

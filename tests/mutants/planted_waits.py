@@ -78,7 +78,7 @@ WAIT_BUGS = (
         "pass\n",
         "The relayed copy begins below the end of the log, and is refused.",
         nodes(
-            "unit/admin/test_operations_copy.py::test_records_of_a_request_that_failed_are_cut_before_the_rest_is_sent_from_here"
+            "unit/admin/test_operations_copy.py::test_records_of_a_request_that_failed_are_cut_before_the_rest_is_relayed"
         ),
     ),
     Planted(
@@ -118,7 +118,7 @@ WAIT_BUGS = (
     Planted(
         "a lost connection ends the pause before a retry",
         Package.METADATA,
-        "if connection is SessionState.CONNECTED:\n    reconnected.set()\n",
+        "if state is SessionState.CONNECTED:\n    reconnected.set()\n",
         "reconnected.set()\n",
         "Requests are sent on a connection that is lost.",
         nodes(_RETRY + "test_disconnect_does_not_trigger_retry_before_reconnect"),
@@ -134,7 +134,7 @@ WAIT_BUGS = (
     Planted(
         "a wait for the admin lock polls",
         Package.METADATA,
-        "await freed.wait()\nreturn False\n",
+        "await changed.wait()\nreturn False\n",
         "return False\n",
         "Administrators that wait keep ZooKeeper busy.",
         nodes(

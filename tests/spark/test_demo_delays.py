@@ -69,7 +69,7 @@ def test_checks_flights_without_aircraft_are_not_chained(spark: Any) -> None:
         (3, {"departure": NOON + timedelta(hours=3)}, Findings(TOTALS, 0, 0, 0, 0)),
     ],
 )
-def test_checks_each_fault_is_found(
+def test_each_fault_fails_the_checks(
     spark: Any, index: int, changed: dict[str, Any], expected: Findings
 ) -> None:
     rows = [r | changed if i == index else r for i, r in enumerate(GOOD)]

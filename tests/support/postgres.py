@@ -18,17 +18,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData, create_engine
 
-_INSTALLED = Path("/usr/lib/postgresql")
+from bench.peers.postgresql_programs import find_program
+
 _SETTINGS = "-c fsync=off -c listen_addresses='' -c max_connections=50"
 
 
 def programs() -> Path | None:
     """Return the folder with initdb and pg_ctl, None if PostgreSQL is not installed."""
-    found = shutil.which("initdb")
-    if found is not None:
-        return Path(found).parent
-    versions = sorted(_INSTALLED.glob("*/bin/initdb"), key=lambda p: int(p.parts[-3].split(".")[0]))
-    return versions[-1].parent if versions else None
+    initdb = find_program("initdb")
+    return None if initdb is None else initdb.parent
 
 
 @contextlib.contextmanager

@@ -194,6 +194,7 @@ class MemoryConnection:
 
     peer = "client"
     peer_certificate: Mapping[str, Any] | None = None
+    closed = False
 
     def __init__(
         self, server: ServedPartition, deliver: Callable[[bytes], None], version: int
@@ -214,6 +215,7 @@ class MemoryConnection:
 
     def lose(self) -> None:
         """End the connection."""
+        self.closed = True
         self.handler.lost("lost")
 
     def send(self, *frames: bytes) -> None:

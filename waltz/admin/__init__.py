@@ -11,6 +11,8 @@ Every change of a replica or a storage is an `Order` with a pure plan in `core`:
   perform the steps
 * `inspection` collects the facts that `core.verification` checks; `replica_comparison` queries the
   checksums that `core.comparison` compares; `monitoring` samples what ``waltz top`` shows
+* `diagnosis` finds out what is wrong with a cluster, and `core.health` says it in words;
+  `debug_bundle` and `process_versions` collect what is needed to understand a fault afterwards
 * `rescue` rebuilds the metadata of partitions by the rule in `core.rescue`
 * `storage_admin`, `storage_ports`, `server_query` are clients of the ports of storages and servers
 """

@@ -201,14 +201,14 @@ class OrderExecutor:
                 address = split_address(step.destination)
                 tls = self._tls_of.get(step.destination, self.tls)
                 identity = params.key, params.num_partitions
-                destination_port = await RpcConnection.open_storage(
+                destination_connection = await RpcConnection.open_storage(
                     address, tls, identity, network=self._network
                 )
                 try:
                     await copy_offline(
                         source,
                         destination,
-                        destination_port,
+                        destination_connection,
                         step.partition,
                         batch_size=self._copy_batch,
                         progress=progress,
@@ -218,7 +218,7 @@ class OrderExecutor:
                         may_continue=may_continue,
                     )
                 finally:
-                    destination_port.close()
+                    destination_connection.close()
 
     async def _repair(self, step: RepairRecords) -> None:
         """Repair records; the time limit applies to each request, not to the whole range."""

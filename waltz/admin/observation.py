@@ -23,6 +23,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 _RETRY_SECONDS = 0.2
+"""The time between two attempts to query a storage."""
 
 
 class ReplicaObserver:
@@ -69,8 +70,8 @@ class ReplicaObserver:
         partitions = [p for p in wanted if 0 <= p < count]
         nodes = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
         metadata = {p: node or NEW_PARTITION for p, node in zip(partitions, nodes, strict=True)}
-        group = (storage for storage, g in maps.groups.groups.items() if g == scope.group)
-        storages = {*scope.storages, *group}
+        groups = maps.groups.groups
+        storages = {*scope.storages, *(s for s in groups if groups[s] == scope.group)}
         if scope.query_peers:
             storages |= {s for p in partitions for s in maps.assignments.storages_of(p)}
             storages |= {s for p in partitions for s in metadata[p].replicas}

@@ -62,7 +62,7 @@ async def check_offline(destination: StorageAdmin, partition: int) -> None:
 async def copy_offline(
     source: StorageAdmin,
     destination: StorageAdmin,
-    destination_port: RpcConnection,
+    destination_connection: RpcConnection,
     partition: int,
     *,
     batch_size: int,
@@ -73,6 +73,9 @@ async def copy_offline(
     may_continue: MayContinue = lambda: True,
 ) -> CopiedRange:
     """Copy the source's log, up to the start of its session, to the switched-off destination.
+
+    ``source`` and ``destination`` are connections to admin ports. ``destination_connection`` is one
+    to the destination's storage port, which servers use: it cuts and writes the log.
 
     A destination that already reaches that point is not changed: its later transactions may be
     committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts them off.
@@ -88,11 +91,11 @@ async def copy_offline(
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
     await check_offline(destination, partition)
-    writer = await _OfflineWriter.open(destination, destination_port, partition)
+    writer = await _OfflineWriter.open(destination, destination_connection, partition)
     last_id = (await source.session_info(partition)).local_low_water_mark
     held = await writer.max_id()
     if held >= last_id and not overwrite:
-        return CopiedRange(held + 1, held)
+        return CopiedRange(held + 1, held)  # Nothing was copied.
     kept = await writer.cut()
     position = kept  # The last id that the destination holds now.
     progress(position, last_id)
@@ -130,23 +133,30 @@ class _OfflineWriter:
     """
 
     def __init__(
-        self, admin: StorageAdmin, port: RpcConnection, partition: int, session: int, mark: int
+        self,
+        admin: StorageAdmin,
+        connection: RpcConnection,
+        partition: int,
+        session: int,
+        mark: int,
     ) -> None:
         self._admin = admin
-        self._port = port
+        self._connection = connection
         self._partition = partition
         self._session = session
         self._mark = mark
 
     @classmethod
-    async def open(cls, admin: StorageAdmin, port: RpcConnection, partition: int) -> _OfflineWriter:
+    async def open(
+        cls, admin: StorageAdmin, connection: RpcConnection, partition: int
+    ) -> _OfflineWriter:
         """Read the session and the low-water mark that the destination has persisted."""
         info = await admin.session_info(partition)
-        return cls(admin, port, partition, info.last_session_id, info.low_water_mark)
+        return cls(admin, connection, partition, info.last_session_id, info.low_water_mark)
 
     async def max_id(self) -> int:
         """Return the last id that the destination holds."""
-        answer = await self._port.call(
+        answer = await self._connection.call(
             lambda seq: messages.MaxTransactionIdRequest(
                 self._session, seq, self._partition, offline=True
             )
@@ -183,6 +193,6 @@ class _OfflineWriter:
 
     async def _call(self, request: Callable[..., Any], content: Any) -> Any:
         """Send a request for the switched-off partition, and return the answer."""
-        return await self._port.call(
+        return await self._connection.call(
             lambda seq: request(self._session, seq, self._partition, content, offline=True)
         )

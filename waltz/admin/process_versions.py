@@ -31,28 +31,32 @@ async def query_versions(
     ``zookeeper`` is a connect string; ``http`` are addresses of HTTP ports. A process has
     ``timeout_seconds`` for its answer.
     """
+    # By address: the request, and the function that finds the version in its answer.
     requests = dict.fromkeys(http, (_BUILD_INFO, _build_info))
     for host, port in split_connect_string(zookeeper):
         requests[join_address(host, port)] = (b"srvr", _zookeeper_version)
     answers = await asyncio.gather(
-        *(_query(each, *request, timeout_seconds) for each, request in requests.items())
+        *(
+            _query(address, request, parse, timeout_seconds)
+            for address, (request, parse) in requests.items()
+        )
     )
     return dict(zip(requests, answers, strict=True))
 
 
 def storage_versions(metrics: Mapping[str, Any]) -> dict[str, Version]:
     """Return the versions in the metrics of storages, which `StorageAdmin.metrics` returned."""
-    found: dict[str, Version] = {}
+    versions: dict[str, Version] = {}
     for storage, reported in metrics.items():
         gauges = reported.get("gauges", {})
         version = gauges.get("waltz-storage.waltz-version-id", {}).get("value")
         problem = reported.get("problem", "its metrics have no version")
-        found[storage] = (
+        versions[storage] = (
             {"problem": problem}
             if version is None
             else {"service_name": "waltz-storage", "version": version}
         )
-    return found
+    return versions
 
 
 async def _query(
@@ -64,28 +68,31 @@ async def _query(
             reader, writer = await asyncio.open_connection(*split_address(address))
             try:
                 writer.write(request)
-                # Each answer ends with the connection.
-                return parse(await reader.read(-1))
+                answer = await reader.read(-1)  # Each answer ends with the connection.
             finally:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
-    except DialFailed as problem:
+    except (DialFailed, ValueError, OverflowError) as problem:
+        # asyncio raises ValueError for a malformed host name, OverflowError for a port above 65535.
         return {"problem": str(problem)}
     except OSError as problem:
+        # A TimeoutError of the operating system has an errno, that of `asyncio.timeout` has none.
         if isinstance(problem, TimeoutError) and problem.errno is None:
             return {"problem": f"no answer within {seconds:g} s"}
         return {"problem": connect_problem(problem)}
-    except (ValueError, OverflowError):
+    try:
+        return parse(answer)
+    except ValueError:
         return {"problem": "the answer has no version"}
 
 
 def _build_info(answer: bytes) -> Version:
     """Return the values of an answer to ``GET /buildinfo``. Raises ValueError."""
-    found = json.loads(answer.partition(b"\r\n\r\n")[2])
-    if not isinstance(found, dict):
+    info = json.loads(answer.partition(b"\r\n\r\n")[2])
+    if not isinstance(info, dict):
         raise ValueError("not an object")
-    return {name: str(found[name]) for name in ("service_name", "version") if name in found}
+    return {name: str(info[name]) for name in ("service_name", "version") if name in info}
 
 
 def _zookeeper_version(answer: bytes) -> Version:

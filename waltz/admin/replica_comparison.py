@@ -97,7 +97,10 @@ async def compare_replicas(
     observation = await observer.observe(ObservationScope((partition,), storages or frozenset()))
     view = observation.partitions.get(partition)
     if view is None:
-        raise UnknownPartition(f"partition {partition} does not exist")
+        raise UnknownPartition(
+            f"partition {partition} does not exist; the cluster has partitions 0 to "
+            f"{observation.num_partitions - 1}"
+        )
     comparison = comparison_of(
         observation,
         view,

@@ -16,6 +16,7 @@ from waltz.net import (
     Network,
     TlsConfig,
     decode_received,
+    join_address,
 )
 from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
 from waltz.protocol import client_server as messages
@@ -39,7 +40,7 @@ class ServerQuery(FrameHandler):
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
-        self._name = "{}:{}".format(*endpoint)
+        self._name = join_address(*endpoint)
         self._timeout_seconds = timeout_seconds
         self._connection: FrameConnection | None = None
         self._request_number = 0
@@ -112,13 +113,14 @@ class ServerQuery(FrameHandler):
     async def high_water_mark(self, partition: int) -> int:
         """Return the id of the last committed transaction of a partition that the server has.
 
-        The id is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
-        that does not have the partition never answers.
+        The id is -1 for an empty log, and `UNRESOLVED` while the partition opens. A server of Waltz
+        0.13.2 that does not have the partition never answers.
         """
         request = messages.HighWaterMarkRequest(self._next_id(partition))
         return (await self._send_request(request, messages.HighWaterMarkResponse)).transaction_id
 
     def _next_id(self, partition: int = 0) -> ReqId:
+        # A request number is a signed number of 32 bits; after the largest one follows 0.
         self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
         return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
 

@@ -9,8 +9,13 @@ Its other modules are for a few verbs, such as those of exports.
   `one_line` prints each error of the command line as one line
 * `options` and `cluster_options` declare options that several verbs have; `settings` reads the
   settings file of the tools of Waltz 0.13.2
-* `rows` renders results as values and tables; `output` prints them; `progress` shows progress;
-  `transactions` formats transactions; `deserializer` loads a serializer for their data
+* `rows` renders results as values and tables; `output` prints them; `template` fills the templates
+  of users; `fields` declares the fields of a result; `changes` is the result of a verb that changes
+  something
+* `progress` shows progress; `transactions` formats transactions; `deserializer` loads a serializer
+  for their data
+* `local_names` names the processes of a local cluster; `suggested` completes the commands that
+  messages suggest
 * `admin_access`, `client_access` open connections to a cluster
 """
 

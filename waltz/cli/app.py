@@ -14,12 +14,12 @@ from waltz.cli.disk import commands as disk
 from waltz.cli.doctor import commands as doctor
 from waltz.cli.local import commands as local
 from waltz.cli.log import commands as log
-from waltz.cli.one_line import OneLineGroup
 from waltz.cli.options import examples
 from waltz.cli.profile import commands as profile
 from waltz.cli.server import commands as server
 from waltz.cli.storage import commands as storage
 from waltz.cli.top import commands as top
+from waltz.runtime.one_line import OneLineGroup
 from waltz.runtime.service import Version
 
 app = typer.Typer(

@@ -69,12 +69,12 @@ def change(
     return Change(action, object_, tuple(partitions), outcome, tuple(steps))
 
 
-def recovery_change(done: Change, failures: Mapping[int, str]) -> RecoveryChange:
-    """Return the recovery that did ``done``, except for the partitions in ``failures``."""
-    outcome = Outcome.FAILED if failures else done.outcome
+def recovery_change(made: Change, failures: Mapping[int, str]) -> RecoveryChange:
+    """Return a recovery that made the change ``made``, and failed for the keys of ``failures``."""
+    outcome = Outcome.FAILED if failures else made.outcome
     failed = tuple(FailedPartition(partition, why) for partition, why in failures.items())
     return RecoveryChange(
-        done.action, done.object, done.partitions, outcome, done.steps, failures=failed
+        made.action, made.object, made.partitions, outcome, made.steps, failures=failed
     )
 
 

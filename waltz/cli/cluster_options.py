@@ -18,9 +18,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from waltz.cli.options import check_finite
 from waltz.cli.settings import read_cli_settings
 from waltz.cli.suggested import options_given
 from waltz.client.settings import TlsFile
+from waltz.metadata.core.connect_string import connect_string_problem
 from waltz.metadata.core.paths import BadRoot, Paths
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
@@ -38,7 +40,7 @@ from waltz.runtime.profiles import PROFILE_VARIABLE, BadProfile, find_profile
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / CLUSTER_FILE
 _PANEL = "Which cluster"
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""The class UsageError; see `waltz.cli.one_line` for why it is not imported."""
+"""The class UsageError; see `waltz.runtime.one_line` for why it is not imported."""
 _NUMBER = re.compile(r"-\d+")
 
 
@@ -133,6 +135,11 @@ def named_cluster(
     cluster in this directory, the profile in use. Together with ``cluster`` or a profile, the
     options ``zookeeper``, ``root`` and ``tls`` override the values in the file or profile.
     """
+    texts = {"--zookeeper": zookeeper, "--root": root, "--tls": tls, "--profile": profile}
+    for option, given in texts.items():
+        # Such as "$NAME" in a script without this variable. The default would be another cluster.
+        if given is not None and not given.strip():
+            raise ClusterNotNamed(f"{option} is empty: give it a value, or leave it out")
     if cluster is not None and profile is not None:
         raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
@@ -216,11 +223,14 @@ class ClusterCommand(TyperCommand):
             if _is_typed(ctx, option.name)
             for part in (option.opts[0], str(values[option.name]))
         ]
+        check_finite(ctx.params)
         found = named_cluster(**values)
         try:
             Paths(found.root)
         except BadRoot as problem:
             raise ClusterNotNamed(str(problem)) from problem
+        if (wrong := connect_string_problem(found.zookeeper)) is not None:
+            raise ClusterNotNamed(wrong)
         ctx.obj = replace(found, given=tuple(given))
         with options_given(given):
             return super().invoke(ctx)

@@ -23,7 +23,7 @@ def find_deserializer(name: str) -> Callable[[bytes], object]:
             f"{name} cannot be loaded: {problem}; if the module is not found, name its folder in "
             "PYTHONPATH"
         ) from problem
-    deserialize = getattr(serializer, "deserialize", None)
+    deserialize: Callable[[bytes], object] | None = getattr(serializer, "deserialize", None)
     if not callable(deserialize):
         raise ValueError(f"{name} has no method deserialize: name a serializer")
-    return lambda data: deserialize(data)
+    return deserialize

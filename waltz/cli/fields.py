@@ -84,8 +84,8 @@ def fields_of(row: type, prefix: str = "") -> Iterator[Field]:
         yield Field(path, _kind(hint))
         nested = _nested(hint)
         if nested is not None:
-            row_in_it, by_name = nested
-            yield from fields_of(row_in_it, f"{path}.NAME." if by_name else f"{path}.")
+            nested_row, by_name = nested
+            yield from fields_of(nested_row, f"{path}.NAME." if by_name else f"{path}.")
 
 
 def _hints(row: type) -> list[tuple[str, Any]]:
@@ -103,10 +103,12 @@ def _nested(hint: Any) -> tuple[type, bool] | None:
     origin, arguments = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
         return hint, False
-    found = next((each for part in arguments if (each := _nested(part)) is not None), None)
-    if found is not None and _is_mapping(origin):
-        return found[0], True
-    return found
+    for argument in arguments:
+        inner = _nested(argument)
+        if inner is not None:
+            row, by_name = inner
+            return row, by_name or _is_mapping(origin)
+    return None
 
 
 def _kind(hint: Any) -> str:

@@ -28,23 +28,46 @@ from waltz.runtime.cluster_file import local_command
 class LocalNames:
     """The names of a local cluster's processes by address, and the cluster's directory.
 
-    The directory is None for other clusters. ``ended`` are the names of processes that do not run.
+    The directory is None for other clusters. ``ended`` are the names of processes that do not run,
+    each with the time at which the process ended, in seconds since 1970, None if it is unknown.
     """
 
     directory: Path | None = None
     names: Mapping[str, str] = field(default_factory=dict)
-    ended: tuple[str, ...] = ()
+    ended: Mapping[str, float | None] = field(default_factory=dict)
 
     def start_command(self, address: str | None) -> str | None:
         """Return the command that starts the process at ``address``, None if it is not local."""
         name = None if address is None else self.names.get(address)
-        return None if name is None else self._start(name)
+        return None if name is None else self._start_command_of(name)
 
     def start_missing_command(self, kind: ProcessKind | None) -> str | None:
-        """Return the command that starts one process of ``kind`` that has ended, None if none."""
-        ended = (name for name in self.ended if kind is not None and name.startswith(f"{kind}/"))
-        name = next(ended, None)
-        return None if name is None else self._start(name)
+        """Return the command that starts one process of ``kind`` that has ended.
+
+        None if ``kind`` is None or no such process has ended.
+        """
+        if kind is None:
+            return None
+        name = next((name for name in self.ended if name.startswith(f"{kind}/")), None)
+        return None if name is None else self._start_command_of(name)
+
+    def ended_at(self, address: str) -> float | None:
+        """Return when the process at ``address`` ended, None if it runs or that is unknown."""
+        return self.ended.get(self.names.get(address, ""))
+
+    def missing_since(self, kind: ProcessKind) -> float | None:
+        """Return since when too few processes of ``kind`` run, None if that is unknown.
+
+        One server is enough. Of the storages a majority is needed, because each storage of a local
+        cluster has a replica of each partition.
+        """
+        number = sum(name.startswith(f"{kind}/") for name in self.names.values())
+        times = sorted(
+            at for name, at in self.ended.items() if at is not None and name.startswith(f"{kind}/")
+        )
+        # The smallest number of ended processes that leaves no server, or no majority of storages.
+        too_many = number if kind is ProcessKind.SERVER else number - number // 2
+        return times[too_many - 1] if 0 < too_many <= len(times) else None
 
     def name_processes(
         self, rendering: Rendering, members: Mapping[int, ServerDescriptor]
@@ -76,22 +99,32 @@ class LocalNames:
         )
         return replace(rendering, tables=tables)
 
-    def _start(self, name: str) -> str | None:
+    def _start_command_of(self, name: str) -> str | None:
         return None if self.directory is None else local_command(self.directory, "start", name)
 
 
 NO_NAMES = LocalNames()
 """The names of a cluster that is not a local one."""
 
+_BAD_DESCRIPTION = (NotRunning, ValueError, KeyError, TypeError, AttributeError)
+"""Errors of a ``cluster.json`` that is missing, or that another version of Waltz has written.
+
+Names are only shown beside addresses, so a verb works without them.
+"""
+
 
 def local_names(where: Target) -> LocalNames:
     """Return how ``waltz local`` names the processes, by address; nothing for other clusters."""
     if where.local_directory is None:
         return NO_NAMES
-    with contextlib.suppress(NotRunning, ValueError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(*_BAD_DESCRIPTION):
         processes = read_description(where.local_directory)["processes"]
         names = {str(process["address"]): name for name, process in processes.items()}
-        ended = tuple(name for name, process in processes.items() if process["pid"] is None)
+        ended = {
+            name: process.get("ended_at")
+            for name, process in processes.items()
+            if process["pid"] is None
+        }
         return LocalNames(where.local_directory, names, ended)
     return LocalNames(where.local_directory)
 
@@ -100,7 +133,7 @@ def local_http_addresses(where: Target) -> list[str]:
     """Return the HTTP addresses of the processes of a local cluster, none for other clusters."""
     if where.local_directory is None:
         return []
-    with contextlib.suppress(NotRunning, ValueError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(*_BAD_DESCRIPTION):
         processes = read_description(where.local_directory)["processes"].values()
         return [
             f"{process['address'].rpartition(':')[0]}:{process['http_port']}"
@@ -111,7 +144,10 @@ def local_http_addresses(where: Target) -> list[str]:
 
 
 async def server_ids(directory: Path, seconds: float) -> dict[str, int]:
-    """Return the ids of the servers in ZooKeeper by address, none if it does not answer in time."""
+    """Return the ids of the servers in ZooKeeper by address, none if it does not answer in time.
+
+    ZooKeeper has ``seconds`` for the session, and as long for the query.
+    """
     with contextlib.suppress(StoreError, NoCluster, MalformedMetadata, TimeoutError):
         where = named_cluster(cluster=directory)
         async with (

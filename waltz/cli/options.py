@@ -6,8 +6,9 @@ The options that name a cluster are in `cluster_options`.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
@@ -67,6 +68,14 @@ def partitions_of(text: str | None) -> tuple[int, ...] | None:
     A bad range is a usage error.
     """
     return None if text is None else parse_argument(parse_partitions, text)
+
+
+def check_finite(values: Mapping[str, object]) -> None:
+    """Raise a usage error for a number that is not finite: no verb can wait for ever by it."""
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option} is {value}: it must be a finite number")
 
 
 def examples(*lines: str) -> str:

@@ -17,7 +17,10 @@ _GIVEN: ContextVar[tuple[str, ...]] = ContextVar("given", default=())
 _COMMAND_AT_END = re.compile(
     r"\bwith: waltz (access|bench|cluster|doctor|log|server|storage|top)\b([^,;()]|,(?! ))*$"
 )
-"""A comma within a command is that of ranges of partitions."""
+"""The command at the end of a message.
+
+A comma and a blank end a command. A comma without a blank belongs to ranges, such as 0-3,7.
+"""
 
 
 @contextmanager

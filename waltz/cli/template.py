@@ -80,7 +80,8 @@ def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
     The item takes the place of the list. Raises BadTemplate if two lists have fields of ``paths``,
     LookupError if there is no field of a path.
     """
-    lists = list(dict.fromkeys(found for path in paths if (found := _list_on(value, path))))
+    lists_on_paths = (_list_on(value, path) for path in paths)
+    lists = list(dict.fromkeys(each for each in lists_on_paths if each is not None))
     if not lists:
         yield value
         return

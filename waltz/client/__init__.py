@@ -3,13 +3,14 @@
 * `log_client`, `log_bulk`: the interface of clients, which `Client` implements; `client_base`: the
   operations behind the interface
 * `client`, `bulk`, `stream`, `batch_stream`: `Client`, which `connecting`, `opening` and `settings`
-  open
-* `core`: the decisions for one partition, without any input or output
+  open; `location` finds the cluster, and `tls_check` compares the TLS settings
+* `core`: the decisions about one partition, and the values, without any input or output
 * `appender`, `request_client`, `stream_ranges`, `stream_data`: send the messages that `core`
   requests, and return the results to the callers
 * `link`, `links`: the connections to servers
 * `membership_state`: follows the servers in ZooKeeper; the client fails if it cannot follow them
-* `append_call`: one call of append; `in_flight`: the limit of appends without an outcome
+* `append_call`: one call of append; `append_errors`: the errors of such calls; `append_outcome`:
+  finds the outcome of an append in doubt; `in_flight`: the limit of appends without an outcome
 * `follower`: `StateFollower`, which keeps a state up to date with the log
 * `submitting`: the retries of `LogClient.submit`
 * `deadlines`, `ticker`: timeouts, and regular calls of the decisions that wait for time to pass

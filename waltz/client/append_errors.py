@@ -38,14 +38,14 @@ def append_error(
     if ended is not None:
         return ended
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
-    # In the second case an earlier attempt ended with ABSENT or AHEAD: it is not in the log.
-    absent = call.attempts > 1 or (
+    # In the second case the earlier attempts ended with ABSENT or AHEAD: they are not in the log.
+    was_sent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)
     )
-    sent = "the append is not in the log" if absent else "nothing was sent"
+    state = "the append is not in the log" if was_sent else "nothing was sent"
     return ClusterUnreachable(
         f"partition {call.partition}: no server accepted the append within {call.seconds:g} s; "
-        f"{sent}: check that servers are running and reachable"
+        f"{state}: check that servers are running and reachable"
     )
 
 

@@ -41,6 +41,6 @@ async def search_log(
     search = AppendSearch(req_id)
     async with stream:
         async for batch in stream.batches():
-            if search.look(batch):
+            if search.examine(batch):
                 return search.result
     return Absent() if is_settled else None

@@ -47,7 +47,7 @@ class BatchStream:
 
     async def __aiter__(self) -> AsyncIterator[ColumnBatch]:
         if self._closed or self._begun:
-            raise ClientClosed
+            raise ClientClosed  # A stream can be iterated over only once.
         self._begun = True
         try:
             async with aclosing(read_ranges(self._ranges, self._wait)) as arriving:

@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class TimeLimit:
-    """Cancels its block after ``seconds``, and raises the error that ``late`` returns then.
+    """Cancels its block after ``seconds``, and raises the error that ``late_error`` returns.
 
     ``seconds`` may be None: no limit. A TimeoutError of the block itself is raised as it is.
     """
 
-    def __init__(self, seconds: float | None, late: Callable[[], Exception]) -> None:
+    def __init__(self, seconds: float | None, late_error: Callable[[], Exception]) -> None:
         self._bound = asyncio.timeout(seconds)
-        self._late = late
+        self._late_error = late_error
 
     async def __aenter__(self) -> None:
         await self._bound.__aenter__()
@@ -34,7 +34,7 @@ class TimeLimit:
         try:
             await self._bound.__aexit__(kind, error, traceback)
         except TimeoutError:  # `asyncio.timeout` raises it only if this limit has passed.
-            raise self._late() from None
+            raise self._late_error() from None
 
 
 async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
@@ -44,11 +44,11 @@ async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
     was not mounted".
     """
 
-    def late() -> AnswerLate:
+    def late_error() -> AnswerLate:
         return AnswerLate(
             f"{missing} within {seconds:g} s: check that servers and storages are running and "
             "reachable"
         )
 
-    async with TimeLimit(seconds, late):
+    async with TimeLimit(seconds, late_error):
         return await work

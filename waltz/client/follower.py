@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -75,7 +76,7 @@ class StateFollower(Generic[T]):
         state: FollowedState[T],
         partitions: Iterable[int] | None = None,
     ) -> None:
-        numbers = range(client.num_partitions) if partitions is None else sorted({*partitions})
+        numbers = range(client.num_partitions) if partitions is None else sorted(set(partitions))
         self._client = client
         self._state = state
         self._followed = {number: _Followed(client, state, number) for number in numbers}
@@ -127,14 +128,14 @@ class StateFollower(Generic[T]):
         checked_id("transaction_id", transaction_id)
         check_timeout(timeout)
 
-        def late() -> AnswerLate:
+        def late_error() -> AnswerLate:
             held_up = "" if followed.problem is None else f", held up by: {followed.problem!r}"
             return AnswerLate(
                 f"transaction {transaction_id} of partition {partition} was not applied within "
                 f"{timeout:g} s; the state is at {followed.mark}{held_up}"
             )
 
-        async with TimeLimit(timeout, late):
+        async with TimeLimit(timeout, late_error):
             await followed.applied(transaction_id)
 
     async def caught_up(
@@ -258,9 +259,9 @@ class _Followed(Generic[T]):
 
     async def started(self) -> None:
         """Wait until the mark of the state was read. Raises the error that ended `run`."""
-        # If `run` has ended, `_wait_for_change` raises the error.
-        while not self._started or self._ended is not None:
+        while not self._started:
             await self._wait_for_change()
+        self._check_running()
 
     async def applied(self, transaction_id: int) -> None:
         """Wait until the state contains a transaction. Raises the error that ended `run`."""
@@ -291,10 +292,17 @@ class _Followed(Generic[T]):
                 await self._stopping.wait()
 
     async def _wait_for_change(self) -> None:
-        """Wait until the mark or the end of `run` changes. Raises the error that ended `run`."""
-        if self._ended is not None:
-            raise _again(self._ended)
+        """Wait until the mark has changed or `run` ends. Raises the error that ended `run` before.
+
+        The caller must check its condition again afterwards.
+        """
+        self._check_running()
         await self._changed.wait()
+
+    def _check_running(self) -> None:
+        """Raise the error that ended `run`, if it has ended."""
+        if self._ended is not None:
+            raise _new_instance(self._ended)
 
     def _notify(self) -> None:
         """Wake up the calls that wait; each of them reads the mark again."""
@@ -302,14 +310,8 @@ class _Followed(Generic[T]):
         changed.set()
 
 
-def _again(error: Exception) -> Exception:
-    """Return a new instance of ``error``, because one instance has the traceback of one call."""
-    match error:
-        case ClientAhead(partition=partition, client_mark=mark, log_mark=log_mark):
-            return ClientAhead(partition, mark, log_mark)
-        case ClientFailed(reason=reason):
-            return ClientFailed(reason)
-        case ClientClosed():
-            return ClientClosed()
-        case _:
-            return error
+def _new_instance(error: Exception) -> Exception:
+    """Return a copy of ``error``, because one instance has the traceback of one call."""
+    new = copy.copy(error)
+    new.__cause__ = error.__cause__
+    return new

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from waltz.client.core.directory import Directory
 from waltz.client.link import ServerLink
@@ -36,6 +36,13 @@ class LinkUser(Protocol):
         """Handle message bodies. If this raises MalformedMessage, the connection is closed."""
 
 
+class _Place(NamedTuple):
+    """The link to the present server of a partition, and the partition's generation there."""
+
+    link: ServerLink
+    generation: int
+
+
 class Links:
     """The connections of one client id to the servers of its partitions.
 
@@ -49,8 +56,8 @@ class Links:
         self._seqs = count()
         """The numbers of the connections: a server serves the newest connection of a client id."""
         self._links: dict[Endpoint, ServerLink] = {}
-        self._placed: dict[int, tuple[ServerLink, int]] = {}
-        """For each wanted partition that has a server: the server's link, and the generation."""
+        self._placed: dict[int, _Place] = {}
+        """The places of the wanted partitions that have a server."""
         self._wanted: set[int] = set()
         self._ending: list[asyncio.Task[None]] = []
         """The tasks of stopped links, until they have ended."""
@@ -67,8 +74,8 @@ class Links:
 
         Messages about the partition on another link are out of date.
         """
-        placed = self._placed.get(partition)
-        return placed is not None and placed[0] is link
+        place = self._placed.get(partition)
+        return place is not None and place.link is link
 
     def end(self) -> None:
         """Drop all partitions and stop all links. The user is not called any more."""
@@ -98,7 +105,11 @@ class Links:
 
     def _at(self, link: ServerLink) -> list[tuple[int, int]]:
         """Return the partitions whose present server is that of ``link``, with generations."""
-        return [(p, generation) for p, (at, generation) in self._placed.items() if at is link]
+        return [
+            (partition, place.generation)
+            for partition, place in self._placed.items()
+            if place.link is link
+        ]
 
     def _routes_changed(self) -> None:
         for partition in list(self._wanted):
@@ -118,17 +129,18 @@ class Links:
         if link is None:
             link = ServerLink(route.endpoint, self, self._dialer, self._seqs)
             self._links[route.endpoint] = link
-        if old == (link, route.generation):
+        new = _Place(link, route.generation)
+        if old == new:
             return
-        self._placed[partition] = (link, route.generation)
-        if old is not None and old[0] is not link:
+        self._placed[partition] = new
+        if old is not None and old.link is not link:
             self._user.detached(partition)
         if link.connected:
             self._user.attached(partition, link, route.generation)
 
     def _stop_unused(self) -> None:
         """Stop the links to servers that own no wanted partition any more."""
-        used = {link.endpoint for link, _ in self._placed.values()}
+        used = {place.link.endpoint for place in self._placed.values()}
         self._ending = [task for task in self._ending if not task.done()]
         for endpoint in [endpoint for endpoint in self._links if endpoint not in used]:
             self._ending.append(self._links.pop(endpoint).stop())

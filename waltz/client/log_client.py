@@ -343,6 +343,7 @@ class LogClient(ClientBase[DataT]):
         check_position("after", after)
         check_timeout(timeout)
         missing = f"the outcome of append {req_id} was not found"
+        # Not `_in_time`: the option ``answer_timeout`` does not limit a read of the whole log.
         return await in_time(self._outcome(req_id, after), timeout, missing)
 
     async def flush(
@@ -360,6 +361,7 @@ class LogClient(ClientBase[DataT]):
         check_timeout(timeout)
         missing = "not every append called before flush had its outcome"
         await self._in_time(self._flush(), timeout, missing)
+        # If the client was closed meanwhile, the appends have ended because of that.
         self._check()
 
     @abc.abstractmethod

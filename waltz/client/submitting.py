@@ -55,12 +55,12 @@ async def submit(
         except TimeoutError:
             if not bound.expired():
                 raise  # An error of `mount` or `build`, not of `bound`.
-            raise _late(partition, conflict, what_was_late, remedy) from None
+            raise _late_error(partition, conflict, what_was_late, remedy) from None
         if draft is None:
             return None
         seconds_left = None if deadline is None else deadline - loop.time()
         if seconds_left is not None and seconds_left <= 0:
-            raise _late(partition, conflict, what_was_late, remedy)
+            raise _late_error(partition, conflict, what_was_late, remedy)
         try:
             mark = attempt.mark if draft.mark is None else draft.mark
             return await append(draft, mark, seconds_left)
@@ -96,7 +96,9 @@ async def call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | No
     return draft
 
 
-def _late(partition: int, conflict: int | None, what_was_late: str, remedy: str) -> WaltzError:
+def _late_error(
+    partition: int, conflict: int | None, what_was_late: str, remedy: str
+) -> WaltzError:
     """Return the error of a timeout that passed while no append was in progress."""
     if conflict is not None:
         return LockFailed(partition, conflict)

@@ -103,6 +103,8 @@ class LocalCluster:
         """The locked file of the directory, None while the cluster is stopped."""
         self._zookeeper: ZooKeeperProcess | None = None
         self._children: dict[str, ChildProcess] = {}
+        self._ended_at: dict[str, float] = {}
+        """When each process that does not run was found to have ended, in seconds since 1970."""
 
     @property
     def plan(self) -> LocalClusterPlan:
@@ -210,7 +212,11 @@ class LocalCluster:
         if self._lock is None:
             return
         pids = {**self.pids(), "supervisor": os.getpid()}
-        description = cluster_description(self.plan, self.layout, pids, self.control)
+        ended = (name for name, pid in pids.items() if pid is None)
+        self._ended_at = {name: self._ended_at.get(name, time.time()) for name in ended}
+        description = cluster_description(
+            self.plan, self.layout, pids, self.control, self._ended_at
+        )
         path = self.layout.description
         part = path.with_suffix(".part")
         part.write_text(json.dumps(description, indent=2) + "\n")

@@ -49,13 +49,32 @@ def read_description(directory: Path) -> dict[str, Any]:
     """Return the contents of ``cluster.json``. Raises NotRunning if it does not exist."""
     path = ClusterLayout(directory.absolute()).description
     try:
-        description: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+        description = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
         raise NotRunning(
             f"no cluster runs in {directory} ({path} does not exist); start it with: "
             f"{local_command(directory, 'up')}"
         ) from None
-    return description
+    except (ValueError, RecursionError):
+        description = None
+    if not _is_description(description):
+        raise NotRunning(
+            f"{path} is not the description of a running cluster; if no cluster runs in "
+            f"{directory}, remove it, and start the cluster with: {local_command(directory, 'up')}"
+        )
+    found: dict[str, Any] = description
+    return found
+
+
+def _is_description(value: object) -> bool:
+    """Whether ``value`` has the fields of ``cluster.json`` that every command needs."""
+    match value:
+        case {"processes": {**processes}}:
+            return all(
+                isinstance(each, dict) and {"pid", "address"} <= each.keys()
+                for each in processes.values()
+            )
+    return False
 
 
 def read_running(directory: Path) -> dict[str, Any]:
@@ -77,7 +96,7 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 
     Raises NotRunning, ControlFailed.
     """
-    socket_path = read_description(directory)["control"]
+    socket_path = read_description(directory).get("control")
     try:
         # Without a socket the path is None; connecting to an empty path fails with an OSError.
         reader, writer = await asyncio.open_unix_connection(socket_path or "")

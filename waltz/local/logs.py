@@ -26,15 +26,22 @@ def local_logs(directory: Path, name: str | None) -> dict[str, Path]:
     layout = ClusterLayout(directory.absolute())
     try:
         plan = LocalClusterPlan.from_json(layout.plan.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise NotRunning(
             f"{directory} has no cluster; start one there with: {local_command(directory, 'up')}"
         ) from None
+    except (PlanError, UnicodeDecodeError) as problem:
+        why = problem if isinstance(problem, PlanError) else "it is not text"
+        raise PlanError(
+            f"{layout.plan} is not the plan of a local cluster: {why}; choose another "
+            "directory with --dir"
+        ) from problem
     names = ("supervisor", *plan.names)
     if name is not None and name not in names:
         raise PlanError(f"there is no process {name!r}; the processes are: {', '.join(names)}")
     wanted = names if name is None else (name,)
-    return {each: path for each in wanted if (path := layout.log(each)).exists()}
+    paths = {process: layout.log(process) for process in wanted}
+    return {process: path for process, path in paths.items() if path.exists()}
 
 
 def last_lines(path: Path, count: int) -> list[str]:
@@ -51,16 +58,16 @@ def new_lines(logs: Mapping[str, Path]) -> Generator[tuple[str, str], None, None
             file.seek(0, os.SEEK_END)
         unfinished = dict.fromkeys(files, "")
         while True:
-            found = False
+            any_new = False
             for name, file in files.items():
                 for part in file:
-                    found = True
+                    any_new = True
                     line = unfinished[name] + part
                     complete = line.endswith("\n")
                     unfinished[name] = "" if complete else line
                     if complete:
                         yield name, line.removesuffix("\n")
-            if not found:
+            if not any_new:
                 time.sleep(_POLL_SECONDS)
     finally:
         for file in files.values():

@@ -59,7 +59,8 @@ def _read_plan(path: Path) -> LocalClusterPlan | None:
         return LocalClusterPlan.from_json(path.read_text())
     except FileNotFoundError:
         return None
-    except PlanError as problem:
+    except (PlanError, UnicodeDecodeError) as problem:
+        why = problem if isinstance(problem, PlanError) else "it is not text"
         raise PlanError(
-            f"{path} is not the plan of a local cluster: {problem}; choose another directory"
+            f"{path} is not the plan of a local cluster: {why}; choose another directory"
         ) from problem

@@ -145,14 +145,12 @@ async def _handle(
         match request:
             case Control.STOP:
                 stop.set()
-            case Control.KILL if cluster.pids().get(name, 0) is None:
+            case Control.KILL if name in cluster.pids() and cluster.pids()[name] is None:
                 return {"error": f"{name} is not running", "remedy": Control.START.value}
             case Control.KILL:
                 cluster.kill(name)
             case Control.START:
                 await cluster.start_one(name)
-    except LookupError as problem:
-        return {"error": str(problem.args[0])}  # The text of a KeyError would be in quotes.
-    except (RuntimeError, OSError) as problem:
+    except (LookupError, RuntimeError, OSError) as problem:
         return {"error": str(problem)}
     return {"error": None}

@@ -334,12 +334,12 @@ def find_jars(*, tls: bool = False) -> list[Path]:
             "pip install 'waltz-log[local]'"
         )
     folder = Path(spec.origin).parent / "jars"
-    found: list[Path] = []
+    paths: list[Path] = []
     for pattern in (*_JARS, *(_TLS_JARS if tls else ())):
         jars = sorted(folder.glob(pattern))
         if not jars:
             raise ZooKeeperNotStarted(
                 f"the installed pyspark has no {pattern} in {folder}; install pyspark 4"
             )
-        found.append(jars[-1])
-    return found
+        paths.append(jars[-1])
+    return paths

@@ -40,8 +40,9 @@ async def read_access_rules(
 async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | None]:
     """Yield the present access rules (None: the cluster has none), and the rules after a change.
 
-    If several changes follow quickly, only the last is yielded. Rules that cannot be decoded are
-    logged and not yielded: the caller keeps the previous rules, so damaged data change no right.
+    If several changes follow quickly, only the last is yielded. After a lost connection, the same
+    rules can be yielded again. Rules that cannot be decoded are logged and not yielded: the caller
+    keeps the previous rules, so damaged data change no right.
     """
     changed = asyncio.Event()
     while True:
@@ -97,10 +98,11 @@ async def delete_access_rules(cluster: Cluster) -> bool:
     """
     path = cluster.paths.access
     async with cluster.admin_lock:
-        found = await until_answered(cluster.store, lambda: cluster.store.get(path))
-        if found is not None:
-            await until_answered(cluster.store, lambda: _delete(cluster, path))
-        return found is not None
+        node = await until_answered(cluster.store, lambda: cluster.store.get(path))
+        if node is None:
+            return False
+        await until_answered(cluster.store, lambda: _delete(cluster, path))
+        return True
 
 
 async def _create(cluster: Cluster, data: bytes) -> None:

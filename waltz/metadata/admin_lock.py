@@ -60,8 +60,8 @@ class AdminLock:
         """
         with contextlib.suppress(NodeExists):
             await self._store.create(self._path, None, ephemeral=True)
-        freed = asyncio.Event()
-        node = await self._store.get(self._path, freed.set)
+        changed = asyncio.Event()
+        node = await self._store.get(self._path, changed.set)
         if node is None:  # Another process has just released the lock.
             return False
         # Decide by the node's owner, not by the result of the creation: ZooKeeper may have created
@@ -70,7 +70,7 @@ class AdminLock:
         if node.owner == self._store.health.session_id:
             self._owner = node.owner
             return True
-        await freed.wait()
+        await changed.wait()
         return False
 
     async def _release(self) -> None:

@@ -58,8 +58,8 @@ class _MapWrite:
     """A change of one storage map: its znode, the map as it was read, and the map to write."""
 
     path: str
-    read: VersionedValue[Any]
-    after: _StorageMap
+    old: VersionedValue[Any]
+    new: _StorageMap
 
 
 class Cluster:
@@ -108,7 +108,7 @@ class Cluster:
         while True:
             changed.clear()
             try:
-                read = await self.usable_replica_assignments(changed.set)
+                stored = await self.usable_replica_assignments(changed.set)
             except MalformedMetadata as problem:
                 log.error(
                     "replica assignments cannot be used: %s; keeping the previous ones; correct "
@@ -117,9 +117,9 @@ class Cluster:
                 )
             else:
                 # ``on_change`` is also called after a lost connection, without any change.
-                if read.version != yielded_version:
-                    yielded_version = read.version
-                    yield read.value
+                if stored.version != yielded_version:
+                    yielded_version = stored.version
+                    yield stored.value
             await changed.wait()
 
     async def usable_replica_assignments(
@@ -129,14 +129,14 @@ class Cluster:
 
         Raises MalformedMetadata also if the name of a storage is no address.
         """
-        read = await self.replica_assignments(on_change)
-        for storage in read.value.partitions:
+        stored = await self.replica_assignments(on_change)
+        for storage in stored.value.partitions:
             if not storage_maps.is_address(storage):
                 raise MalformedMetadata(
                     f"ReplicaAssignments at {self.paths.assignment} in ZooKeeper",
                     f"{storage!r} is not the address of a storage, which is host:port",
                 )
-        return read
+        return stored
 
     async def membership(self, on_change: OnChange | None = None) -> Membership:
         """Read the servers and the assignment of partitions to them; see `Membership`.
@@ -283,9 +283,9 @@ class Cluster:
             else:
                 writes = (write_groups, write_assignments, write_connections)
             for write in writes:
-                if write.after != write.read.value:
-                    data = write.after.encode()
-                    await compare_and_set(self.store, write.path, data, write.read.version)
+                if write.new != write.old.value:
+                    data = write.new.encode()
+                    await compare_and_set(self.store, write.path, data, write.old.version)
 
     async def _try_membership(self, on_change: OnChange | None) -> Membership | None:
         """Read the membership once.

@@ -68,7 +68,7 @@ class TlsHandler(Handler):
         super().__init__(session_timeout_s)
         self._tls = tls
         self.problem = ""
-        """Why the last handshake failed; empty if none failed."""
+        """Why the last handshake with a TLS error failed; empty if there was none."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_: Any

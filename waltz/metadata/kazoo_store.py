@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 """How kazoo connects again: without a limit, after delays in seconds that double up to 2 s."""
 
-
 _PROBE_SECONDS = 1.0
 """How long a server may take to say why it opens no session; see `probe_zookeeper`."""
 
@@ -131,8 +130,8 @@ class KazooStore:
         store = cls(client, loop, clock, timeout_s, access, acls)
         connected = asyncio.Event()
 
-        def changed(connection: SessionState) -> None:
-            if connection is SessionState.CONNECTED:
+        def changed(state: SessionState) -> None:
+            if state is SessionState.CONNECTED:
                 connected.set()
 
         unsubscribe = store.health.on_change(changed)
@@ -338,11 +337,11 @@ class _Watch:
 
 async def _connect_failed(summary: str, connect_string: str, handler: Handler) -> ConnectFailed:
     """Return the error of a session that was not established: find out why by a probe."""
-    uses_tls = isinstance(handler, TlsHandler)
     if isinstance(handler, TlsHandler) and handler.problem:
         return ConnectFailed(summary, f"the TLS handshake failed: {handler.problem}")
     answers = await probe_zookeeper(connect_string, timeout_seconds=_PROBE_SECONDS)
-    return ConnectFailed(summary, why_no_session(answers, tls=uses_tls), answers)
+    why = why_no_session(answers, tls=isinstance(handler, TlsHandler))
+    return ConnectFailed(summary, why, answers)
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:

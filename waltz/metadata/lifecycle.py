@@ -69,7 +69,7 @@ async def create_cluster(
     try:
         await store.create(root, None)
     except NodeExists as problem:
-        raise ClusterExists(await _what_is_there(store, root)) from problem
+        raise ClusterExists(await _root_exists_text(store, root)) from problem
     await store.set(root, ClusterParams(name, num_partitions).encode(), 0)
     await store.create(paths.server_descriptors, UNASSIGNED.encode())
     await store.create(paths.ids, None)
@@ -114,7 +114,7 @@ async def delete_cluster(
         return
     for _ in range(_DELETION_ATTEMPTS):
         try:
-            await _delete_tree(store, paths.root, last=paths.ids)
+            await _delete_tree(store, paths.root, last_child=paths.ids)
         except NodeNotEmpty:
             continue  # a server has added a node meanwhile
         return
@@ -128,15 +128,15 @@ async def _check_name(store: MetadataStore, root: str, data: bytes | None, name:
     """Raise ClusterMismatch unless ``data``, the root's data, is that of the cluster ``name``."""
     if data is not None:
         try:
-            found = ClusterParams.decode(data).name
+            stored_name = ClusterParams.decode(data).name
         except MalformedMetadata as problem:
             raise ClusterMismatch(
                 f"What is at {root} in ZooKeeper is not a Waltz cluster ({problem.reason}); "
                 "nothing was deleted."
             ) from problem
-        if found != name:
+        if stored_name != name:
             raise ClusterMismatch(
-                f"The cluster at {root} in ZooKeeper is called {found!r}, not {name!r}; "
+                f"The cluster at {root} in ZooKeeper is called {stored_name!r}, not {name!r}; "
                 "nothing was deleted."
             )
     elif (await store.children(root)).names:
@@ -157,7 +157,7 @@ async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: byt
         await store.set(path, data, node.version)
 
 
-async def _what_is_there(store: MetadataStore, root: str) -> str:
+async def _root_exists_text(store: MetadataStore, root: str) -> str:
     """Return the text of ClusterExists, which says what is at ``root``."""
     node = await store.get(root)
     try:
@@ -169,14 +169,15 @@ async def _what_is_there(store: MetadataStore, root: str) -> str:
     return f"the cluster {name!r} exists already at {root} in ZooKeeper; choose another root"
 
 
-async def _delete_tree(store: MetadataStore, path: str, last: str = "") -> None:
-    """Delete the node at ``path`` and all nodes below it, those of ``last`` after the others.
+async def _delete_tree(store: MetadataStore, path: str, last_child: str = "") -> None:
+    """Delete the node at ``path`` and all nodes below it; delete ``last_child`` after the others.
 
     A node that another process has deleted meanwhile is no error.
     """
     try:
         children = [f"{path}/{name}" for name in (await store.children(path)).names]
-        for child in sorted(children, key=lambda child: child == last):
+        # False is sorted before True.
+        for child in sorted(children, key=lambda child: child == last_child):
             await _delete_tree(store, child)
         await store.delete(path)
     except NodeMissing:

@@ -44,11 +44,11 @@ def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
     """Yield an event that is set whenever the store's connection is open again."""
     reconnected = asyncio.Event()
 
-    def on_connection(connection: SessionState) -> None:
-        if connection is SessionState.CONNECTED:
+    def on_state(state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
             reconnected.set()
 
-    unsubscribe = store.health.on_change(on_connection)
+    unsubscribe = store.health.on_change(on_state)
     try:
         yield reconnected
     finally:
@@ -87,9 +87,9 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
 
     After a lost answer, this function counts the write as executed if the node is at ``version`` +
     1 and contains ``data``. Another process may have written the same data at the same version. So
-    use this function only where it does not matter which process wrote. It must not increment a
-    counter (`Cluster.next_server_id`): two processes that write the same number would both use
-    that number. Raises VersionConflict, NodeMissing.
+    use this function only where it does not matter which process wrote. Do not increment a counter
+    with it, such as that of `Cluster.next_server_id`: two processes that write the same number
+    would both use that number. Raises VersionConflict, NodeMissing.
     """
     # ANY_VERSION (-1) would overwrite a write that another process has made since the read.
     assert version >= 0, "a compare-and-set needs the version that was read"

@@ -221,7 +221,7 @@ class MetadataStore(Protocol):
         """
 
     async def close(self) -> None:
-        """End the session. Its ephemeral nodes are deleted. Further calls do nothing."""
+        """End the session. Its ephemeral nodes are deleted. A second call does nothing."""
 
 
 async def create_ancestors(store: MetadataStore, path: str) -> None:

@@ -1,12 +1,12 @@
 """How a process connects to ZooKeeper: TLS and credentials. Touches the file of the credentials.
 
 ZooKeeper's scheme `digest` authenticates a user. The session sends the user's name and password to
-ZooKeeper as they are, so the settings require TLS with a CA for it. ZooKeeper needs no list of
-users: an ACL contains a hash of the name and the password.
+ZooKeeper as they are, so the settings allow this scheme only with TLS and a CA. ZooKeeper needs no
+list of users: an ACL contains a hash of the name and the password.
 
 SASL DIGEST-MD5 is not used. It does not send the password itself, but TLS protects the password
-already. Without TLS, MD5 is too weak to hide it (RFC 6331). For SASL, kazoo needs pure-sasl, whose
-last release is of 2019.
+already. Without TLS, MD5 is too weak to hide the password (RFC 6331). For SASL, kazoo needs
+pure-sasl, whose last release is of 2019.
 """
 
 from __future__ import annotations

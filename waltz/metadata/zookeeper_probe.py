@@ -15,7 +15,9 @@ from waltz.net import connect_problem, join_address
 
 _COMMAND = b"srvr\n"
 """ZooKeeper's only command that is allowed without a setting (``4lw.commands.whitelist``)."""
-_MOST_BYTES = 4096
+
+_MAX_ANSWER_BYTES = 4096
+"""The rest of a longer answer is not read."""
 
 
 async def probe_zookeeper(connect_string: str, *, timeout_seconds: float) -> dict[str, str]:
@@ -24,8 +26,9 @@ async def probe_zookeeper(connect_string: str, *, timeout_seconds: float) -> dic
     The text continues a sentence that begins with the address: "answers as leader".
     """
     addresses = split_connect_string(connect_string)
-    answers = await asyncio.gather(*(_probe(*each, timeout_seconds) for each in addresses))
-    names = [join_address(*each) for each in addresses]
+    probes = (_probe(host, port, timeout_seconds) for host, port in addresses)
+    answers = await asyncio.gather(*probes)
+    names = [join_address(host, port) for host, port in addresses]
     return dict(zip(names, answers, strict=True))
 
 
@@ -36,15 +39,30 @@ async def _probe(host: str, port: int, timeout_seconds: float) -> str:
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(_COMMAND)
-                return judge_answer(await reader.read(_MOST_BYTES))
+                return judge_answer(await _read_answer(reader))
             finally:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
     except OSError as problem:
+        # A TimeoutError with an errno is that of the operating system, which gave up to connect.
         if isinstance(problem, TimeoutError) and problem.errno is None:
             return f"gave no answer within {timeout_seconds:g} s"
         unknown = "unknown host: " if isinstance(problem, socket.gaierror) else ""
         return f"{UNREACHABLE} ({unknown}{connect_problem(problem)})"
     except (OverflowError, ValueError) as problem:
         return f"{UNREACHABLE} ({problem})"
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> bytes:
+    """Return what the server sends until it closes the connection.
+
+    One read is not enough, because the answer may arrive in several parts.
+    """
+    answer = b""
+    while len(answer) < _MAX_ANSWER_BYTES:
+        part = await reader.read(_MAX_ANSWER_BYTES)
+        if not part:
+            break
+        answer += part
+    return answer

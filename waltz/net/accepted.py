@@ -38,7 +38,7 @@ class AcceptedConnections:
         """The number of connections that were closed at once, because ``limit`` were open."""
         self.incomplete_bytes = 0
         """The number of bytes that have arrived of messages that are not complete."""
-        self._logged: float | None = None
+        self._last_logged_at: float | None = None
         """The event loop's time when a refused connection was last logged."""
 
     def enter(self, protocol: str, peer: str) -> bool:
@@ -48,8 +48,8 @@ class AcceptedConnections:
             return True
         self.refused += 1
         now = asyncio.get_running_loop().time()
-        if self._logged is None or now - self._logged >= _LOG_SECONDS:
-            self._logged = now
+        if self._last_logged_at is None or now - self._last_logged_at >= _LOG_SECONDS:
+            self._last_logged_at = now
             log.warning(
                 "refused a %s connection from %s: limit of %d open connections reached (%d "
                 "refused so far); increase maxConnections if this load is expected",

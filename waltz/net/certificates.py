@@ -73,7 +73,7 @@ def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
 
 def _stat(file: Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size

@@ -204,6 +204,7 @@ class FrameConnection(asyncio.Protocol):
         if (connected := transport.get_extra_info("socket")) is not None:
             set_keep_alive(connected)
         name = transport.get_extra_info("peername")
+        # For IPv6 the name also has a flow label and a scope.
         self.peer = join_address(*name[:2]) if isinstance(name, tuple) else "?"
         self._transport.write(self.spec.hello(self._dialer))
         self._last_write = self._loop.time()
@@ -230,7 +231,11 @@ class FrameConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Handle that the peer has closed its side. With the result False, asyncio closes ours."""
         if self._decoder.mid_frame:
-            log.warning("%s connection with %s ended within a frame", self.spec.name, self.peer)
+            log.warning(
+                "%s connection with %s ended within a frame; dropping the incomplete frame",
+                self.spec.name,
+                self.peer,
+            )
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

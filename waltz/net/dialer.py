@@ -41,10 +41,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 def connect_problem(error: OSError) -> str:
     """Return the reason why a connection could not be opened, for an error of asyncio."""
+    # The numbers of gaierror are not those of the operating system, but its text has the reason.
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error)
-    # asyncio's text for these errors repeats the address and omits the reason. The numbers of
-    # gaierror are not those of the operating system, but its text has the reason.
+    # asyncio's text for other errors repeats the address and omits the reason.
     return os.strerror(error.errno)
 
 
@@ -75,9 +75,9 @@ async def dial(
                 server_hostname=(tls.server_name or host) if context else None,
             )
     except TimeoutError as error:
-        reason = f"no answer within {timeout_seconds:g} s"
-        if error.errno is not None:
-            # The operating system ended the attempt, after another time.
+        if error.errno is None:  # `asyncio.timeout` ended the attempt.
+            reason = f"no answer within {timeout_seconds:g} s"
+        else:  # The operating system ended the attempt, after a time of its own.
             reason = connect_problem(error)
         raise DialFailed(f"cannot reach {address}: {reason}") from error
     except ssl.SSLError as error:
@@ -89,8 +89,8 @@ async def dial(
             ) from error
         raise DialFailed(f"TLS handshake with {address} failed: {why}") from error
     except OSError as error:
-        failure = DialRefused if error.errno == errno.ECONNREFUSED else DialFailed
-        raise failure(f"cannot reach {address}: {connect_problem(error)}") from error
+        error_class = DialRefused if error.errno == errno.ECONNREFUSED else DialFailed
+        raise error_class(f"cannot reach {address}: {connect_problem(error)}") from error
     except (OverflowError, ValueError) as error:
         # The host is not a valid name, or the port is not a valid port number.
         raise DialFailed(f"cannot reach {host!r}:{port}: not an address: {error}") from error

@@ -100,22 +100,22 @@ class ReconnectingLink(Generic[ConnectionT]):
 
     async def _keep_connected(self) -> None:
         """Connect again after each loss or failure, until the task is cancelled."""
-        failures, logged = 0, ""
+        failures, last_problem = 0, ""
         while True:
             self._useful, self._loss = False, self._loop.create_future()
             problem = await self._connect_once()
             if self._useful:
-                failures, logged = 0, ""
+                failures, last_problem = 0, ""
             delay = self._backoff.delay(failures)
             level = self._loss_level if self._useful else logging.WARNING
             log.log(
-                level if problem != logged else logging.DEBUG,
+                level if problem != last_problem else logging.DEBUG,
                 "%s: %s; retrying in %g s, then after growing delays",
                 self._name,
                 problem,
                 delay,
             )
-            logged = problem
+            last_problem = problem
             await asyncio.sleep(delay)
             failures += 1
 

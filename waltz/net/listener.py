@@ -22,6 +22,8 @@ from waltz.protocol import ProtocolSpec
 log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE_SECONDS = 10.0
+_TLS_HANDSHAKE_TYPE = b"\x16"
+"""The first byte of a TLS connection: the content type of a handshake record."""
 _BACKLOG = 512
 _ACCEPT_PAUSE_SECONDS = 1.0
 """The pause after the system has failed to accept a connection."""
@@ -109,7 +111,8 @@ class Listener:
             loop.remove_reader(listening)
             loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
             return
-        if not self._accepted.enter(self.spec.name, join_address(*address[:2])):
+        host, peer_port = address[:2]
+        if not self._accepted.enter(self.spec.name, join_address(host, peer_port)):
             peer_socket.close()
             return
         peer_socket.setblocking(False)
@@ -139,7 +142,8 @@ class Listener:
             return connection
 
         try:
-            peer = "{}:{}".format(*peer_socket.getpeername())
+            # For IPv6 the address also has a flow label and a scope.
+            peer = join_address(*peer_socket.getpeername()[:2])
             context = self._tls.listening_context()
             if context is not None:
                 await self._expect_tls(peer_socket)
@@ -152,7 +156,7 @@ class Listener:
         except (OSError, ssl.SSLError) as error:
             # asyncio's exception has no text if the peer closed during the handshake.
             why = str(error) or "the peer ended the TLS handshake"
-            log.warning("a %s connection from %s failed: %s", self.spec.name, peer, why)
+            log.warning("a %s connection from %s failed: %s; closing it", self.spec.name, peer, why)
             peer_socket.close()
             if connection is not None:
                 # asyncio does not report a failed TLS handshake to the connection itself
@@ -185,7 +189,8 @@ class Listener:
         finally:
             loop.remove_reader(peer_socket)
         first = peer_socket.recv(1, socket.MSG_PEEK)
-        if first and first != b"\x16":
+        # Without any byte, the peer has closed the connection: the TLS handshake reports that.
+        if first and first != _TLS_HANDSHAKE_TYPE:
             raise OSError("the peer speaks plaintext, but this listener is set to TLS")
 
 

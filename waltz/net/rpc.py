@@ -100,8 +100,9 @@ class RpcConnection(FrameHandler):
         reason when the connection ends. Raises DialFailed, or RemoteFailure if the node belongs to
         another cluster.
         """
-        port = replace(_STORAGE_PORT, spec=spec)
-        return await cls._open(cls(port, on_lost), address, tls, cluster, network)
+        rpc = cls(replace(_STORAGE_PORT, spec=spec), on_lost)
+        await rpc._connect(address, tls, cluster, network)
+        return rpc
 
     @classmethod
     async def open_admin(
@@ -116,42 +117,42 @@ class RpcConnection(FrameHandler):
         ``cluster`` is the cluster's key and number of partitions. Raises DialFailed, or
         RemoteFailure if the node belongs to another cluster.
         """
-        return await cls._open(cls(_ADMIN_PORT), address, tls, cluster, network)
+        rpc = cls(_ADMIN_PORT)
+        await rpc._connect(address, tls, cluster, network)
+        return rpc
 
-    @staticmethod
-    async def _open(
-        rpc: RpcConnection,
+    async def _connect(
+        self,
         address: tuple[str, int],
         tls: TlsConfig,
         cluster: tuple[uuid.UUID, int],
         network: Network,
-    ) -> RpcConnection:
+    ) -> None:
         """Connect, and wait until the node has accepted the cluster's key and partition count."""
-        rpc._connection = await network.dial(*address, rpc._port.spec, rpc, tls)
+        self._connection = await network.dial(*address, self._port.spec, self, tls)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                await rpc._connection.handshake()
+                await self._connection.handshake()
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
                 # Not `_send`: the connection may have ended immediately after the peer's Hello,
                 # and `_send` would then wait for an answer that never comes. `send_request` fails
                 # at once (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
-                rpc.send_request(rpc._port.open_request(*cluster), _resolver(opened))
+                self.send_request(self._port.open_request(*cluster), _resolver(opened))
                 answer = await opened
         except TimeoutError:
-            rpc.close()
+            self.close()
             raise DialFailed(
                 f"{join_address(*address)} accepted the connection but did not finish the "
-                f"{rpc._port.spec.name} handshake within {_HANDSHAKE_SECONDS:g} s"
+                f"{self._port.spec.name} handshake within {_HANDSHAKE_SECONDS:g} s"
             ) from None
         except ConnectionLost as error:
             raise DialFailed(f"{join_address(*address)} closed the connection: {error}") from error
         except asyncio.CancelledError:
-            rpc.close()
+            self.close()
             raise
-        if isinstance(answer, rpc._port.failure):
-            rpc.close()
+        if isinstance(answer, self._port.failure):
+            self.close()
             raise RemoteFailure(answer.failure.message)
-        return rpc
 
     @property
     def version(self) -> int:

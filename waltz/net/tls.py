@@ -83,7 +83,8 @@ class _ReloadedContext:
                     "TLS files changed, but cannot be used; keeping the previous ones: %s", error
                 )
             else:
-                log.info("TLS files changed: new connections use them")
+                names = ", ".join(map(str, files))
+                log.info("TLS files changed: new connections use them: %s", names)
         return self._loaded
 
 
@@ -173,6 +174,7 @@ class TlsConfig:
 
     def _load_dialing(self) -> _LoadedContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Before `verify_mode`: with `check_hostname` set, a context refuses CERT_NONE.
         context.check_hostname = self.ca is not None and self.verify_server_name
         context.verify_mode = ssl.CERT_NONE if self.ca is None else ssl.CERT_REQUIRED
         if self.ca is not None and not self.verify_server_name:
@@ -200,8 +202,12 @@ class TlsConfig:
                 context.load_verify_locations(self.ca)
         except (OSError, ssl.SSLError, ValueError) as error:
             files = ", ".join(map(str, self._files()))
+            # The text of another OSError begins with a number, for example [Errno 2].
+            why: object = error
+            if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+                why = error.strerror
             raise TlsConfigError(
-                f"cannot use the TLS files ({files}): {error}. They must be readable PEM files"
+                f"cannot use the TLS files ({files}): {why}. They must be readable PEM files"
             ) from None
         if expires is not None and (left := _days_until(expires)) < _SOON_DAYS:
             log.warning(

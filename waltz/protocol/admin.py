@@ -279,6 +279,7 @@ _TABLE = MessageTable(
         Layout(AdminFailureResponse, 2, (Field("failure", FAILURE),)),
         Layout(AdminOpenRequest, 3, (Field("key", UUID), Field("num_partitions", INT))),
         Layout(PartitionAvailableRequest, 4, (_PARTITIONS, Field("available", BOOLEAN))),
+        # Type 5 is unused.
         Layout(
             PartitionAssignmentRequest,
             6,

@@ -200,11 +200,12 @@ class FrameDecoder:
                 self._check_head(chunk[position : position + HEAD_BYTES])
             end = position + HEAD_BYTES + length
             if end > end_of_data:
-                # Only a part of the frame has arrived. Parse it again when all of it has.
+                # Only a part of the frame has arrived. Parse it again when all of it has arrived.
                 self._needed = end - position
                 if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
-                    # Check the message type of a large frame before its body is received. The type
-                    # is the first byte of the body. If it has not arrived, wait only for this byte.
+                    # Check the message type of a large frame before its body is received: later
+                    # the memory is in use already. The type is the first byte of the body. If it
+                    # has not arrived, wait only for this byte.
                     if end_of_data - position > HEAD_BYTES:
                         self._check_large_frame(chunk[position + HEAD_BYTES], length)
                     else:

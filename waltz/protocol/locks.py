@@ -17,12 +17,12 @@ class Lock:
         """Raise TypeError for a wrong type; the traceback shows where the lock was made."""
         if not isinstance(self.name, str):
             raise TypeError(
-                f"the name of Lock({self.name!r}, {self.id!r}) is {self.name!r}: it is a str"
+                f"the name of Lock({self.name!r}, {self.id!r}) is {self.name!r}: it must be a str"
             )
         if not isinstance(self.id, int) or isinstance(self.id, bool):
             raise TypeError(
-                f"the id of Lock({self.name!r}, {self.id!r}) is {self.id!r}: it is an int; put a "
-                "key of another type into the name"
+                f"the id of Lock({self.name!r}, {self.id!r}) is {self.id!r}: it must be an int; "
+                "put a key of another type into the name"
             )
 
     def hash(self) -> int:

@@ -28,8 +28,8 @@ _ID_BYTES = 8
 """The length of a transaction id, with which a record begins."""
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
-_LENGTH_OFFSET = 28
-"""The position of the data length in a record."""
+_LENGTH_OFFSET = WIRE_HEAD.size - _LENGTH.size
+"""The position of the data length in a record: it is the last field of the head."""
 _BETWEEN_DATA = struct.Struct(">Iq20xI")
 """All bytes between the data of two records: the checksum, then the next record's head."""
 
@@ -73,7 +73,8 @@ class ReqId:
         """Return the request id that ``text`` shows. Raises ValueError."""
         try:
             client_id, generation, partition, seq = map(int, text.split(":"))
-        except ValueError:
+            cls(client_id, generation, partition, seq).encode()
+        except (ValueError, struct.error):
             raise ValueError(
                 f"{text!r} is not a request id: that is 17:3:0:42, for example, the client's id, "
                 "the generation, the partition and the sequence number"

@@ -1,6 +1,7 @@
 """Name the extra of the distribution that has to be installed when one of its libraries is missing.
 
-The distribution is ``waltz-log``. Without an extra it has the client alone.
+The distribution is ``waltz-log``. Without an extra it has the client alone. Touches the installed
+packages, which it imports or looks up.
 """
 
 from __future__ import annotations

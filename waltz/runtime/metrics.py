@@ -199,19 +199,19 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
         """Return all metrics with their present values, for Prometheus."""
         self._update()
         labels = self._declarations.info_labels
-        read = {name: source.read(self._process) for name, source in labels.items()}
-        info = GaugeMetricFamily(self._declarations.info, _INFO_MEANING, labels=tuple(read))
-        info.add_metric(["" if each is None else str(each) for each in read.values()], 1)
+        values = [source.read(self._process) for source in labels.values()]
+        info = GaugeMetricFamily(self._declarations.info, _INFO_MEANING, labels=tuple(labels))
+        info.add_metric(["" if value is None else str(value) for value in values], 1)
         shown: list[Metric] = [info]
         for family in self._declarations.process:
             metric = _metric(family, ())
             shown.append(metric)
             _add_samples(metric, family, (), self._process)
-        for each in self._declarations.partition:
-            metric = _metric(each, (PARTITION,))
+        for partition_family in self._declarations.partition:
+            metric = _metric(partition_family, (PARTITION,))
             shown.append(metric)
             for number, partition in self._partitions.items():
-                _add_samples(metric, each, (str(number),), partition)
+                _add_samples(metric, partition_family, (str(number),), partition)
         return shown
 
     def _update(self) -> None:
@@ -255,12 +255,12 @@ def _add_samples(
 ) -> None:
     """Add the present values of a family, read from ``subject``, to a metric of Prometheus."""
     for source in family.sources:
-        values = (*label_values, source.label) if family.label_name else label_values
-        found = source.read(subject)
-        if isinstance(found, Timer):
-            metric.add_metric(values, found.cumulative_counts(), sum_value=found.seconds)
-        elif found is not None:
-            metric.add_metric(values, family.to_prometheus(found))
+        labels = (*label_values, source.label) if family.label_name else label_values
+        value = source.read(subject)
+        if isinstance(value, Timer):
+            metric.add_metric(labels, value.cumulative_counts(), sum_value=value.seconds)
+        elif value is not None:
+            metric.add_metric(labels, family.to_prometheus(value))
 
 
 def accepts_exposition(accept: str) -> bool:

@@ -100,7 +100,7 @@ def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
     # descriptor for a new connection. It breaks no invariant: the process can continue. A failed
     # change of a storage's disk is no OSError here, but a DiskFailed, which ends the process.
     if error is None or isinstance(error, OSError):
-        log.warning("%s: %s", context.get("message"), error)
+        log.warning("%s: %s; continuing", context.get("message"), error)
         return
     log.critical("%s; ending the process", context.get("message"), exc_info=error)
     logging.shutdown()

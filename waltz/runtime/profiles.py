@@ -76,7 +76,7 @@ def read_profiles(path: Path) -> Profiles:
         return Profiles()
     except OSError as problem:
         raise BadProfile(f"cannot read the profiles in {path}: {problem.strerror}") from problem
-    except (ValueError, RecursionError, TypeError, KeyError) as problem:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as problem:
         raise BadProfile(
             f"{path} is not a file of profiles: correct or remove it, and add the profiles again "
             "with: waltz profile add"

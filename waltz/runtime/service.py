@@ -16,10 +16,12 @@ import typer
 
 from waltz.metadata.cluster import NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.paths import BadRoot
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
 from waltz.runtime.configuration import ConfigError, SettingKey, Settings, keys, read_settings
 from waltz.runtime.core.setting_names import environment_variable
+from waltz.runtime.one_line import one_line_command
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal
 from waltz.runtime.version import build_version
 
@@ -28,6 +30,7 @@ S = TypeVar("S", bound=Settings)
 # These errors, and those in `Service.expected`, end the process with their text. Other errors are
 # defects and show a traceback.
 _EXPECTED = (
+    BadRoot,
     ConfigError,
     ListenFailed,
     MalformedMetadata,
@@ -71,7 +74,8 @@ class Service(Generic[S]):
 def run_service(service: Service[Any]) -> None:
     """Run the process by its command line; exit with status 1 if it cannot run."""
     app = typer.Typer(add_completion=False)
-    app.command(help=service.summary, epilog=_epilog(service))(_verb(service))
+    kind = one_line_command(service.command)
+    app.command(cls=kind, help=service.summary, epilog=_epilog(service))(_verb(service))
     app(prog_name=service.command)
 
 
@@ -110,10 +114,11 @@ def _epilog(service: Service[Any]) -> str:
     required = [key for key in known if key.required]
     optional = [key for key in known if not key.required]
     process = service.settings.process
+    variable = environment_variable(required[-1].name)  # Any required setting is an example.
     return "\n\n".join(
         (
             f"Example: {service.command} {process}.yml",
-            f"Example: {environment_variable(required[-1].name)}=… {service.command} {process}.yml",
+            f"Example: {variable}=… {service.command} {process}.yml",
             "Settings are read from the file and from environment variables, which take "
             "precedence. A variable is WALTZ_ and the setting's name in capitals, with an "
             "underscore for every dot and before every capital letter. WALTZ_ZOOKEEPER, WALTZ_ROOT "

@@ -44,7 +44,7 @@ class LedgerStore:
     async def create(self) -> None:
         """Create an empty ledger. Do nothing if the write has a ledger already."""
         empty = Ledger(self._write_id, epoch=0)
-        await self._change(lambda found: found or empty, may_create=True)
+        await self._change(lambda ledger: ledger or empty, may_create=True)
 
     async def delete(self) -> None:
         """Delete the ledger, because the write has ended."""
@@ -61,8 +61,8 @@ class LedgerStore:
         Raises EpochIsOver, WriteIsOver, LedgerMalformed.
         """
 
-        def registered(found: Ledger | None) -> Ledger:
-            return (found or Ledger(self._write_id, attempt.epoch)).with_attempt(attempt, marks)
+        def registered(ledger: Ledger | None) -> Ledger:
+            return (ledger or Ledger(self._write_id, attempt.epoch)).with_attempt(attempt, marks)
 
         return await self._change(registered, may_create=self._persistent)
 
@@ -76,14 +76,14 @@ class LedgerStore:
         if there is no ledger and ``may_create`` is false.
         """
 
-        async def once() -> Ledger:
+        async def compare_and_set() -> Ledger:
             while True:
                 node = await self._store.get(self._path)
                 if node is None and not may_create:
                     raise WriteIsOver(self._write_id)
-                found = None if node is None else Ledger.decode(node.data or b"")
-                ledger = change(found)
-                if ledger == found:
+                before = None if node is None else Ledger.decode(node.data or b"")
+                ledger = change(before)
+                if ledger == before:
                     return ledger
                 if node is None:
                     with suppress(NodeExists):
@@ -94,10 +94,10 @@ class LedgerStore:
                     else:
                         await self._store.set(self._path, ledger.encode(), node.version)
                 except (NodeExists, NodeMissing, VersionConflict):
-                    continue
+                    continue  # Another attempt has changed the ledger.
                 return ledger
 
-        return await self._answered(once)
+        return await self._answered(compare_and_set)
 
     async def _answered(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Repeat ``operation`` until ZooKeeper answers. Raises ClusterUnreachable."""

@@ -24,6 +24,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 _PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _OLDEST_SPARK = (4, 2)
+"""The oldest version, major and minor number, that can run this source."""
 
 
 class SparkUnsuitable(RuntimeError):
@@ -75,8 +76,8 @@ def session(
 
 def check_version(version: str) -> None:
     """Raise SparkUnsuitable if ``version`` of Spark is too old."""
-    found = tuple(int(part) for part in version.split(".")[:2])
-    if found < _OLDEST_SPARK:
+    major_and_minor = tuple(int(number) for number in version.split(".")[:2])
+    if major_and_minor < _OLDEST_SPARK:
         raise SparkUnsuitable(
             f"this is Spark {version}, but only since Spark 4.2 can sources in Python report a "
             "stream's position: pip install --upgrade 'waltz-log[spark]'"

@@ -30,9 +30,15 @@ from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
 T = TypeVar("T")
 
 _BATCH_ROWS = 2000
+"""A partition's buffered rows are appended when there are this many."""
 _BATCH_BYTES = 4 << 20
+"""A partition's buffered rows are appended before their data would exceed this size.
+
+A search also reads at most this many bytes of records by one request."""
 _HEADERS_PER_REQUEST = 10_000
+"""How many headers one request of a search reads at most."""
 _SESSION_MS = 30_000
+"""The timeout of a session with ZooKeeper, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +278,15 @@ class TaskAttempt:
             # The ledger is read after the headers. Every attempt registers before it appends, so
             # this ledger has all attempts whose rows are among the headers.
             others = self._competing_attempts(await self._register_attempt({}))
-            ids = [h.transaction_id for h in page.headers if h.req_id.client_id in others]
-            found: list[bytes] = []
+            ids = [
+                header.transaction_id
+                for header in page.headers
+                if header.req_id.client_id in others
+            ]
+            found_rows: list[bytes] = []
             for start, stop in _consecutive_ranges(ids):
-                found += await fingerprints(self._client, partition, start, stop)
-            missing.record_found(page.headers[-1].transaction_id, found)
+                found_rows += await fingerprints(self._client, partition, start, stop)
+            missing.record_found(page.headers[-1].transaction_id, found_rows)
 
 
 async def fingerprints(client: Client, partition: int, first: int, stop: int) -> list[bytes]:
@@ -284,16 +294,16 @@ async def fingerprints(client: Client, partition: int, first: int, stop: int) ->
 
     Raises LogEndsBefore, and the errors of `Client.bulk`.
     """
-    found: list[bytes] = []
+    rows: list[bytes] = []
     while first < stop:
         part = await client.bulk.records(
             partition, first, max_records=stop - first, max_bytes=_BATCH_BYTES
         )
         if not part.records.count:
             raise LogEndsBefore(partition, first, part.high_water_mark)
-        found += (fingerprint(record.header, record.data) for record in part.records)
+        rows += (fingerprint(record.header, record.data) for record in part.records)
         first += part.records.count
-    return found
+    return rows
 
 
 class SessionCache:
@@ -321,13 +331,13 @@ def _consecutive_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive ``ids``: the first id, and the id after the last."""
     first: int | None = None
     stop = 0
-    for each in ids:
+    for transaction_id in ids:
         if first is None:
-            first = each
-        elif each != stop:
+            first = transaction_id
+        elif transaction_id != stop:
             yield first, stop
-            first = each
-        stop = each + 1
+            first = transaction_id
+        stop = transaction_id + 1
     if first is not None:
         yield first, stop
 

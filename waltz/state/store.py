@@ -68,7 +68,7 @@ class StateStore(Application[DataT], abc.ABC):
         self._retry_seconds = retry_seconds
         # SQLite allows one writer at a time. Other writers poll the database and may time out. So
         # the threads of this process apply transactions one after the other, by a lock.
-        self._turn: AbstractContextManager[object] = (
+        self._sqlite_lock: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )
 
@@ -102,7 +102,7 @@ class StateStore(Application[DataT], abc.ABC):
         """
 
         def apply_once() -> None:
-            with self._turn:
+            with self._sqlite_lock:
                 self._apply_once(transaction)
 
         self._retry_transient_errors(apply_once)
@@ -141,8 +141,8 @@ class StateStore(Application[DataT], abc.ABC):
                 return
             mark = self._marks.read(connection, transaction.partition)
         if mark is None or mark < transaction.id:
-            found = NO_TRANSACTION if mark is None else mark
-            raise MarkMismatch(transaction.partition, transaction.id, found)
+            present = NO_TRANSACTION if mark is None else mark
+            raise MarkMismatch(transaction.partition, transaction.id, present)
 
     def _apply_in_session(
         self,

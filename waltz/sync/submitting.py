@@ -53,8 +53,8 @@ def submit(
     attempts: _AttemptQueue[DataT] = _AttemptQueue()
     work = submit_async(attempts.build)
     try:
-        result = thread.start(work)
-        result.add_done_callback(lambda _: attempts.waiting.put(None))
+        submitted = thread.start(work)
+        submitted.add_done_callback(lambda _: attempts.waiting.put(None))
         while (item := attempts.waiting.get()) is not None:
             attempt, future = item
             try:
@@ -66,7 +66,7 @@ def submit(
     except BaseException:
         thread.cancel(work)
         raise
-    return thread.result(result)
+    return thread.result(submitted)
 
 
 def _set_outcome(future: _DraftFuture[DataT], outcome: Draft[DataT] | Exception | None) -> None:

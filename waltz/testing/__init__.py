@@ -1,5 +1,7 @@
 """A cluster in one process, for tests: real nodes, with network, disks, ZooKeeper in memory.
 
+Touches event loops and threads, and nothing outside of this process.
+
 * `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
 * `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`
 * `faults`, `append_faults`: faults of appends, on demand and from a seed

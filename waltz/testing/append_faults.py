@@ -97,8 +97,8 @@ class AppendFaults:
         """Return the interceptor of a new connection, and forget those of closed connections."""
         interceptor = AppendInterceptor(self, connection)
         with self.lock:
-            open_ones = [each for each in self._interceptors if not each.is_closed()]
-            self._interceptors = dict.fromkeys((*open_ones, interceptor))
+            still_open = [known for known in self._interceptors if not known.is_closed()]
+            self._interceptors = dict.fromkeys((*still_open, interceptor))
         return interceptor
 
     def delivery(self, req_id: ReqId, *, has_locks: bool) -> AppendDelivery:
@@ -272,6 +272,7 @@ class AppendInterceptor:
                 held.append(answer)
                 continue
             shown.append(answer)
+            # An AppendAnswer begins with the four fields of a ReqId.
             req_ids = self._end_watch(ReqId(*answer[:4]))
             if is_committed:
                 self._give_up(req_ids)
@@ -319,8 +320,8 @@ class AppendInterceptor:
         """End the watch of an append and its batch; return their ids, none if it is not watched."""
         with self._faults.lock:
             req_ids = self._faults.watched.get(req_id, ())
-            for each in req_ids:
-                self._faults.watched.pop(each, None)
+            for ended in req_ids:
+                self._faults.watched.pop(ended, None)
         return req_ids
 
     def _give_up(self, req_ids: Sequence[ReqId]) -> None:

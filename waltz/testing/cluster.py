@@ -119,6 +119,7 @@ class InProcessCluster:
         self._high_water_marks = [NO_TRANSACTION] * partitions
         """The highest high-water mark of each partition that `_high_water_mark` has seen."""
         self._handler_before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], Any] | None
+        """The exception handler of the event loop before `start`, which sets this attribute."""
         self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
         self._appends = AppendFaults(partitions, seed, self._give_up, self._high_water_mark)
         for server in self.servers:
@@ -229,17 +230,18 @@ class InProcessCluster:
         """Return all committed transactions of ``partition``, with their data as bytes."""
         self._check_exists(partition)
         last = self._high_water_mark(partition)
-        found: list[Transaction[bytes]] = []
-        while len(found) <= last:
+        transactions: list[Transaction[bytes]] = []
+        # Ids begin at 0 and have no gap, so the next id is the number of those that are read.
+        while (next_id := len(transactions)) <= last:
             replica = self._complete_replica(partition, last)
-            batch = replica.records(len(found), min(_READ_RECORDS, last + 1 - len(found)))
-            found += (
+            batch = replica.records(next_id, min(_READ_RECORDS, last + 1 - next_id))
+            transactions += (
                 Transaction(
                     partition, record.transaction_id, record.req_id, record.header, record.data
                 )
                 for record in batch
             )
-        return found
+        return transactions
 
     def fail_next_append(self, partition: int, *, committed: bool) -> None:
         """Let the next append to ``partition`` raise AppendUncertain.

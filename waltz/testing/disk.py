@@ -1,4 +1,4 @@
-"""A disk in memory that loses, tears and reorders writes that were not flushed.
+"""A disk in memory that loses, tears and reorders writes that were not flushed. Touches nothing.
 
 The disk keeps, for each file, the content that a reader sees, and the durable content, that of the
 last flush. `MemoryDisk.crashed` returns the disk as it may be after a loss of power: each sector of
@@ -101,7 +101,7 @@ class MemoryDisk:
     directory, and the flush that takes it to zero fails. The changes of the file are not durable
     then, and no later flush repeats them, as on Linux. ``failing_open`` (of files and directories)
     and ``failing_remove`` count down in the same way. ``flushes`` counts the flushes of files and
-    directories.
+    directories, ``open_files`` the files that are open now.
     """
 
     def __init__(self) -> None:
@@ -111,6 +111,7 @@ class MemoryDisk:
         self.failing_open = 0
         self.failing_remove = 0
         self.flushes = 0
+        self.open_files = 0
         self.locks: dict[int, MemoryFile] = {}
         """The open file that holds the lock of a `_Inode`, by the ``id`` of the `_Inode`."""
         self.directories = {""}
@@ -190,7 +191,7 @@ class MemoryDisk:
     def lose_directory(self, path: str) -> None:
         """Remove a directory and its files durably, as an administrator may do by mistake."""
         for names in (self._names, self._durable_names):
-            for name in [each for each in names if each.startswith(f"{path}/")]:
+            for name in [name for name in names if name.startswith(f"{path}/")]:
                 del names[name]
         self._pending_names = [c for c in self._pending_names if not c.old.startswith(f"{path}/")]
         self.directories.discard(path)
@@ -236,10 +237,12 @@ class MemoryDisk:
         for kept in product((False, True), repeat=self.unflushed):
             contents = {id(inode): bytearray(inode.durable) for inode in inodes}
             names, directories = dict(self._durable_names), set(self._durable_directories)
-            for (inode, write), survives in zip(writes, kept, strict=False):
+            # ``kept`` has first a value for each write, then one for each change of names.
+            kept_writes, kept_names = kept[: len(writes)], kept[len(writes) :]
+            for (inode, write), survives in zip(writes, kept_writes, strict=True):
                 if survives:
                     write.apply(contents[id(inode)])
-            for change, survives in zip(self._pending_names, kept[len(writes) :], strict=True):
+            for change, survives in zip(self._pending_names, kept_names, strict=True):
                 if survives:
                     change.apply(names, directories)
             remaining = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
@@ -300,6 +303,7 @@ class MemoryFile:
         self._disk = disk
         self._inode = inode
         self._closed = False
+        disk.open_files += 1
 
     def size(self) -> int:
         """See `DiskFile`."""
@@ -355,6 +359,7 @@ class MemoryFile:
         """See `DiskFile`."""
         assert not self._closed
         self._closed = True
+        self._disk.open_files -= 1
         if self._disk.locks.get(id(self._inode)) is self:
             del self._disk.locks[id(self._inode)]
 

@@ -91,8 +91,10 @@ class FrameRules:
     def release(self, count: int | None) -> int:
         """Let the oldest ``count`` held frames arrive (None: all); return how many arrive."""
         released = 0
-        while self._held and (count is None or released < count):
+        while count is None or released < count:
             with self._lock:
+                if not self._held:
+                    break
                 deliver = self._held.popleft()
             deliver()
             released += 1

@@ -80,8 +80,10 @@ class MemoryNetwork:
         """Cut all connections of a host and refuse new ones, as its death does."""
         with self._lock:
             self._down.add(host)
-            for address in [a for a in self._listeners if a[0] == host]:
-                del self._listeners[address]
+            for address in list(self._listeners):
+                listening_host, _ = address
+                if listening_host == host:
+                    del self._listeners[address]
         self.cut(host)
 
     def bring_up(self, host: str) -> None:
@@ -94,10 +96,10 @@ class MemoryNetwork:
         In each direction, at most ``bytes_arriving`` of the bytes that are in transit still arrive.
         """
         with self._lock:
-            found = [c for c in self._connections if c.between(host, other)]
-        for connection in found:
+            affected = [c for c in self._connections if c.between(host, other)]
+        for connection in affected:
             connection.cut(bytes_arriving)
-        return len(found)
+        return len(affected)
 
     def connections(self, host: str, other: str | None = None) -> int:
         """Return how many connections ``host`` has, or has with ``other``."""
@@ -165,8 +167,9 @@ class MemoryNetwork:
     def remove_listener(self, listener: MemoryListener) -> None:
         """Refuse connections to a listener from now on."""
         with self._lock:
-            for address in [a for a, found in self._listeners.items() if found is listener]:
-                del self._listeners[address]
+            for address, registered in list(self._listeners.items()):
+                if registered is listener:
+                    del self._listeners[address]
 
     def connect(self, dialer: str, address: tuple[str, int], near: FrameConnection) -> bool:
         """Connect ``near`` to ``address``, on the running event loop.
@@ -218,7 +221,7 @@ class MemoryHost:
         """See Network."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DIAL_SECONDS
-        # The answer to a connection attempt is a later packet, which has a delay of its own.
+        # The first packet of a connection has a delay, too, as each later chunk has.
         hosts = frozenset((self.name, host))
         await asyncio.sleep(self._network.draw_delay(hosts))
         while self._network.blocked(hosts):
@@ -314,8 +317,11 @@ class _Connection:
         loops: tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop],
     ) -> None:
         self._network = network
-        self._ends = (dialer, address[0])
-        self._hosts = frozenset(self._ends)
+        listening_host, _ = address
+        near_loop, far_loop = loops
+        self._to_far_hosts = (dialer, listening_host)
+        self._to_near_hosts = (listening_host, dialer)
+        self._hosts = frozenset((dialer, listening_host))
         dialed = DialedConnection(
             dialer,
             inject=lambda data: self.near.inject(data),
@@ -331,8 +337,8 @@ class _Connection:
         # A transport gets the wire of the direction that arrives at it.
         to_far = _Wire(network, self._hosts, written_by_dialer, _unchanged)
         to_near = _Wire(network, self._hosts, self._to_near, interceptor.to_dialer)
-        self.near = MemoryTransport(loops[0], address, to_near, network.lock)
-        self.far = MemoryTransport(loops[1], (dialer, 0), to_far, network.lock)
+        self.near = MemoryTransport(near_loop, address, to_near, network.lock)
+        self.far = MemoryTransport(far_loop, (dialer, 0), to_far, network.lock)
         self.near.peer, self.far.peer = self.far, self.near
         self.near.on_lost = self.far.on_lost = lambda: network.forget(self)
 
@@ -342,11 +348,11 @@ class _Connection:
 
     def _to_far(self, data: bytes) -> bytes:
         """Return what is sent to the listening host, after the rule for its frames."""
-        return self._apply_rule(self._ends, data, self.far)
+        return self._apply_rule(self._to_far_hosts, data, self.far)
 
     def _to_near(self, data: bytes) -> bytes:
         """Return what is sent to the dialing host, after the rule for its frames."""
-        return self._apply_rule((self._ends[1], self._ends[0]), data, self.near)
+        return self._apply_rule(self._to_near_hosts, data, self.near)
 
     def _apply_rule(self, hosts: tuple[str, str], data: bytes, receiver: MemoryTransport) -> bytes:
         """Return the bytes that arrive now, after the rule for frames between ``hosts``."""

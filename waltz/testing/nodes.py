@@ -194,7 +194,8 @@ class InProcessStorage:
             cluster,
             self._shared.network.host("administrator"),
         )
-        partitions = tuple(range(cluster[1]))
+        _, num_partitions = cluster
+        partitions = tuple(range(num_partitions))
         await connection.call(
             lambda seq: admin.PartitionAssignmentRequest(
                 seq, partitions, assigned=True, delete_files=False

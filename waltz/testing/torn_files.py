@@ -1,4 +1,7 @@
-"""The content that a file may have after a loss of power, if its last changes were not flushed."""
+"""The content that a file may have after a loss of power, if its last changes were not flushed.
+
+Touches nothing: the randomness is an argument.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ def torn_content(versions: list[bytes], random: Random) -> bytes:
     )
     # One sector is torn: from the byte ``tear`` to its end it has the content of another version.
     tear = random.randrange(size + 1)
-    other = random.choice(_candidates(versions, chosen, tear))
+    torn_in = random.choice(_candidates(versions, chosen, tear))
     end = min(size, tear - tear % SECTOR_BYTES + SECTOR_BYTES)
-    return mixture[:tear] + other[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
+    return mixture[:tear] + torn_in[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
 
 
 def _candidates(versions: list[bytes], chosen: int, position: int) -> list[bytes]:

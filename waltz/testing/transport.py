@@ -170,7 +170,7 @@ class MemoryTransport(asyncio.Transport):
             self._closing = True
             self._inbox.clear()
             self._inbox_bytes = 0
-        self.peer._end_of_peer()
+        self.peer._note_peer_ended()
         if self.get_write_buffer_size() == 0:
             self.soon(self._lose, None)
 
@@ -247,7 +247,7 @@ class MemoryTransport(asyncio.Transport):
             self._inbox_bytes += len(data)
         self.proceed()
 
-    def _end_of_peer(self) -> None:
+    def _note_peer_ended(self) -> None:
         """Record that the peer has closed its end. Runs on any thread."""
         self._peer_ended = True
         self.proceed()

@@ -69,7 +69,7 @@ class MemoryZooKeeper:
     def clear(self) -> None:
         """Delete every node."""
         with self._lock:
-            for path in sorted(self._tree.nodes, reverse=True)[:-1]:
+            for path in sorted(self._tree.nodes, reverse=True)[:-1]:  # Children first, "/" not.
                 self._tree.delete(path, ANY_VERSION)
 
     def suspend(self, client: MemoryStore) -> None:
@@ -273,7 +273,7 @@ class MemoryStore:
             self._loop = asyncio.get_running_loop()
         if self._health.state is not SessionState.CLOSED:
             await self._pause()
-            await self._answered(path)
+            await self._wait_for_answer(path)
         match self._health.state:
             case SessionState.CLOSED:
                 raise StoreClosed("the connection to ZooKeeper was closed")
@@ -284,7 +284,7 @@ class MemoryStore:
             case SessionState.CONNECTED:
                 return
 
-    async def _answered(self, path: str) -> None:
+    async def _wait_for_answer(self, path: str) -> None:
         """Wait while the ensemble does not answer; raises OperationTimedOut."""
         if self._zookeeper._answering:
             return

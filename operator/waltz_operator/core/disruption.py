@@ -34,7 +34,7 @@ def absence_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
         if reason := first_unhealthy_reason(present.replicas, view, view.replicas):
             return reason
         if not _opens_without(view, storages):
-            return f"partition {view.partition} has no quorum without {_list(storages)}"
+            return _no_quorum(view, storages)
     return None
 
 
@@ -58,7 +58,7 @@ def repair_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
         if reason := first_unhealthy_reason(present.replicas, view, others):
             return reason
         if not _opens_without(view, storages):
-            return f"partition {view.partition} has no quorum without {_list(storages)}"
+            return _no_quorum(view, storages)
     return None
 
 
@@ -67,11 +67,14 @@ def _opens_without(view: PartitionView, storages: Set[str]) -> bool:
     return session_opens(view.replicas - storages, view.replicas, view.session_replicas)
 
 
-def _list(storages: Set[str]) -> str:
-    return ", ".join(sorted(storages)) or "any storage"
+def _no_quorum(view: PartitionView, storages: Set[str]) -> str:
+    """Return the obstacle that no session of a partition opens while ``storages`` are away."""
+    if not storages:
+        return f"partition {view.partition} has no quorum"
+    return f"partition {view.partition} has no quorum without {', '.join(sorted(storages))}"
 
 
-def storages_that_may_be_away(present: ClusterPresent) -> int:
+def count_storages_that_may_be_away(present: ClusterPresent) -> int:
     """Return how many storages may be away at the same time, whichever storages they are.
 
     A storage has at most one replica of a partition, so each storage that is away takes at most one

@@ -82,7 +82,10 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 
 
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels that select pods. Kubernetes allows no change of an object's selector."""
+    """Return the labels that select pods.
+
+    They are fewer than `labels`, because Kubernetes allows no change of an object's selector.
+    """
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:
         result[POOL_LABEL] = pool

@@ -17,7 +17,7 @@ from waltz_operator.core.names import Component, pod_of_storage
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 
 
-def shared_nodes(
+def describe_shared_nodes(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> tuple[str, ...]:
     """Return a sentence for each node whose loss takes several copies or ZooKeeper's quorum."""
@@ -77,7 +77,8 @@ def _shared_by_members(nodes: Mapping[str, str], num_members: int) -> Iterable[s
         pods_by_node[node].add(pod)
     for node, pods in sorted(pods_by_node.items()):
         if num_members - len(pods) < quorum(num_members):
-            # Deleted while another member is absent, the pod would cost the quorum.
+            # The sentence asks for all members, because with another member absent the deletion
+            # would cost the quorum.
             yield (
                 f"node {node} has {len(pods)} of {num_members} ZooKeeper members, the pods "
                 f"{', '.join(sorted(pods))}: add nodes, then delete one of these pods while all "

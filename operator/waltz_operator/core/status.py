@@ -8,9 +8,10 @@ The conditions of a cluster:
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
   cluster.
-* *Updated* is true while every pod runs the current version of its object. Its reason is
-  RollStopped while a pod of the current version does not start, so that no other pod is replaced,
-  and PodsFailing if no other pod has to be replaced.
+* *Updated* is true while every pod runs the current version of its object, and starts. Its reason
+  is RollStopped if a pod of the current version does not start while pods of an earlier version
+  wait to be replaced, PodsOutdated if pods of an earlier version exist and no roll has stopped, and
+  PodsFailing if only pods of the current version exist and one does not start.
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
   or partitions move. Its message has the progress, the quorum, and why the operator waits.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
@@ -50,7 +51,7 @@ from waltz_operator.core.resources import (
     PoolStatus,
     StoragePool,
 )
-from waltz_operator.core.spread import shared_nodes
+from waltz_operator.core.spread import describe_shared_nodes
 from waltz_operator.core.steps import ClusterPlan
 from waltz_operator.core.volume_replacement import volume_losses
 
@@ -82,8 +83,8 @@ def cluster_status(
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation.
-    idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
-    reconciled_generation = generation if idle else old.observed_generation
+    is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
+    reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
     present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
     is_own = present is not None and present.key == desired.key
@@ -273,7 +274,7 @@ def _reconciled(
 
 
 def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
-    """Return the statement of Updated: whether every pod has the current revision."""
+    """Return the statement of Updated: whether every pod runs the current version, and starts."""
     outdated = []
     for live in _workloads(observed):
         updated, wanted = _updated_pods(live)
@@ -318,7 +319,7 @@ def _spread(
     if present is None:
         message = "the replicas of the partitions are not observed"
         return _Statement("Spread", None, "NotObserved", message)
-    if shared := shared_nodes(desired, observed, present):
+    if shared := describe_shared_nodes(desired, observed, present):
         message = "; ".join(shared)[:_MAX_MESSAGE_CHARACTERS]
         return _Statement("Spread", False, "CopiesShareNode", message)
     return _Statement("Spread", True, "CopiesOnDifferentNodes", "")
@@ -343,7 +344,7 @@ def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
     """Return the first of these that exists: problems, the failed step, waits, the next step.
 
-    The failures of pods follow all but the next step, because they are often the cause.
+    Except after the next step, the failures of pods follow, because they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits

@@ -1,4 +1,4 @@
-"""The replacement of a storage's volume: which one is lost, and the progress so far. Pure.
+"""The volumes that are lost, and how far the replacement of a volume is. Pure.
 
 A replacement that has begun is recorded in an annotation of the StoragePool, before anything is
 deleted. So an operator that continues after another one knows which volume claims are to be
@@ -179,6 +179,7 @@ def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluste
     """Return the pools whose recorded replacement is that of a storage they no longer have.
 
     ``spec.storages`` has been lowered since. A record that stays would forbid evictions forever.
+    Raises ValueError if a record cannot be decoded.
     """
     pods = {each.pod for each in pool_pods(desired, observed)}
     recorded = {pool.metadata.name: replacement_of(pool) for pool in desired.own_pools}

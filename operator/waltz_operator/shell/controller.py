@@ -72,7 +72,7 @@ class _Worker:
 
     enqueued: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    since: float | None = None
+    running_since: float | None = None
     """The time at which the running reconcile began, None between two reconciles."""
 
     result: ReconcileResult | None = None
@@ -124,7 +124,7 @@ class Controller:
         """Return a cluster whose reconcile has run for more than ``seconds``, None without one."""
         now = asyncio.get_running_loop().time()
         for cluster, worker in self._workers.items():
-            if worker.since is not None and now - worker.since > seconds:
+            if worker.running_since is not None and now - worker.running_since > seconds:
                 return cluster
         return None
 
@@ -153,7 +153,7 @@ class Controller:
             # another reconcile.
             changed = worker.enqueued.is_set()
             worker.enqueued.clear()
-            started = worker.since = clock()
+            started = worker.running_since = clock()
             try:
                 result = None if changed or self._check is None else await self._check(*cluster)
                 if result is None:
@@ -170,7 +170,7 @@ class Controller:
                     worker.result = ReconcileResult(requeue, ready=False)
                 self.metrics.failures += 1
                 failures += 1
-            worker.since = None
+            worker.running_since = None
             self.metrics.reconciles += 1
             self.metrics.seconds += clock() - started
             if requeue is not None:

@@ -69,7 +69,7 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
     if "items" in schema:
         result["items"] = _structural(schema["items"], shared)
     result |= _map_of(schema, shared)
-    if result.get("default", "") is None:
+    if "default" in result and result["default"] is None:
         result.pop("default")
     if "default" in result:
         # The default keeps the values of all nested fields, because the API server validates it

@@ -224,6 +224,8 @@ class NetworkEnvironment:
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:
+            # If TLS needs a secret that does not exist, no pod of the cluster starts, and a process
+            # that still runs refuses the connection.
             return TlsConfig(enabled=False)
         files = {}
         for part in ("ca.crt", "tls.crt", "tls.key"):
@@ -311,6 +313,7 @@ class _SecretTls(TlsConfig):
 
 
 def _write_if_changed(file: Path, content: bytes) -> None:
+    """Write ``content`` to a file that only this process's user may read, even while it is new."""
     with contextlib.suppress(FileNotFoundError):
         if file.read_bytes() == content:
             return

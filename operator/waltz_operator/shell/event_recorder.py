@@ -9,6 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from waltz.runtime.process import fail_stop_on_error
@@ -33,6 +34,16 @@ has no further step, so its failure would stay forever without this bound.
 """
 
 
+@dataclass(slots=True)
+class _PostedChange:
+    """A change of shape that is under way, and the reasons of the events posted about it."""
+
+    subject: tuple[ShapeChangeKind, str]
+    """The kind of the change, and its pool."""
+
+    reasons: set[str] = field(default_factory=set)
+
+
 class KubeEventRecorder:
     """Posts Kubernetes events about WaltzClusters.
 
@@ -44,11 +55,8 @@ class KubeEventRecorder:
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self._last_failure: dict[str, str] = {}
         """The message of the last failure that was posted, by the uid of its cluster."""
-        self._changes: dict[str, tuple[tuple[ShapeChangeKind, str], set[str]]] = {}
-        """The change of shape that is under way, and the reasons of the events about it.
-
-        The keys are the uids of the clusters.
-        """
+        self._changes: dict[str, _PostedChange] = {}
+        """The change of shape that is under way, by the uid of its cluster."""
         self.steps = 0
         """The number of steps that succeeded, for metrics."""
         self.failed_steps = 0
@@ -68,7 +76,7 @@ class KubeEventRecorder:
         partition after the other, so only the first step of each kind is posted.
         """
         uid = cluster.metadata.uid
-        posted = self._posted(uid, change)
+        posted = self._posted_reasons(uid, change)
         if not steps:
             return
         self.steps += len(steps)
@@ -77,7 +85,7 @@ class KubeEventRecorder:
         for step in steps:
             by_reason.setdefault(EVENT_REASONS[type(step)], []).append(str(step))
         for reason, texts in by_reason.items():
-            if change is not None and reason in posted:
+            if reason in posted:
                 continue
             posted.add(reason)
             message = "; ".join(texts[:_SHOWN_STEPS])
@@ -85,8 +93,8 @@ class KubeEventRecorder:
                 message = f"{len(texts)} steps, the first {_SHOWN_STEPS}: {message}"
             self._enqueue(cluster.metadata, "Normal", reason, message)
 
-    def _posted(self, uid: str, change: ShapeChange | None) -> set[str]:
-        """Return the reasons of the events that were posted about ``change``, which is under way.
+    def _posted_reasons(self, uid: str, change: ShapeChange | None) -> set[str]:
+        """Return the reasons of the events that were posted about ``change``; none without one.
 
         The caller adds the reasons that it posts to the set.
         """
@@ -95,9 +103,9 @@ class KubeEventRecorder:
             return set()
         subject = (change.kind, change.pool)
         known = self._changes.get(uid)
-        if known is None or known[0] != subject:
-            known = self._changes[uid] = (subject, set())
-        return known[1]
+        if known is None or known.subject != subject:
+            known = self._changes[uid] = _PostedChange(subject)
+        return known.reasons
 
     def record_failed_step(self, cluster: WaltzCluster, message: str) -> None:
         """See EventRecorder. A failure with the same message as the one before is not posted."""

@@ -168,6 +168,7 @@ class Executor:
                 finalizers = [*metadata.finalizers, FINALIZER]
                 await _patch(self._kube, "WaltzCluster", metadata, finalizers)
             case RemoveFinalizer():
+                # Before the patch: after it, no reconcile of the cluster closes its connections.
                 await self._environment.disconnect(self._desired)
                 await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
             case ClaimPool(pool) | ReleasePool(pool):
@@ -193,8 +194,8 @@ class Executor:
             case EmptyVolume(_, storage, partitions, _):
                 await replicas.perform(DropReplicas(storage, partitions, delete_files=True))
             case CompareReplica():
-                done = await compare_next_part(replicas, step)
-                await self._perform_in_kubernetes(RecordReplacement(step.pool, done))
+                progress = await compare_next_part(replicas, step)
+                await self._perform_in_kubernetes(RecordReplacement(step.pool, progress))
 
     def _pool(self, name: str) -> ObjectMeta:
         pools = (*self._desired.pools, *self._desired.leaving_pools)

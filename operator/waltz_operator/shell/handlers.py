@@ -54,7 +54,7 @@ class _SeenObject:
 
     version: str
     namespace: str
-    owner: str
+    cluster: str
 
 
 class ChangeSource(Protocol):
@@ -168,17 +168,17 @@ async def watch_owned(
         try:
             async for live in kube.changes(kind, namespace, {MANAGER_LABEL: MANAGER}):
                 metadata = live.get("metadata") or {}
-                owner = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
-                if owner is None:
+                cluster = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
+                if cluster is None:
                     continue
                 uid = metadata["uid"]
-                found = _SeenObject(metadata["resourceVersion"], metadata["namespace"], owner)
-                if found != before.get(uid):
-                    queue.enqueue(found.namespace, found.owner)
-                seen[uid] = found
-            for uid, missing in before.items():
+                current = _SeenObject(metadata["resourceVersion"], metadata["namespace"], cluster)
+                if current != before.get(uid):
+                    queue.enqueue(current.namespace, current.cluster)
+                seen[uid] = current
+            for uid, earlier in before.items():
                 if uid not in seen:
-                    queue.enqueue(missing.namespace, missing.owner)
+                    queue.enqueue(earlier.namespace, earlier.cluster)
             before = seen
         except KubeError as problem:
             log.warning("watch of %s failed, restarting in %g s: %s", kind, pause, problem)

@@ -22,7 +22,7 @@ async def serve_http(
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health()
-        return web.Response(text=problem or "ok\n", status=200 if problem is None else 503)
+        return web.Response(text=f"{problem or 'ok'}\n", status=200 if problem is None else 503)
 
     async def show_metrics(request: web.Request) -> web.Response:
         accept = request.headers.get("Accept", "")

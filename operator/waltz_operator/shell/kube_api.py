@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -28,6 +29,10 @@ _WATCH_SECONDS = 240
 
 class KubeError(Exception):
     """The API server refused a request or did not answer; the message has the reason."""
+
+
+class NoKubeConfig(KubeError):
+    """No usable configuration names an API server; the message says what to do."""
 
 
 class Conflict(KubeError):
@@ -70,11 +75,28 @@ class Kube(Protocol):
 
 @asynccontextmanager
 async def connected_api_server() -> AsyncIterator[ApiServer]:
-    """Yield the API server that runs this pod or, outside of a pod, that of the kubeconfig."""
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
-    else:
-        await kube_config.load_config()  # type: ignore[no-untyped-call]
+    """Yield the API server that runs this pod or, outside of a pod, that of the kubeconfig.
+
+    Raises NoKubeConfig.
+    """
+    try:
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
+        else:
+            with warnings.catch_warnings():
+                # A missing file is a warning of several lines, and then an error.
+                warnings.simplefilter("ignore")
+                await kube_config.load_config()  # type: ignore[no-untyped-call]
+    except Exception as problem:
+        # The library raises many built-in errors for a malformed file, and none of its own.
+        text = str(problem)
+        if isinstance(problem, OSError):
+            text = f"cannot read {problem.filename}: {problem.strerror}"
+        why = " ".join(text.split()) or type(problem).__name__
+        raise NoKubeConfig(
+            f"no configuration of Kubernetes can be used: {why}; run in a pod with a service "
+            "account, or name a kubeconfig by KUBECONFIG"
+        ) from problem
     async with ApiClient() as client:
         yield ApiServer(client)
 

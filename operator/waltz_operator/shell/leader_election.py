@@ -121,8 +121,8 @@ class LeaderElection:
             # An attempt never lasts beyond the deadline. Otherwise a leader whose request hangs
             # would continue after another candidate may take the Lease. Shown by
             # test_leader_whose_request_hangs_stops_at_the_deadline.
-            renewed = await self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested))
-            if not renewed and self._replaced:
+            await self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested))
+            if self._replaced:
                 break
         self.is_leader = False
         log.error("lease %s: lost by %s, stopping", self._name, self._identity)

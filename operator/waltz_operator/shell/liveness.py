@@ -40,11 +40,11 @@ class Liveness:
         now = asyncio.get_running_loop().time()
         for watch, begun in self._begun.items():
             if now - begun > _WATCH_SECONDS:
-                return f"the watch of {watch} made no progress for {now - begun:.0f} s\n"
+                return f"the watch of {watch} made no progress for {now - begun:.0f} s"
         stuck = self._controller.stuck(_RECONCILE_SECONDS)
         if stuck is not None:
             return (
                 f"the reconcile of cluster {'/'.join(stuck)} has not ended for "
-                f"{_RECONCILE_SECONDS:.0f} s\n"
+                f"{_RECONCILE_SECONDS:.0f} s"
             )
         return None

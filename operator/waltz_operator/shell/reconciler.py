@@ -165,8 +165,10 @@ class Reconciler:
             return
         pool = ObjectMeta.model_validate(found["metadata"])
         owner = pool.labels.get(CLUSTER_LABEL)
-        cluster = owner and await self._kube.get("WaltzCluster", namespace, owner)
-        for step in planning.plan_orphaned_pool(pool, cluster_exists=bool(cluster)):
+        cluster = None
+        if owner:
+            cluster = await self._kube.get("WaltzCluster", namespace, owner)
+        for step in planning.plan_orphaned_pool(pool, cluster_exists=cluster is not None):
             await perform_on_pool(self._kube, pool, step)
 
     async def _report_failure(self, found: LiveObject, reason: str, message: str) -> None:

@@ -45,29 +45,33 @@ def read_resources(text: str, namespace: str) -> list[LiveObject]:
     found = []
     for document in documents:
         is_list = isinstance(document, dict) and document.get("kind") == "List"
-        for item in document.get("items") or () if is_list else (document,):
-            found.append(_checked(item, namespace))
+        items = document.get("items") if is_list else [document]
+        if not isinstance(items, list):
+            raise RequestRefused("the List of the file has no items: add WaltzClusters or pools")
+        found += [_checked(item, namespace) for item in items]
     if not found:
         raise RequestRefused("the file has no resource: give a WaltzCluster or a StoragePool")
     return found
 
 
 def _checked(item: object, namespace: str) -> LiveObject:
-    kind = item.get("kind") if isinstance(item, dict) else None
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    if not isinstance(item, dict) or kind not in _MODELS:
+    """Return a resource of the file with its namespace. Raises RequestRefused if it is none."""
+    resource = item if isinstance(item, dict) else {}
+    kind, metadata = resource.get("kind"), resource.get("metadata")
+    if not isinstance(kind, str) or kind not in _MODELS:
         raise RequestRefused(f"{kind or 'a document'} is no WaltzCluster or StoragePool: remove it")
-    if not isinstance(metadata, dict) or not metadata.get("name"):
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
         raise RequestRefused(f"a {kind} of the file has no metadata.name: add it")
-    if not isinstance(item.get("spec"), dict):
-        raise RequestRefused(f"{kind} {metadata['name']} has no spec: add it")
-    return {**item, "metadata": {"namespace": namespace, **metadata}}
+    if not isinstance(resource.get("spec"), dict):
+        raise RequestRefused(f"{kind} {name} has no spec: add it")
+    return {**resource, "metadata": {"namespace": namespace, **metadata}}
 
 
 async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Requested:
     """Return the resources with the metadata and the status of those that exist.
 
-    Raises KubeError, and RequestRefused if a field changes that never may.
+    Raises KubeError, and RequestRefused if a field changes that must not change.
     """
     merged = {}
     for each in resources:
@@ -83,6 +87,7 @@ async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Reques
 
 
 def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
+    """Return a resource as the API server would have it after ``requested`` was applied."""
     if live is None:
         return {**requested, "metadata": {"uid": _NEW_UID, **requested["metadata"]}}
     metadata, new = dict(live["metadata"]), requested["metadata"]
@@ -94,7 +99,7 @@ def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
 
 
 def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | None:
-    """Return the message of the first field that changes although the CRD says that it never does.
+    """Return the message of the first changed field that must not change by the CRD, None if none.
 
     Other rules of the CRD need the API server. A field that ``new`` omits has its default.
     """
@@ -159,8 +164,8 @@ class RequestedKube:
 async def clusters_of(kube: Kube, requested: Requested) -> list[tuple[str, str]]:
     """Return the namespace and name of each cluster that the resources of a file concern.
 
-    These are the clusters of the file, those that have claimed a pool of the file, and those whose
-    spec names one. Raises KubeError.
+    These are the clusters of the file and, for each pool of the file, the cluster that has claimed
+    it; if none has, the clusters whose spec names the pool. Raises KubeError.
     """
     found: dict[tuple[str, str], None] = {}
     for (kind, namespace, name), each in requested.items():

@@ -1,4 +1,4 @@
-"""What the operator keeps of a cluster at rest, so that a check of it needs no API server.
+"""What the operator keeps of a cluster at rest, so that its checks send no API server requests.
 
 A cluster is at rest while its plan has no steps, waits and problems, or while it is paused. The
 objects are kept compressed: as dictionaries, those of 200 clusters would need more than the

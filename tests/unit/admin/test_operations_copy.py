@@ -155,7 +155,7 @@ async def pull(destination: PullingDestination, **options: Any) -> None:
     )
 
 
-async def test_destination_that_can_read_from_the_source_gets_no_records_from_here() -> None:
+async def test_destination_that_reads_from_the_source_itself_gets_no_relayed_records() -> None:
     destination = PullingDestination(mark=4, last=6)
     await pull(destination)
     assert destination.cut_to == 4
@@ -165,7 +165,7 @@ async def test_destination_that_can_read_from_the_source_gets_no_records_from_he
 
 
 @pytest.mark.parametrize("problem", [RemoteFailure("no answer"), UnsupportedByPeer("old")])
-async def test_destination_that_cannot_read_from_the_source_gets_the_rest_from_here(
+async def test_destination_that_cannot_read_from_the_source_gets_the_rest_relayed(
     problem: Exception,
 ) -> None:
     destination = PullingDestination(mark=4, last=4, problem=problem)
@@ -178,7 +178,7 @@ async def test_destination_that_cannot_read_from_the_source_gets_the_rest_from_h
     assert without_relay.appended == []
 
 
-async def test_records_of_a_request_that_failed_are_cut_before_the_rest_is_sent_from_here() -> None:
+async def test_records_of_a_request_that_failed_are_cut_before_the_rest_is_relayed() -> None:
     """The storage would refuse records that it has already written."""
     destination = PullingDestination(mark=4, last=4, problem=RemoteFailure("late"), written=2)
     await pull(destination)

@@ -69,6 +69,9 @@ async def test_dead_server_is_named() -> None:
 
 async def test_partitions_of_dead_servers_are_one_statement() -> None:
     async with InProcessCluster(partitions=4, servers=2) as cluster:
+        # Servers that die while partitions move between them leave replicas out of the session.
+        while (await diagnosed(cluster)).state is not HealthState.HEALTHY:
+            pass
         await asyncio.gather(cluster.kill_server(0), cluster.kill_server(1))
         health = await diagnosed(cluster)
     (statement,) = health.statements
@@ -131,7 +134,7 @@ async def test_problems_that_differ_in_numbers_are_one_statement(
     assert statement.text == text
 
 
-async def test_path_without_a_cluster_is_said() -> None:
+async def test_path_without_a_cluster_is_reported() -> None:
     async with InProcessCluster() as cluster:
         health = await diagnosed(cluster, "/other")
     (statement,) = health.statements
@@ -139,7 +142,7 @@ async def test_path_without_a_cluster_is_said() -> None:
     assert statement.command == "waltz cluster show"
 
 
-async def test_zookeeper_that_stops_answering_is_said_within_the_limit() -> None:
+async def test_zookeeper_that_stops_answering_is_reported_within_the_limit() -> None:
     async with InProcessCluster() as cluster:
         cluster.zookeeper.stop_answering()
         async with asyncio.timeout(30):

@@ -54,6 +54,12 @@ async def test_late_answer_is_not_matched_to_next_request() -> None:
         await listener.close()
 
 
+async def test_server_with_ipv6_address_is_named_as_in_zookeeper() -> None:
+    # `waltz doctor` looks for the address of the server descriptor in this text.
+    with pytest.raises(ServerUnreachable, match=r"^server \[::1\]:1: "):
+        await ServerQuery.open(("::1", 1), PLAINTEXT)
+
+
 class ClosingServer(LateServer):
     """Closes the connection at the first request."""
 

@@ -50,7 +50,7 @@ async def test_records_follow_their_lengths() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"\x00", b"\x00\x00\x00\x02a"])
-async def test_input_that_ends_within_a_record_fails_after_the_others(rest: bytes) -> None:
+async def test_input_that_ends_within_a_record_fails_after_its_whole_records(rest: bytes) -> None:
     found = records(io.BytesIO(framed(b"whole") + rest), Framing.LENGTH)
     assert await anext(found) == b"whole"
     with pytest.raises(Failed, match="ends within record 1; the records before it are appended"):

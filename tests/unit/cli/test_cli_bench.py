@@ -20,7 +20,7 @@ def test_partitions_must_be_named(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", WRITING)
 @pytest.mark.parametrize("answer", ["n\n", ""])
-def test_writing_asks_and_stops_without_a_yes(verb: str, answer: str) -> None:
+def test_bench_that_writes_asks_and_stops_without_a_yes(verb: str, answer: str) -> None:
     command = ["bench", verb, "--partitions", "0-3", "-n", "8", *WHERE]
     result = CliRunner().invoke(app, command, input=answer)
     assert result.exit_code == 1

@@ -127,7 +127,9 @@ def test_added_storage_is_a_change_with_its_step(zookeeper: MemoryZooKeeper) -> 
     assert (removed["outcome"], len(removed["steps"])) == ("changed", 1)
 
 
-def test_people_get_a_sentence_on_standard_error_and_no_json(zookeeper: MemoryZooKeeper) -> None:
+def test_change_without_output_option_prints_only_a_sentence_to_standard_error(
+    zookeeper: MemoryZooKeeper,
+) -> None:
     shown = waltz("storage", "add", B, "--admin-port", "3", "--group", "1")
     assert shown.stdout == ""
     assert shown.stderr.startswith(f"storage {B} is in group 1; assign partitions with: ")

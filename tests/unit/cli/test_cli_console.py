@@ -15,7 +15,7 @@ from waltz.cli.app import app
 WHERE = ("--zookeeper", "127.0.0.1:1")
 
 
-def test_port_in_use_is_one_line() -> None:
+def test_port_in_use_fails_with_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(app, ["console", "--port", str(port), *WHERE])

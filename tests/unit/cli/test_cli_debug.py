@@ -71,7 +71,7 @@ def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing/b.tar.gz", "."])
-def test_file_that_cannot_be_written_is_one_line(tmp_path: Path, place: str) -> None:
+def test_file_that_cannot_be_written_fails_with_one_line(tmp_path: Path, place: str) -> None:
     result = CliRunner().invoke(app, ["debug", "bundle", str(tmp_path / place), *WHERE])
     assert result.exit_code != 0
     assert "Traceback" not in result.output
@@ -121,10 +121,10 @@ def test_bundle_of_a_local_cluster_has_the_files_and_versions_of_its_processes(
 
 def test_http_option_names_a_process_whose_version_is_added(tmp_path: Path) -> None:
     bundle = tmp_path / "b.tar.gz"
-    command = ["debug", "bundle", str(bundle), *WHERE, "--http", "127.0.0.1:9999999"]
+    command = ["debug", "bundle", str(bundle), *WHERE, "--http", "127.0.0.1:2"]
     assert CliRunner().invoke(app, command).exit_code == 0
     processes = json.loads(contents(bundle)["versions.json"])["processes"]
-    assert "is not an address" in processes["127.0.0.1:9999999"]["problem"]
+    assert processes["127.0.0.1:2"]["problem"] == "Connection refused"
 
 
 def test_versions_of_storages_are_in_their_metrics() -> None:
@@ -135,6 +135,11 @@ def test_versions_of_storages_are_in_their_metrics() -> None:
         "b:1": {"problem": "refused"},
         "c:1": {"problem": "its metrics have no version"},
     }
+
+
+async def test_version_query_of_port_out_of_range_reports_the_port() -> None:
+    found = await query_versions("", ["127.0.0.1:99999"], timeout_seconds=5)
+    assert "port must be 0-65535" in found["127.0.0.1:99999"]["problem"]
 
 
 async def test_version_of_zookeeper_is_in_its_answer() -> None:

@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from waltz.admin.core.health import Health, HealthState, ProcessKind, Severity, Statement
+from waltz.admin.core.problem_times import UNKNOWN_PERIOD, Period
 from waltz.cli.app import app
 from waltz.cli.doctor.rows import diagnosis, text_lines
 from waltz.cli.local_names import LocalNames
@@ -18,7 +20,7 @@ SILENT = Statement(
     "Storage h:2 does not answer: refused.",
     "Restart it",
     "waltz storage validate",
-    since=1_700_000_000.0,
+    period=Period(since=1_700_000_000.0),
     process="h:2",
 )
 HEALTH = Health(HealthState.DEGRADED, "All 2 partitions accept appends.", (SILENT,))
@@ -42,12 +44,49 @@ def test_dead_process_of_local_cluster_is_started_by_its_name() -> None:
     assert problem.command == "waltz local start storage/1 --dir /tmp/w"
 
 
+@pytest.mark.parametrize(
+    ("period", "text"),
+    [
+        (Period(since=1_700_000_000.0), "since 2023-11-14T22:13:20+00:00 or earlier"),
+        (Period(after=1_700_000_000.0), "since some time after 2023-11-14T22:13:20+00:00"),
+        (
+            Period(since=1_700_000_010.0, after=1_700_000_000.0),
+            "since some time between 2023-11-14T22:13:20+00:00 and 2023-11-14T22:13:30+00:00",
+        ),
+        (UNKNOWN_PERIOD, "since: unknown"),
+    ],
+)
+def test_lines_say_what_is_known_of_the_beginning(period: Period, text: str) -> None:
+    health = replace(HEALTH, statements=(replace(SILENT, period=period),))
+    assert f"  {text}" in text_lines(diagnosis(health, LocalNames(), ()))
+
+
+def test_ended_process_of_local_cluster_has_the_time_of_its_end() -> None:
+    """The supervisor of ``waltz local`` writes it to ``cluster.json``."""
+    local = LocalNames(Path("/tmp/w"), {"h:2": "storage/1"}, {"storage/1": 1_700_000_100.0})
+    health = replace(HEALTH, statements=(replace(SILENT, period=Period(after=1.0)),))
+    (problem,) = diagnosis(health, local, ()).problems
+    assert problem.since == "2023-11-14T22:15:00+00:00"
+    running = replace(local, ended={})
+    assert diagnosis(health, running, ()).problems[0].since is None
+
+
+def test_majority_of_local_cluster_is_missing_since_the_process_ended_that_broke_it() -> None:
+    names = {f"h:{n}": f"storage/{n}" for n in range(3)} | {"h:9": "server/0"}
+    local = LocalNames(Path("/tmp/w"), names, {"storage/0": 30.0, "storage/2": 20.0})
+    assert local.missing_since(ProcessKind.STORAGE) == 30.0
+    assert local.missing_since(ProcessKind.SERVER) is None
+    one_left = replace(local, ended={"storage/2": 20.0, "server/0": 40.0})
+    assert one_left.missing_since(ProcessKind.STORAGE) is None
+    assert one_left.missing_since(ProcessKind.SERVER) == 40.0
+
+
 def test_problem_without_a_known_time_says_that_it_is_unknown() -> None:
-    health = replace(HEALTH, statements=(replace(SILENT, since=None),))
+    health = replace(HEALTH, statements=(replace(SILENT, period=UNKNOWN_PERIOD),))
     assert "  since: unknown" in text_lines(diagnosis(health, LocalNames(), ()))
 
 
-def test_missing_process_of_local_cluster_is_one_that_has_ended() -> None:
+def test_remedy_of_local_cluster_starts_a_missing_process_that_has_ended() -> None:
     """Without a server, ZooKeeper has no address of one."""
     missing = Statement(
         Severity.CRITICAL,
@@ -58,7 +97,7 @@ def test_missing_process_of_local_cluster_is_one_that_has_ended() -> None:
     )
     health = Health(HealthState.UNAVAILABLE, "No.", (missing,))
     names = {"h:1": "server/0", "h:2": "server/1"}
-    local = LocalNames(Path("/tmp/w"), names, ("storage/0", "server/1"))
+    local = LocalNames(Path("/tmp/w"), names, {"storage/0": None, "server/1": None})
     (problem,) = diagnosis(health, local, ()).problems
     assert problem.command == "waltz local start server/1 --dir /tmp/w"
     assert problem.remedy == "Start a server, which takes over"

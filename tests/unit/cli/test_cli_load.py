@@ -9,6 +9,7 @@ import pytest
 
 from waltz.cli.bench import load
 from waltz.cli.cluster_options import Target
+from waltz.cli.running import Failed
 from waltz.client import ClusterUnreachable
 from waltz.client.opening import Opening
 
@@ -46,3 +47,24 @@ async def test_load_whose_second_client_fails_to_open_leaves_no_client_open(
     await asyncio.sleep(0.05)
     assert clients.number == 3
     assert clients.open == 0
+
+
+async def test_load_of_a_missing_partition_appends_to_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it had appended could not be removed."""
+
+    class Clients(CountedClients):
+        num_partitions = 4
+
+        async def _open(self, number: int) -> CountedClients:
+            return self
+
+    async def write(*_: object) -> int:
+        raise AssertionError("the load appended")
+
+    clients = Clients()
+    monkeypatch.setattr(load, "open_client", clients.open_client)
+    plan = load.LoadPlan(partitions=[0, 4], clients=1, transactions=1)
+    with pytest.raises(Failed, match="there is no partition 4: the cluster has partitions 0 to 3"):
+        await load.produce(cast(Target, None), plan, write, lambda _: None)

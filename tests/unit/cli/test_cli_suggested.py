@@ -56,7 +56,7 @@ def test_printed_error_has_the_options(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err == shown
 
 
-async def test_late_servers_name_a_command_at_the_end_of_the_text() -> None:
+async def test_error_of_servers_that_answer_late_ends_with_a_command() -> None:
     """Only a command at the end gets the options."""
 
     class Silent:

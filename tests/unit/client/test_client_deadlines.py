@@ -15,7 +15,7 @@ def late() -> OSError:
 
 
 @on_virtual_time
-async def test_time_limit_that_passes_raises_the_error_of_late() -> None:
+async def test_time_limit_that_passes_raises_the_given_error() -> None:
     with pytest.raises(OSError, match="late"):
         async with TimeLimit(5, late):
             await asyncio.sleep(6)

@@ -71,10 +71,10 @@ async def test_every_transaction_is_applied_in_order_after_the_mark() -> None:
 async def test_wrong_argument_of_applied_is_named() -> None:
     wrong: Any = "x"
     async with following(State()) as (_, _, follower):
-        with pytest.raises(TypeError, match=r"^transaction_id is 'x': it is the id of"):
+        with pytest.raises(TypeError, match=r"^transaction_id is 'x': it must be the id of"):
             await follower.applied(0, wrong)
         for call in (follower.applied(0, -1, timeout=wrong), follower.caught_up(timeout=wrong)):
-            with pytest.raises(TypeError, match=r"^timeout is 'x': it is a number of seconds$"):
+            with pytest.raises(TypeError, match=r"^timeout is 'x': it must be a number of sec"):
                 await call
 
 
@@ -173,6 +173,24 @@ async def test_decision_is_checked_against_the_state_it_was_made_by() -> None:
 
 
 @on_virtual_time
+async def test_transaction_applied_while_build_runs_refuses_the_decision() -> None:
+    state = State()
+    lock = waltz.Lock("x", 1)
+    seen: list[tuple[int, int | None]] = []
+    async with following(state) as (cluster, _, follower), cluster.connect() as other:
+
+        async def decide(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+            seen.append((attempt.mark, attempt.conflict))
+            if len(seen) == 1:
+                conflicting = await other.append(0, b"other", write_locks=[lock])
+                await follower.applied(0, conflicting)
+            return waltz.Draft(b"mine", write_locks=[lock])
+
+        assert await follower.submit(0, decide) == 1
+    assert seen == [(-1, None), (0, 0)]
+
+
+@on_virtual_time
 async def test_stopping_waits_for_the_transaction_that_is_being_applied() -> None:
     state = State()
     async with InProcessCluster() as cluster, cluster.connect() as client:
@@ -213,8 +231,13 @@ async def test_data_that_the_serializer_cannot_read_end_the_partition() -> None:
             cluster.connect(serializer=waltz.JsonSerializer()) as reader,
             waltz.StateFollower(reader, State()) as follower,
         ):
-            with pytest.raises(waltz.DataUnreadable, match="transaction 0"):
+            with pytest.raises(waltz.DataUnreadable, match="transaction 0") as first:
                 await follower.caught_up()
+            with pytest.raises(waltz.DataUnreadable, match="transaction 0") as second:
+                await follower.applied(0, 0)
+            assert first.value is not second.value
+            assert second.value.data == b"not json"
+            assert isinstance(second.value.__cause__, ValueError)
 
 
 @on_virtual_time

@@ -46,14 +46,14 @@ def test_search_result_follows_from_a_later_transaction(
     later: tuple[int, int, int], result: Appended | Absent | None
 ) -> None:
     search = AppendSearch(WANTED)
-    assert not search.look([transaction(4, 17, 3, 40)])
-    assert search.look([transaction(5, *later)]) is (result is not None)
+    assert not search.examine([transaction(4, 17, 3, 40)])
+    assert search.examine([transaction(5, *later)]) is (result is not None)
     assert search.result == result
 
 
 def test_search_compares_sequence_numbers_that_wrap() -> None:
     search = AppendSearch(ReqId(17, 3, 0, (1 << 31) - 1))
-    assert search.look([transaction(5, 17, 3, -(1 << 31))])
+    assert search.examine([transaction(5, 17, 3, -(1 << 31))])
     assert search.result == Absent()
 
 

@@ -13,14 +13,14 @@ def fed(transaction_id: int, client: int = OWN) -> Transaction[bytes]:
     return Transaction(0, transaction_id, ReqId(client, 1, 0, transaction_id), 0, b"")
 
 
-def test_next_returns_only_the_transaction_after_the_mark() -> None:
+def test_begin_apply_accepts_only_the_transaction_after_the_mark() -> None:
     progress: PartitionProgress[str] = PartitionProgress(OWN, 4)
-    assert progress.next(fed(4, OTHER)) is None
-    assert progress.next(fed(6, OTHER)) is None
-    assert progress.next(fed(5, OTHER)) == Delivery(None, call_on_completion=True)
+    assert progress.begin_apply(fed(4, OTHER)) is None
+    assert progress.begin_apply(fed(6, OTHER)) is None
+    assert progress.begin_apply(fed(5, OTHER)) == Delivery(None, call_on_completion=True)
     progress.applied(fed(5, OTHER))
     assert progress.mark == 5
-    assert progress.next(fed(5, OTHER)) is None
+    assert progress.begin_apply(fed(5, OTHER)) is None
 
 
 def test_own_transaction_is_undecided_until_its_append_has_ended() -> None:
@@ -52,14 +52,14 @@ def test_applied_transactions_are_never_undecided() -> None:
 
 def test_own_transaction_without_context_is_applied_without_callbacks() -> None:
     progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
-    assert progress.next(fed(0)) == Delivery(None, call_on_completion=True)
+    assert progress.begin_apply(fed(0)) == Delivery(None, call_on_completion=True)
 
 
 def test_on_completion_is_called_once_for_a_repeated_transaction() -> None:
     progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     progress.committed(0, "context")
-    assert progress.next(fed(0)) == Delivery("context", call_on_completion=True)
-    assert progress.next(fed(0)) == Delivery("context", call_on_completion=False)
+    assert progress.begin_apply(fed(0)) == Delivery("context", call_on_completion=True)
+    assert progress.begin_apply(fed(0)) == Delivery("context", call_on_completion=False)
     progress.applied(fed(0))
     assert progress.abandon() == []
 
@@ -68,7 +68,7 @@ def test_abandon_returns_each_committed_context_once() -> None:
     progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     for number in (2, 0, 1):
         progress.committed(number, f"context {number}")
-    progress.next(fed(0))
+    progress.begin_apply(fed(0))
     assert progress.abandon() == [
         Delivery("context 0", call_on_completion=False),
         Delivery("context 1", call_on_completion=True),

@@ -19,11 +19,11 @@ def texts(before: Sample, now: Sample) -> list[str]:
     return [each.text for each in changes(before, now)]
 
 
-def test_nothing_changed_is_no_entry() -> None:
+def test_equal_samples_make_no_entry() -> None:
     assert changes(sample(), sample(12.0, marks={0: 500, 1: 7})) == []
 
 
-def test_recovery_begins_and_ends() -> None:
+def test_begin_and_end_of_a_recovery_are_entries() -> None:
     begun = sample(sessions={0: metadata(0, 5, without=ALL)})
     open_again = sample(sessions={0: metadata(0, 5, without=("c:1",))})
     assert texts(sample(), begun) == ["Partition 0 began a recovery: store session 5"]
@@ -36,7 +36,7 @@ def test_recovery_begins_and_ends() -> None:
     ]
 
 
-def test_replica_leaves_and_joins_a_session() -> None:
+def test_replica_that_leaves_and_joins_a_session_makes_an_entry_each() -> None:
     without = sample(sessions={1: metadata(1, without=("c:1",))})
     left, joined = changes(sample(), without), changes(without, sample())
     assert [(each.kind, each.bad) for each in left + joined] == [
@@ -46,7 +46,7 @@ def test_replica_leaves_and_joins_a_session() -> None:
     assert left[0].text == "The replica of partition 1 on c:1 left session 4"
 
 
-def test_processes_stop_and_answer_again() -> None:
+def test_process_that_stops_and_answers_again_makes_an_entry_each() -> None:
     now = sample(storages={"b:1": SILENT}, server=ServerSample(problem="refused"))
     assert texts(sample(), now) == [
         "Server 3 stopped answering: refused",
@@ -56,7 +56,7 @@ def test_processes_stop_and_answer_again() -> None:
     assert texts(now, now) == []
 
 
-def test_partition_moves_to_another_server() -> None:
+def test_partition_that_moves_or_loses_its_server_makes_an_entry() -> None:
     moved = PartitionAssignment(1, 2, {3: (OwnedPartition(0, 8), OwnedPartition(1, 5))})
     now = sample(membership=replace(MEMBERS, assignment=moved))
     assert texts(sample(), now) == ["Partition 0 moved to server 3, generation 8"]
@@ -68,13 +68,13 @@ def test_partition_moves_to_another_server() -> None:
     assert all(each.bad for each in lost)
 
 
-def test_damage_is_found_and_repaired() -> None:
+def test_found_and_repaired_damage_are_entries() -> None:
     before, now = sample(), sample(storages={"c:1": DAMAGED})
     assert texts(before, now) == ["Storage c:1 found 3 damaged records, 3 in all"]
     assert texts(now, before) == ["3 damaged records of storage c:1 were repaired, 0 are left"]
 
 
-def test_storage_that_stops_answering_has_not_repaired_its_damage() -> None:
+def test_storage_that_stops_answering_makes_no_entry_of_a_repair() -> None:
     kinds = [
         each.kind
         for each in changes(sample(storages={"c:1": DAMAGED}), sample(storages={"c:1": SILENT}))

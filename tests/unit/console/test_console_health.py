@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.support.console_world import SILENT, held, metadata, sample, storage, view
 from waltz.admin.core.health import Severity, format_ranges, no_sample
+from waltz.admin.core.problem_times import Period
 from waltz.admin.core.sample import ServerSample
 from waltz.admin.core.sample_checks import check_sample
 from waltz.admin.core.storage_figures import StorageFigures
@@ -32,11 +33,11 @@ def test_silent_storage_is_out_of_sessions_since_the_metadata_were_written() -> 
     sessions = {0: metadata(0, without=("b:1",)), 1: metadata(1, without=("b:1",))}
     silent = sample(storages={"b:1": SILENT}, sessions=sessions)
     (statement, *_) = view(replace(silent, changed_at={0: 70.0, 1: 50.0})).health.statements
-    assert (statement.process, statement.since) == ("b:1", 50.0)
+    assert (statement.process, statement.period) == ("b:1", Period(since=50.0))
     (taking_part,) = view(
         replace(sample(storages={"b:1": SILENT}), changed_at={0: 70.0})
     ).health.statements
-    assert taking_part.since is None
+    assert taking_part.period == Period(after=70.0)
 
 
 def test_storage_whose_name_contains_another_is_not_left_out() -> None:
@@ -83,6 +84,12 @@ def test_damage_names_ids_and_command() -> None:
     )
 
 
+def test_one_damaged_record_is_named_in_the_singular() -> None:
+    damaged = storage(damaged=(DamagedRange(1, 5, 5),))
+    statement = view(sample(storages={"c:1": damaged})).health.statements[0]
+    assert statement.text == "1 record of partition 1 on storage c:1 is damaged: id 5."
+
+
 def test_refused_partition_is_critical() -> None:
     refused = storage(held(1), figures=StorageFigures(refused={0: "torn file"}))
     texts = [
@@ -119,5 +126,5 @@ def test_failed_sample_is_unknown() -> None:
     assert (health.state, health.statements[0].text) == ("unknown", "ZooKeeper did not answer")
 
 
-def test_many_ranges_are_cut() -> None:
+def test_more_than_five_ranges_end_with_an_ellipsis() -> None:
     assert format_ranges((n, n) for n in range(0, 14, 2)) == "0, 2, 4, 6, 8, …"

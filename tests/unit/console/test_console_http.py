@@ -198,7 +198,7 @@ async def test_bad_requests_are_answered_with_one_sentence(
         assert (found, part in answer["error"]) == (status, True), answer
 
 
-async def test_log_without_server_is_an_error_in_words() -> None:
+async def test_page_of_a_log_without_server_is_an_error_with_its_reason() -> None:
     bounds = ReadBounds(answer_seconds=0.2)
     async with ClientCluster() as cluster, console(cluster, bounds=bounds) as served:
         await served.get("/api/log/0")
@@ -237,7 +237,7 @@ async def test_every_answer_forbids_foreign_content() -> None:
             assert "Access-Control-Allow-Origin" not in served.headers
 
 
-async def test_nothing_can_be_changed() -> None:
+async def test_post_request_is_refused_on_every_path() -> None:
     async with console() as served:
         for path in ("/", "/api/cluster", "/api/log/0", "/api/find"):
             assert await served.post(path) == 405

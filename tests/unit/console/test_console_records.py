@@ -96,6 +96,10 @@ def test_hostile_characters_are_escaped() -> None:
     assert visible("Grüße\u00a0你好") == "Grüße 你好"
 
 
+def test_hostile_character_beyond_16_bits_has_an_escape_of_8_digits() -> None:
+    assert visible("\U000e00011") == "\\U000e00011"
+
+
 @given(st.binary(max_size=300), st.sampled_from(list(DataFormat)))
 def test_every_data_is_shown_with_visible_characters(data: bytes, wanted: DataFormat) -> None:
     shown = show_data(data, wanted)

@@ -161,7 +161,7 @@ def test_unassigned_replica_in_a_group_is_a_move() -> None:
     ]
 
 
-def test_repair_has_progress_since_most_damage() -> None:
+def test_progress_of_a_repair_counts_from_the_most_damage() -> None:
     history = History()
     history.add(sample(1.0, storages={"c:1": DAMAGED}), 1.0)
     now = sample(2.0, storages={"c:1": storage(damaged=(DamagedRange(0, 7, 7),))})
@@ -181,7 +181,7 @@ def test_failed_sample_keeps_values_and_says_why() -> None:
     assert failed_view(NAMES, None, "x").totals is None
 
 
-def test_value_is_json() -> None:
+def test_view_has_a_json_value() -> None:
     history = History()
     history.add(sample(1.0), 1.0)
     history.add(sample(3.0, storages={"a:1": SILENT}), 3.0)

@@ -44,7 +44,7 @@ def test_last_lines_are_shown_with_their_process(directory: Path) -> None:
     assert one.stdout == "two\nthree\n"
 
 
-def test_unknown_process_is_one_line(directory: Path) -> None:
+def test_unknown_process_fails_with_one_line(directory: Path) -> None:
     result = CliRunner().invoke(app, ["local", "logs", "x", "--dir", str(directory)])
     assert (result.exit_code, "Traceback" in result.output) == (1, False)
     assert result.stderr.startswith("waltz: there is no process 'x'")

@@ -58,6 +58,7 @@ def test_one_of_several_names_suffices() -> None:
         b'{"format": 1, "grants": [{"name": "a", "right": "own", "first": 0, "last": 0}]}',
         b'{"format": 1, "grants": [{"name": "a", "right": "read", "first": 2, "last": 1}]}',
         b'{"format": 1, "grants": [{"name": "", "right": "read", "first": 0, "last": 0}]}',
+        b'{"format": 1, "grants": [{"name": "a", "right": "read", "first": 0, "last": Infinity}]}',
     ],
 )
 def test_malformed_rules_are_refused(data: bytes) -> None:

@@ -106,6 +106,34 @@ def test_text_about_a_missing_session_has_the_answers_and_the_remedy(
     assert text.endswith(remedy)
 
 
+class AnswerInParts:
+    """Both ends of a connection to a server whose answer arrives in several parts."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = iter((*parts, b""))
+
+    async def read(self, _: int) -> bytes:
+        return next(self._parts)
+
+    def write(self, _: bytes) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    async def wait_closed(self) -> None:
+        return
+
+
+async def test_probe_reads_an_answer_that_arrives_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(*_: object) -> tuple[AnswerInParts, AnswerInParts]:
+        connection = AnswerInParts(b"Zookeeper version: 3.9\nMo", b"de: leader\n")
+        return connection, connection
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    assert await probe_zookeeper("zk:1", timeout_seconds=5) == {"zk:1": "answers as leader"}
+
+
 @asynccontextmanager
 async def silent_port() -> AsyncIterator[str]:
     """Accept connections, and never send a byte; yield the address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import warnings
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from waltz.net import (
     PLAINTEXT,
+    AcceptedConnections,
     DialFailed,
     FrameConnection,
     FrameHandler,
@@ -162,6 +164,26 @@ async def test_listener_with_a_ca_refuses_clients_without_certificate(
             assert collector.bodies == []
         await eventually(lambda: "PEER_DID_NOT_RETURN_A_CERTIFICATE" in caplog.text.upper())
         assert "a client/server connection from 127.0.0.1" in caplog.text
+
+
+class Ipv6Peer(socket.socket):
+    """A socket whose peer has an IPv6 address."""
+
+    def getpeername(self) -> tuple[str, int, int, int]:
+        return "::1", 4711, 0, 0
+
+
+async def test_refused_ipv6_peer_is_logged_with_its_address_in_brackets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    connections = AcceptedConnections()
+    assert connections.enter(CLIENT_SERVER.name, "[::1]:4711")
+    listener = Listener(CLIENT_SERVER, Echo, SELF_SIGNED, connections)
+    accepted, dialed = socket.socketpair()
+    with dialed:
+        dialed.send(b"no TLS")
+        await listener._open_connection(Ipv6Peer(fileno=accepted.detach()))
+    assert "a client/server connection from [::1]:4711 failed: the peer speaks" in caplog.text
 
 
 async def test_certificate_of_another_authority_is_refused(

@@ -21,9 +21,9 @@ from waltz.admin.core.replicas import (
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.disruption import (
+    count_storages_that_may_be_away,
     may_be_away,
     may_be_repaired,
-    storages_that_may_be_away,
 )
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterPresent
@@ -127,7 +127,7 @@ def test_majorities_survive_as_many_absent_storages_as_are_allowed_and_no_more(
     partitions: list[tuple[frozenset[str], frozenset[str]]],
 ) -> None:
     present = cluster_of(partitions)
-    count = storages_that_may_be_away(present)
+    count = count_storages_that_may_be_away(present)
 
     def has_majorities(away: frozenset[str]) -> bool:
         return keeps_majorities(partitions, away)
@@ -145,7 +145,7 @@ def test_no_storage_may_be_away_while_any_replica_is_unhealthy(
     partitions: list[tuple[frozenset[str], frozenset[str]]], damage: str
 ) -> None:
     present = cluster_of(partitions, damage)
-    assert storages_that_may_be_away(present) == 0
+    assert count_storages_that_may_be_away(present) == 0
     assert not may_be_away(present, frozenset())
     assert not any(may_be_away(present, frozenset({each})) for each in _STORAGES)
 
@@ -165,10 +165,12 @@ def test_unhealthy_storage_may_be_repaired_only_if_the_others_are_healthy_and_ha
 
 def test_one_of_three_and_two_of_five_storages_may_be_away() -> None:
     three, five = frozenset("abc"), frozenset("abcde")
-    assert storages_that_may_be_away(cluster_of([(three, three)])) == 1
-    assert storages_that_may_be_away(cluster_of([(five, five)])) == 2
-    assert storages_that_may_be_away(cluster_of([(five, five), (three, three)])) == 1
-    assert storages_that_may_be_away(cluster_of([(three, five)])) == 0, "a replica has just left"
+    assert count_storages_that_may_be_away(cluster_of([(three, three)])) == 1
+    assert count_storages_that_may_be_away(cluster_of([(five, five)])) == 2
+    assert count_storages_that_may_be_away(cluster_of([(five, five), (three, three)])) == 1
+    assert count_storages_that_may_be_away(cluster_of([(three, five)])) == 0, (
+        "a replica has just left"
+    )
 
 
 def started(pools: str) -> World:

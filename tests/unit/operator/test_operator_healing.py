@@ -230,6 +230,23 @@ def test_second_loss_waits_until_the_first_volume_is_replaced() -> None:
     assert world.emptied == ["a-storage-0", "b-storage-0"]
 
 
+def test_replacement_whose_old_volume_is_deleted_continues_when_another_volume_is_lost() -> None:
+    """Without its record, an old copy on the new volume would not be emptied before it votes."""
+    world = started("abcde", onLoss="Replace", lossDelaySeconds=0)
+    world.request("a-storage-0")
+    while world.emptied != ["a-storage-0"]:
+        step(world)
+        world.settle()
+    assert world.replacement("a") is not None
+    world.stop_pod("a-storage-0")
+    world.delete_claim("b-storage-0")
+    world.stop_pod("b-storage-0")
+    step(world)
+    assert world.replacement("a") is not None
+    finish(world)
+    assert world.emptied == ["a-storage-0", "b-storage-0"]
+
+
 def test_of_five_copies_two_that_are_lost_together_are_replaced() -> None:
     world = started("abcde", onLoss="Replace", lossDelaySeconds=0)
     for pod in ("b-storage-0", "d-storage-0"):

@@ -33,7 +33,7 @@ async def watch_for_ten_minutes() -> None:
     liveness.progress("Service")
     assert liveness.problem() is None
     await asyncio.sleep(101)
-    assert liveness.problem() == "the watch of Pod made no progress for 601 s\n"
+    assert liveness.problem() == "the watch of Pod made no progress for 601 s"
     liveness.progress("Pod")
     assert liveness.problem() is None
 

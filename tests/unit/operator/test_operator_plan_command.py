@@ -109,7 +109,19 @@ async def test_port_that_never_changes_is_refused() -> None:
         await plan_of(operation, pool_file(port=7000))
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "kind: Pod", "kind: StoragePool", "- 3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a: [",
+        "kind: Pod",
+        "kind: StoragePool",
+        "- 3",
+        "kind: [StoragePool]",
+        "{kind: StoragePool, metadata: {name: [a]}, spec: {}}",
+        "{kind: List, items: 3}",
+    ],
+)
 def test_file_without_a_resource_is_refused(text: str) -> None:
     with pytest.raises(RequestRefused):
         read_resources(text, NAMESPACE)

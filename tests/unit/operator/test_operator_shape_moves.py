@@ -47,6 +47,22 @@ def test_files_stay_only_on_a_drained_storage_whose_volume_is_kept() -> None:
     }
 
 
+def test_empty_storage_of_a_single_pool_is_removed_although_no_partition_can_move() -> None:
+    """A single copy cannot be spread; that must not keep a drained, empty storage registered."""
+    resource = cluster_resource(
+        partitions=4, pools=["a"], tls={"mode": "None"}, networkPolicies=False
+    )
+    world = ShapeWorld(resource, [pool_resource("a")])
+    finish(world)
+    world.pools["a"]["spec"]["storages"] = 3
+    finish(world)
+    assert isinstance(world.znodes, Znodes)
+    assert {*world.znodes.maps.groups.groups} == {storage("a", n) for n in range(3)}
+    world.pools["a"]["spec"]["storages"] = 2
+    finish(world)
+    assert {*world.znodes.maps.groups.groups} == {storage("a", n) for n in range(2)}
+
+
 def with_wrong_port(maps: StorageMaps, storage: str) -> StorageMaps:
     ports = {**maps.connections.admin_ports, storage: 7777}
     return replace(maps, connections=ConnectionMetadata(ports))

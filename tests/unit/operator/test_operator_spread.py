@@ -13,7 +13,7 @@ from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey, server_deployment, storage_set, zookeeper_set
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.resources import WaltzCluster
-from waltz_operator.core.spread import shared_nodes
+from waltz_operator.core.spread import describe_shared_nodes
 from waltz_operator.core.status import cluster_status
 from waltz_operator.core.steps import ClusterPlan
 
@@ -42,7 +42,7 @@ def placed(world: World, nodes: dict[str, str]) -> tuple[ObservedCluster, Cluste
 
 def shared(world: World, nodes: dict[str, str]) -> tuple[str, ...]:
     observed, present = placed(world, nodes)
-    return shared_nodes(world.desired(), observed, present)
+    return describe_shared_nodes(world.desired(), observed, present)
 
 
 def storages(*nodes: str) -> dict[str, str]:

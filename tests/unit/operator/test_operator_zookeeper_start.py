@@ -63,7 +63,7 @@ def test_empty_member_may_form_a_new_ensemble_while_the_switch_allows_it(
     assert "-Dzookeeper.db.autocreate=false" in ran.stdout
 
 
-def test_empty_member_of_an_ensemble_may_not_found_when_the_switch_says_no(member: Member) -> None:
+def test_empty_member_may_not_form_a_new_ensemble_when_the_switch_says_no(member: Member) -> None:
     (member.data / "initialize").touch()
     assert member.start(found="no", members=3).returncode == 0
     assert not member.may_initialize

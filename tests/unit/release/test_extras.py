@@ -50,6 +50,12 @@ def test_import_of_waltz_imports_neither_client_nor_event_loop() -> None:
     assert not {"asyncio", "dataclasses", "waltz.client"} & imported
 
 
+def test_import_of_waltz_takes_below_0_15_seconds_of_cpu() -> None:
+    """The least of several runs: other processes of the machine make single runs slower."""
+    timed = "import time\nat = time.process_time()\nimport waltz\nprint(time.process_time() - at)"
+    assert min(float(run(timed).stdout) for _ in range(3)) < 0.15
+
+
 def test_import_of_client_loads_no_library_of_an_extra() -> None:
     program = "import waltz, waltz.pytest_plugin, waltz.sync.callbacks; waltz.connect; waltz.Client"
     imported = imported_by(program)

@@ -43,7 +43,7 @@ def test_directory_of_configuration_is_used_if_it_is_absolute(
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"used": null, "profiles": {"a": 1}}', "[" * 9999]
 )
-def test_file_that_is_no_file_of_profiles_is_named(tmp_path: Path, text: str) -> None:
+def test_malformed_file_of_profiles_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "profiles.json"
     path.write_text(text)
     with pytest.raises(BadProfile, match=r"profiles\.json is not a file of profiles: correct"):

@@ -67,7 +67,7 @@ def test_required_rules_deny_everything_until_there_are_grants() -> None:
     assert client.denial(Right.READ, 0) is not None
 
 
-def test_same_rules_are_not_new() -> None:
+def test_replacing_rules_by_equal_ones_reports_no_change() -> None:
     made = control()
     assert not made.replace(None)
     assert made.replace(RULES)

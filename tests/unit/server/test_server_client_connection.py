@@ -228,6 +228,22 @@ async def test_feed_request_beyond_the_log_closes_the_connection(client: RawClie
     await eventually(lambda: client.lost_because is not None)
 
 
+async def test_messages_behind_one_that_closes_the_connection_are_dropped(
+    client: RawClient, cluster: InProcessCluster
+) -> None:
+    """Otherwise the partition would feed the closed connection for ever."""
+    await client.mount()
+    client.send(
+        cs.FeedRequest(req_id(), 7),
+        cs.MountRequest(req_id(), -1, 1),
+        cs.FeedRequest(req_id(), -1),
+    )
+    await eventually(lambda: client.lost_because is not None)
+    hosted = node_of(cluster).partition(0)
+    assert hosted is not None
+    assert hosted.core.feeds.peers == []
+
+
 async def test_client_that_does_not_read_does_not_delay_others(
     cluster: InProcessCluster, client: RawClient
 ) -> None:

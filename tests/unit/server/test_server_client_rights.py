@@ -74,7 +74,7 @@ def test_denial_of_a_client_without_names_asks_for_a_certificate() -> None:
         (None, None, None),
     ],
 )
-def test_lost_partition_could_be_read_before(
+def test_partition_is_no_longer_readable_only_if_it_was_readable_before(
     before: AccessRules | None, after: AccessRules | None, lost: int | None
 ) -> None:
     assert no_longer_readable(before, after, frozenset({"app"}), range(6)) == lost

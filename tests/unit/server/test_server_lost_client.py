@@ -44,6 +44,7 @@ class Host:
 
 class Connection:
     version = VERSION
+    closed = False
 
 
 async def test_lost_connection_cancels_the_requests_that_it_has_begun() -> None:

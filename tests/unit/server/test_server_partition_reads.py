@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put, take_messages
@@ -171,3 +173,26 @@ def test_long_queue_of_reads_is_shortened_when_the_recovery_is_overdue() -> None
     answered = take_messages(world, peer)
     assert sorted(m.transaction_id for m in answered) == list(range(kept))
     assert all(m.data == str(m.transaction_id).encode() for m in answered)
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["no answer", "newer generation"])
+def test_long_queue_of_reads_is_shortened_when_no_session_can_begin(answered: bool) -> None:
+    kept = WAITING_PER_CONNECTION + MOST_QUEUED_READS
+    world, peer = opened(last=kept + 50), Peer(4)
+    world.hold(*NAMES)
+    for wanted in range(kept + 50):
+        read(world, peer, wanted)
+    world.metadata_held = True
+    world.cut("b")
+    world.cut("c")
+    assert peer.has_long_queue, "the next session may begin at once"
+    order = world.metadata_orders.popleft()
+    if answered:
+        newer = replace(world.metadata, generation=world.metadata.generation + 1)
+        world.store.metadata_read(order, newer, world.version)
+    else:
+        world.store.metadata_failed(order, "no answer")
+    world.settle()
+    refused = take_messages(world, peer)
+    assert sorted(m.transaction_id for m in refused) == list(range(kept, kept + 50))
+    assert not peer.has_long_queue

@@ -14,7 +14,7 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz_server.core.effects import DisconnectClient, RangeReadTick
+from waltz_server.core.effects import BackoffOver, DisconnectClient, RangeReadTick, RecoveryOverdue
 from waltz_server.core.partition import PartitionSettings
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.range_reads import (
@@ -284,6 +284,30 @@ def test_answered_range_reads_allow_new_ones() -> None:
         reader.records(world, 0)
         reader.records(world, 7)
     assert len(reader.take_answers(world)) == 2 * REQUESTS_PER_CONNECTION + 100
+
+
+def test_range_reads_of_a_partition_without_a_session_leave_other_partitions_their_reads() -> None:
+    world, reader = opened(FORGETFUL, last=30), Reader()
+    world.hold(*NAMES)
+    count = READS_PER_CONNECTION + 1
+    for first_id in range(count):
+        reader.records(world, first_id, most=1)
+    world.cut("b")
+    world.cut("c")
+    assert reader.peer.range_reads == READS_PER_CONNECTION, "the next session may open at once"
+    for _ in range(2):
+        world.wake(RecoveryOverdue)
+    assert reader.peer.range_reads == 0
+    reader.records(world, count, most=1)
+    assert reader.peer.range_reads == 0
+    assert reader.take_answers(world) == []
+    world.release(*NAMES)
+    world.connect("b", "c")
+    while not world.store.is_open:
+        world.wake(BackoffOver)
+    answers = reader.take_answers(world)
+    assert sorted(ids(answer) for answer in answers) == [[n] for n in range(count + 1)]
+    assert reader.peer.range_reads == 0
 
 
 # ---- ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,10 +17,12 @@ def partition(number: int, *, is_open: bool = True, healthy: bool = True) -> Any
     return SimpleNamespace(core=SimpleNamespace(id=number, store=store))
 
 
-def server(*partitions: Any, has_joined: bool = True) -> ServerNode:
+def server(
+    *partitions: Any, has_joined: bool = True, unhealthy_since: float | None = None
+) -> ServerNode:
     node = SimpleNamespace(
-        config=SimpleNamespace(session_timeout_ms=1000),
-        store=SimpleNamespace(health=SimpleNamespace(unhealthy_since=None)),
+        config=SimpleNamespace(session_timeout_ms=1_000_000),
+        store=SimpleNamespace(health=SimpleNamespace(unhealthy_since=unhealthy_since)),
         partitions=lambda: list(partitions),
         has_joined=has_joined,
     )
@@ -46,3 +49,11 @@ def test_partition_that_is_not_open_is_named_and_does_not_make_a_server_unhealth
     node = server(partition(2, is_open=False), partition(1, is_open=False), partition(0))
     assert readiness(node)[1]["partitions-not-open"] == [1, 2]
     assert health(node)[0]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1_900, True), (2_100, False)])
+def test_server_without_zookeeper_is_unhealthy_after_two_session_timeouts(
+    seconds: int, expected: bool
+) -> None:
+    healthy, report = health(server(unhealthy_since=time.monotonic() - seconds))
+    assert (healthy, report["server-health-check"]["zookeeper"]) == (expected, expected)

@@ -1,4 +1,4 @@
-"""Test that late answers and old generations change nothing in a partition's store."""
+"""Test that late answers, unfit answers and old generations change nothing in a store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.support.replication_world import World
 from tests.support.store_world import kinds, new_world, opened, put, start
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
-from waltz_server.core.effects import RetrySession
+from waltz_server.core.effects import BackoffOver, RetrySession
+from waltz_server.core.replication.session_state import SessionPhase
 
 
 def context(request: Any) -> tuple[int, int, int]:
@@ -39,6 +40,18 @@ def test_generation_that_is_not_newer_keeps_the_session(generation: int) -> None
     world.settle()
     assert world.core.is_open
     assert world.core.session_id == session
+
+
+def test_generation_that_changes_during_recovery_begins_a_session_at_once() -> None:
+    world = start(new_world())
+    world.connect("a")
+    assert world.core.session.phase is SessionPhase.RECOVERING
+    world.core.set_generation(2)
+    world.settle()
+    assert world.core.session.generation == world.metadata.generation == 2
+    assert world.core.healthy
+    world.connect("b")
+    assert world.core.is_open
 
 
 @pytest.mark.parametrize("response", [success, refusal])
@@ -96,6 +109,32 @@ def test_second_refusal_of_the_same_replica_is_not_a_second_failure() -> None:
         answer(world, "a", request, refusal(request))
     assert world.core.session.failed == ["a"]
     assert world.core.is_open
+
+
+def test_unfit_answer_to_the_first_request_lets_the_storage_back_off() -> None:
+    world = start(new_world())
+    world.hold("c")
+    world.connect()
+    (request,) = world.waiting("c")
+    world._asked.clear()
+    answer(world, "c", request, success(request))
+    assert world.active == {"a", "b"}
+    assert any("c is not ready: unexpected answer" in note for note in world.notes)
+    world.release("c")
+    world.wake(BackoffOver)
+    assert world.active == {"a", "b", "c"}
+
+
+def test_unfit_answer_to_an_append_is_no_acknowledgement() -> None:
+    world = opened()
+    world.hold("a", "b", "c")
+    put(world, "x")
+    (at_a,), (at_b,) = world.waiting("a"), world.waiting("b")
+    answer(world, "a", at_a, st.MaxTransactionIdResponse(*context(at_a), 0))
+    answer(world, "b", at_b, success(at_b))
+    assert world.committed() == []
+    assert world.core.session.failed == ["a"]
+    assert world.active == {"b", "c"}
 
 
 def test_answer_after_the_store_was_closed_changes_nothing() -> None:

@@ -32,8 +32,8 @@ def test_offsets_round_trip_keeps_all_positions() -> None:
 @pytest.mark.parametrize(
     ("offset", "text"),
     [
-        ({"0": "1"}, "belongs to a stream of partitions 0, but this one reads 0-1"),
-        ({"0": "1", "1": "1", "2": "1"}, "partitions 0-2, but this one reads 0-1"),
+        ({"0": "1"}, "belongs to a stream of partitions 0, but this stream reads 0-1"),
+        ({"0": "1", "1": "1", "2": "1"}, "reads 0-1: set the option partitions to 0-2, or use"),
         ({"logOffset": "x"}, "is not an offset of the waltz source"),
     ],
 )

@@ -118,7 +118,7 @@ def test_directory_made_for_another_number_of_partitions_is_refused(count: int) 
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_lock_that_another_process_has_returns_false(
+def test_lock_held_by_another_process_returns_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     file = PosixDisk(tmp_path).create("control")

@@ -177,3 +177,27 @@ def test_directory_that_has_lost_its_log_is_refused(crashed: Path) -> None:
     with pytest.raises(DirectoryRefused, match=r"waltz-storage\.wal is missing"):
         flatten(crashed)
     assert uuid.UUID(bytes=(crashed / CONTROL_FILE).read_bytes()[12:28]) != KEY
+
+
+def test_directory_that_has_lost_its_log_and_its_segments_is_refused(crashed: Path) -> None:
+    (crashed / WAL_FILE).unlink()
+    for path in (crashed / "2").iterdir():
+        path.unlink()
+    with pytest.raises(DirectoryRefused, match="shows the key of the cluster"):
+        flatten(crashed)
+    assert (crashed / CATALOGUE_FILE).exists()
+
+
+def test_log_elsewhere_must_be_named_although_no_segment_has_the_key(crashed: Path) -> None:
+    (crashed / WAL_FILE).unlink()
+    shutil.rmtree(crashed / "2")
+    (crashed / LOG_PAIR_FILE).write_text(str(uuid.uuid4()))
+    with pytest.raises(DirectoryRefused, match=r"name the directory of .* storage\.wal\.directory"):
+        flatten(crashed)
+
+
+def test_directory_without_partitions_and_without_a_log_is_flattened(tmp_path: Path) -> None:
+    wal = WalEngine(WalOptions(1 << 20, lambda: 0.0))
+    StorageDirectory(PosixDisk(tmp_path), KEY, PARTITIONS, OPTIONS, wal=wal).close()
+    for _ in range(2):
+        assert flatten(tmp_path) == FlattenResult(0, interrupted=False, refused=())

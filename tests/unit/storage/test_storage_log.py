@@ -127,11 +127,15 @@ def test_read_stored_batch_returns_unverified_bytes() -> None:
 
 
 def test_number_of_open_sealed_segments_is_bounded() -> None:
-    log = open_on(MemoryDisk(), threshold=200)
+    disk = MemoryDisk()
+    log = open_on(disk, threshold=200)
     log.append(batch(0, 20))
+    most = 2 * 2 + 2  # data and index of two sealed segments and of the tail
     for first in range(20):
         assert log.read_batch(first, 1, EVERYTHING).wire == batch(first, 1).wire
-        assert len(log._segments._open) <= 2
+        assert disk.open_files <= most
+    log.close()
+    assert disk.open_files == 0
 
 
 def test_checksum_covers_all_segments_and_is_a_signed_number() -> None:

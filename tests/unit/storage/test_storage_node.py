@@ -431,6 +431,23 @@ async def test_scrubber_reports_damaged_records_and_storage_serves_the_others(
         await second.stop()
 
 
+async def test_free_bytes_and_size_of_the_disk_are_metrics(tmp_path: Path) -> None:
+    environment = StorageEnvironment(disk_space=lambda directory: (30, 100))
+    node = StorageNode(settings(tmp_path), environment=environment)
+    await node.start(CLUSTER)
+    try:
+        async with (
+            node.http() as port,
+            aiohttp.ClientSession() as http,
+            http.get(f"http://127.0.0.1:{port}/metrics") as answer,
+        ):
+            gauges = (await answer.json())["gauges"]
+    finally:
+        await node.stop()
+    assert gauges["waltz-storage.disk-free-bytes"]["value"] == 30
+    assert gauges["waltz-storage.disk-size-bytes"]["value"] == 100
+
+
 async def test_used_port_or_missing_directory_fails_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         node = StorageNode(settings(tmp_path).model_copy(update={"port": taken.getsockname()[1]}))

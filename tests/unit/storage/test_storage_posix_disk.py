@@ -159,7 +159,7 @@ def test_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EAGAIN, errno.ENOLCK])
-def test_only_the_lock_of_another_process_is_a_missing_lock(
+def test_lock_returns_false_only_if_another_process_holds_it(
     disk: PosixDisk, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A file system without locks must not look like a storage that runs already."""

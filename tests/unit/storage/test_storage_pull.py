@@ -244,7 +244,7 @@ def _pulls() -> PeerPulls:
     [batch(5, 3), batch(3, 4), batch(4, 5), batch(0, 0)],
     ids=["begins later", "begins earlier", "more than asked", "empty"],
 )
-async def test_pull_appends_no_answer_with_other_records_than_asked(
+async def test_pull_whose_answer_has_other_records_than_requested_fails(
     records: RecordBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, answers = _Peer(records), list[Any]()

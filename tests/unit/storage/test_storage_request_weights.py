@@ -63,7 +63,7 @@ def test_weight_of_a_list_without_bound_follows_the_size_of_the_records() -> Non
     assert weights.of(unbounded(100), MESSAGE_BYTES) == 800_000, "smaller records count slowly"
 
 
-def test_weights_of_other_requests() -> None:
+def test_weight_of_header_and_mark_requests_follows_their_bound() -> None:
     weights = RequestWeights()
     single = storage.RecordRequest(1, 0, PARTITION, 7)
     header = storage.RecordHeaderRequest(1, 0, PARTITION, 7)

@@ -33,7 +33,7 @@ from waltz_storage.core.log.segment_format import (
     segment_name,
 )
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.core.scrub.findings import DamagedRange, Findings
+from waltz_storage.core.scrub.findings import Findings, IdRange
 from waltz_storage.core.scrub.scrubber import (
     CHECK_BYTES,
     PASS_SECONDS,
@@ -197,7 +197,7 @@ def test_findings_of_random_checks_equal_a_set_of_ids(
         assert all(a.last_id + 1 < b.first_id for a, b in pairwise(ranges))
 
 
-def _ids(ranges: Sequence[DamagedRange]) -> set[int]:
+def _ids(ranges: Sequence[IdRange]) -> set[int]:
     return {t for each in ranges for t in range(each.first_id, each.last_id + 1)}
 
 
@@ -226,7 +226,7 @@ def test_pass_checks_every_open_partition_from_its_beginning() -> None:
     assert scrubber.note(ScrubCheck(0, 0), checked(0, 10, end_id=30), 0.0) == ()
     assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(0, 10)
     new = scrubber.note(ScrubCheck(0, 10), checked(10, 30, 11, 12, 20, end_id=30), 0.0)
-    assert new == (DamagedRange(11, 12), DamagedRange(20, 20))
+    assert new == (IdRange(11, 12), IdRange(20, 20))
     assert scrubber.progress.share == pytest.approx(0.75)
     assert scrubber.next_action(0.0, lambda: sizes) == ScrubCheck(2, 0)
     # A partition that was unassigned meanwhile is skipped.
@@ -243,7 +243,7 @@ def test_second_pass_reports_known_damage_no_more_and_forgets_partitions_that_le
         assert scrubber.note(ScrubCheck(partition, 0), checked(0, 2, 1, end_id=2), 0.0)
     assert isinstance(scrubber.next_action(0.0, dict), ScrubPause)
     assert scrubber.next_action(PASS_SECONDS, lambda: {0: 1}) == ScrubCheck(0, 0)
-    assert dict(scrubber.findings.ranges) == {0: (DamagedRange(1, 1),)}
+    assert dict(scrubber.findings.ranges) == {0: (IdRange(1, 1),)}
     assert scrubber.note(ScrubCheck(0, 0), checked(0, 2, 1, end_id=2), PASS_SECONDS) == ()
 
 

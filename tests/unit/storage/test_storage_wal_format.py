@@ -217,6 +217,15 @@ def test_log_whose_last_write_is_torn_ends_before_it(sizes: list[int], turned: i
         assert end.following == last
 
 
+def test_log_without_a_free_block_does_not_end_with_a_torn_transaction() -> None:
+    log = Log(9)
+    for _ in range(8):
+        log.append(write_of(100))
+    found, end = log.read()
+    assert len(found) == 8
+    assert end == LogEnd(log.following, torn=False)
+
+
 def test_damage_in_any_block_before_the_last_transaction_is_reported() -> None:
     for damaged in range(5):
         log = Log(12)

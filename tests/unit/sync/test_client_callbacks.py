@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -405,6 +406,48 @@ def test_close_ends_every_open_context(cluster: SyncCluster, open_client: Open) 
         client.submit(Say(app.record, "late"))
 
 
+def test_close_ends_contexts_whose_execute_runs_meanwhile(
+    cluster: SyncCluster, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    log_closed, all_submitted = threading.Event(), threading.Event()
+    close_log = client.log.asyncio_client.close
+
+    async def close_and_report() -> None:
+        await close_log()
+        log_closed.set()
+
+    class First(Say):
+        def on_exception(self, error: Exception) -> None:
+            all_submitted.wait(60)
+
+    class Later(Say):
+        def on_exception(self, error: Exception) -> None:
+            super().on_exception(error)
+            # Hold the retry thread, so that the next context waits while `close` continues.
+            with contextlib.suppress(AssertionError):
+                until(lambda: client.log.thread.stopped, 0.1)
+
+    monkeypatch.setattr(client.log.asyncio_client, "close", close_and_report)
+    cluster.suspend_feed(0)
+    client.submit(First(app.record, "first"))
+    until(lambda: cluster.transactions(0))
+    later = [Later(app.record, name, during=lambda: log_closed.wait(60)) for name in "abc"]
+    submits = [threading.Thread(target=client.submit, args=(context,)) for context in later]
+    for thread in submits:
+        thread.start()
+    until(lambda: all(context.executed for context in later))
+    close = threading.Thread(target=client.close)
+    close.start()
+    for thread in submits:
+        thread.join(60)
+    all_submitted.set()
+    close.join(60)
+    assert [app.record.of(name) for name in "abc"] == [[("exception", "ClientClosed")]] * 3
+    assert not client.has_pending
+
+
 def test_close_wakes_submits_that_wait_for_room(cluster: SyncCluster, open_client: Open) -> None:
     app = Recording()
     client = open_client(app, max_in_flight=1, submit_timeout=60)
@@ -489,7 +532,7 @@ def test_wait_applied_returns_after_the_transaction_is_applied(
         client.wait_applied(0, 5, 0.01)
     wrong: Any = "x"
     for arguments in ((0, wrong), (0, 5, wrong)):
-        with pytest.raises(TypeError, match=r"^(transaction_id|timeout) is 'x': it is "):
+        with pytest.raises(TypeError, match=r"^(transaction_id|timeout) is 'x': it must be "):
             client.wait_applied(*arguments)
 
 

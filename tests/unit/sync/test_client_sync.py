@@ -64,6 +64,11 @@ def test_sync_client_has_the_methods_of_the_asyncio_client(client: SyncClient[by
     ]
     batches = list(client.stream({0: -1}, until=1).batches())
     assert [t.id for batch in batches for t in batch] == [0, 1]
+    stream = client.stream({0: -1}, until=1)
+    assert next(stream).id == 0
+    rest = stream.batches()
+    assert [t.id for t in next(rest)] == [1]
+    assert next(rest, None) is None, "no transaction is in two batches"
     assert client.metrics()["gauges"]["waltz-client.client-id"]["value"] == client.client_id
 
 

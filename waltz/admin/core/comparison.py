@@ -142,13 +142,13 @@ class Comparison:
                 case str(problem):
                     self._problems[storage] = problem
                     del self._limits[storage]
-                case RangeSum() as found if found.last_id < self._next_id:
+                case RangeSum() as answer if answer.last_id < self._next_id:
                     # The replica ends before the range, so `_set_range` will remove it.
                     self._limits[storage] = self._next_id - 1
-                case RangeSum() as found:
-                    sums[storage] = found
-        shortest = min((found.last_id for found in sums.values()), default=self._range_end)
-        if len(sums) < len(answers) or any(found.last_id != shortest for found in sums.values()):
+                case RangeSum() as answer:
+                    sums[storage] = answer
+        shortest = min((each.last_id for each in sums.values()), default=self._range_end)
+        if len(sums) < len(answers) or any(each.last_id != shortest for each in sums.values()):
             # Query again: only the storages that are left, and only as far as all of them reach.
             self._set_range(shortest)
         elif len(set(sums.values())) == 1:
@@ -179,8 +179,8 @@ class Comparison:
             self._set_range(self._middle(last_id))
             return
         versions: dict[RangeSum, set[str]] = {}
-        for storage, found in sums.items():
-            versions.setdefault(found, set()).add(storage)
+        for storage, range_sum in sums.items():
+            versions.setdefault(range_sum, set()).add(storage)
         # The largest set first; of sets with the same size, the one with the first storage.
         ordered = sorted(versions.values(), key=lambda storages: (-len(storages), min(storages)))
         self._difference = Difference(self._next_id, tuple(map(frozenset, ordered)))

@@ -127,11 +127,15 @@ def _with_repair(observation: ReplicaObservation, step: RepairRecords) -> Replic
     """
     report = observation.storages[step.destination]
     damaged = []
-    for each in report.damaged:
-        if each.partition != step.partition or not each.first_id <= step.last_id <= each.last_id:
-            damaged.append(each)
-        elif step.last_id < each.last_id:
-            damaged.append(replace(each, first_id=step.last_id + 1))
+    for damaged_range in report.damaged:
+        is_repaired = (
+            damaged_range.partition == step.partition
+            and damaged_range.first_id <= step.last_id <= damaged_range.last_id
+        )
+        if not is_repaired:
+            damaged.append(damaged_range)
+        elif step.last_id < damaged_range.last_id:
+            damaged.append(replace(damaged_range, first_id=step.last_id + 1))
     changed = {**observation.storages, step.destination: replace(report, damaged=tuple(damaged))}
     return replace(observation, storages=changed)
 

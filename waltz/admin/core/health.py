@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from waltz.admin.core import problem_times
+from waltz.admin.core.problem_times import UNKNOWN_PERIOD, Period
 from waltz.admin.core.replica_states import PartitionState, PartitionStatus, ReplicaState
 from waltz.admin.core.sample import Sample
 from waltz.admin.core.verification import Check, Finding
@@ -45,12 +47,12 @@ _REMEDIES = {
 }
 """For each check: what to do if it fails, and the next command."""
 _IMPLIED_BY_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
-"""Checks that always fail if the partition has no quorum; then they have no statement."""
+"""Checks that always fail without a quorum; only the failed quorum gets a statement then."""
 _IMPLIED_BY_NO_SERVER = (
     re.compile(r"server \d+ is not running"),
     re.compile(r"it is assigned to no server"),
 )
-"""Problems of other checks that a partition without a server has, too."""
+"""Problems that other checks have whenever ONE_SERVER fails; they get no statement then."""
 _GENERAL = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -64,8 +66,13 @@ _GENERAL = tuple(
     )
 )
 """How problems that differ only in numbers are said together, for several partitions."""
-_SHOWN_BY_METADATA = {Check.REPLICAS_RECOVERED}
-"""Checks whose problems are as old as the metadata of the partition, or older."""
+_PERIOD = {
+    Check.ONE_SERVER: problem_times.of_missing_server,
+    Check.QUORUM: problem_times.of_closed_session,
+    Check.SERVER_HEALTHY: problem_times.of_closed_session,
+    Check.REPLICAS_RECOVERED: problem_times.of_missing_replica,
+}
+"""For each check whose problems the metadata of the partition date: what is known of the time."""
 _CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
 
 
@@ -84,7 +91,7 @@ class ProcessKind(StrEnum):
 
 
 _MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STORAGE}
-"""For each check: the kind of which another process is the remedy."""
+"""For each check: the kind of process of which one more is the remedy."""
 
 
 class HealthState(StrEnum):
@@ -100,7 +107,7 @@ class HealthState(StrEnum):
 class Statement:
     """One thing that is wrong, what to do about it, and the next command (None: there is none).
 
-    It began at ``since``, in seconds since 1970, or earlier; None if no such time is known.
+    ``period`` is what is known of the time at which it began.
     ``process`` is the address of the process that does not answer, if there is one. ``missing`` is
     the kind of which one more process is needed, None if more processes are no remedy.
     """
@@ -109,7 +116,7 @@ class Statement:
     text: str
     remedy: str
     command: str | None = None
-    since: float | None = None
+    period: Period = UNKNOWN_PERIOD
     process: str | None = None
     missing: ProcessKind | None = None
 
@@ -189,6 +196,7 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
                 "Read its log, and restart it. Other servers take over its partitions when "
                 "ZooKeeper ends its session",
                 "waltz server list",
+                problem_times.of_silent_server(now, server),
                 process=now.endpoint(server),
             )
     for storage, stored in sorted(now.storages.items()):
@@ -198,32 +206,40 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
                 f"Storage {storage} does not answer: {stored.problem}.",
                 "Read its log, and restart it with its disk",
                 "waltz storage validate",
-                since=_out_of_sessions_since(now, storage),
+                problem_times.of_silent_storage(now, storage),
                 process=storage,
             )
 
 
-def _out_of_sessions_since(now: Sample, storage: str) -> float | None:
-    """Return a time at which a replica of the storage was out of its session already, or None.
-
-    The metadata of a partition say which replicas take part; they were true when they were written.
-    """
-    times = [
-        at
-        for partition, at in now.changed_at.items()
-        if storage in now.maps.assignments.storages_of(partition)
-        and not now.in_session(partition, storage)
-    ]
-    return min(times, default=None)
-
-
 def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Statement]:
     """Yield one statement for each check and problem, with all partitions that have it."""
+    # By check and general text: the partitions that have each problem with this general text.
+    grouped: dict[tuple[Check, str], dict[str, list[int]]] = {}
+    for finding, problem in _unexplained_problems(now, findings):
+        alike = grouped.setdefault((finding.check, _general(problem)), {})
+        alike.setdefault(problem, []).append(finding.partition)
+    for (check, general), alike in grouped.items():
+        problem = next(iter(alike)) if len(alike) == 1 else general
+        partitions = sorted({partition for each in alike.values() for partition in each})
+        severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
+        period_of = _PERIOD.get(check, problem_times.of_any)
+        yield Statement(
+            severity,
+            f"{_named(partitions)}: {problem}.",
+            *_REMEDIES[check],
+            period=Period.of_first(period_of(now, partition) for partition in partitions),
+            missing=_MISSING.get(check),
+        )
+
+
+def _unexplained_problems(
+    now: Sample, findings: Iterable[Finding]
+) -> Iterator[tuple[Finding, str]]:
+    """Yield each problem of a failed check that does not follow from another statement."""
     silent = _names_of_silent(now)
     failed = [finding for finding in findings if finding.problems]
     without_quorum = {each.partition for each in failed if each.check is Check.QUORUM}
     without_server = {each.partition for each in failed if each.check is Check.ONE_SERVER}
-    grouped: dict[tuple[Check, str], dict[str, list[int]]] = {}
     for finding in failed:
         if finding.check in _IMPLIED_BY_QUORUM and finding.partition in without_quorum:
             continue
@@ -241,21 +257,7 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
                 and any(implied.fullmatch(problem) for implied in _IMPLIED_BY_NO_SERVER)
             ):
                 continue
-            alike = grouped.setdefault((finding.check, _general(problem)), {})
-            alike.setdefault(problem, []).append(finding.partition)
-    for (check, general), alike in grouped.items():
-        problem = next(iter(alike)) if len(alike) == 1 else general
-        partitions = sorted({partition for each in alike.values() for partition in each})
-        severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
-        times = [now.changed_at.get(partition) for partition in partitions]
-        known = [at for at in times if at is not None] if check in _SHOWN_BY_METADATA else []
-        yield Statement(
-            severity,
-            f"{_named(partitions)}: {problem}.",
-            *_REMEDIES[check],
-            since=min(known, default=None),
-            missing=_MISSING.get(check),
-        )
+            yield finding, problem
 
 
 def _general(problem: str) -> str:
@@ -286,19 +288,22 @@ def _server_is_silent(now: Sample, partition: int) -> bool:
 
 def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
     """Yield a statement for each replica that is refused or has damaged records."""
-    for each in partitions:
-        for replica in each.replicas:
-            command = f"waltz storage recover {replica.storage} {each.partition}"
-            place = f"of partition {each.partition} on storage {replica.storage}"
+    for partition in partitions:
+        for replica in partition.replicas:
+            command = f"waltz storage recover {replica.storage} {partition.partition}"
+            place = f"of partition {partition.partition} on storage {replica.storage}"
             if replica.state is ReplicaState.REFUSED:
                 text = f"The replica {place} is refused: {replica.reason}."
-                yield Statement(Severity.CRITICAL, text, "Rebuild it", command)
+                period = problem_times.of_refused_replica(now, partition.partition, replica.storage)
+                yield Statement(Severity.CRITICAL, text, "Rebuild it", command, period)
             elif replica.damaged_records:
                 ranges = now.storages[replica.storage].damaged
                 ids = format_ranges(
-                    (r.first_id, r.last_id) for r in ranges if r.partition == each.partition
+                    (r.first_id, r.last_id) for r in ranges if r.partition == partition.partition
                 )
                 text = f"{replica.damaged_records} records {place} are damaged: ids {ids}."
+                if replica.damaged_records == 1:
+                    text = f"1 record {place} is damaged: id {ids}."
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
 
 
@@ -310,9 +315,10 @@ def _full_disks(now: Sample) -> Iterator[Statement]:
             continue
         free = figures.disk_free_bytes / figures.disk_size_bytes
         if free < _DISK_LOW:
+            percent_full = 100 - int(100 * free)  # Rounded up: 99.5 % are shown as 100 %.
             yield Statement(
                 Severity.WARNING,
-                f"The disk of storage {storage} is {100 - int(free * 100)} % full.",
+                f"The disk of storage {storage} is {percent_full} % full.",
                 "Enlarge the disk, or move partitions to another storage. The log is never deleted",
                 f"waltz storage list {storage}",
             )

@@ -1,8 +1,8 @@
 """Order: repair the damaged records of one replica from its peers, while it is in use. Pure.
 
-Only records up to the local low-water mark of both replicas are repaired: every store session since
-then began with these records, so that both replicas must have the same ones. The newer records of a
-replica can be repaired after the next store session has begun.
+Only records up to the local low-water mark of both replicas are repaired. They are committed, so
+that both replicas must have the same ones. The newer records of a replica can be repaired after the
+next store session has begun.
 """
 
 from __future__ import annotations
@@ -69,22 +69,22 @@ class RecordRepair(Order):
         if held is None or not damaged:
             return Done()
         mark = held.local_low_water_mark
-        repairable = [each for each in damaged if each.first_id <= mark]
+        repairable = [damaged_range for damaged_range in damaged if damaged_range.first_id <= mark]
         if not repairable:
             return self._refuse_newer_records(damaged[0], mark)
         without_source: list[str] = []
-        for each in repairable:
-            last_id = min(each.last_id, mark)
-            source = self._best_source(observation, view, each.first_id, last_id)
+        for damaged_range in repairable:
+            last_id = min(damaged_range.last_id, mark)
+            source = self._best_source(observation, view, damaged_range.first_id, last_id)
             if source is not None:
                 return RepairRecords(
                     source.storage,
                     self.destination,
                     self.partition,
-                    each.first_id,
+                    damaged_range.first_id,
                     source.last_id,
                 )
-            without_source.append(records_text(each.first_id, last_id))
+            without_source.append(records_text(damaged_range.first_id, last_id))
         return Wait(
             f"partition {self.partition} has no healthy replica from which "
             f"{', '.join(without_source)} at storage {self.destination} can be repaired"

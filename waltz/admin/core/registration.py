@@ -65,7 +65,7 @@ class Deregistration(Order):
         return None
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step."""
+        """Return the next step: the storage may be in some of the maps only."""
         maps = observation.maps
         known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
         return UnregisterStorage(self.storage) if self.storage in known else Done()

@@ -1,10 +1,10 @@
 """Order: add replicas of a partition on storages of groups that have none. Pure.
 
 The new replicas are created and filled before ZooKeeper assigns them, so that they need only the
-newest transactions when they begin to count in quorums. A partition gets one replica at a time: the
-present replicas must be a quorum of the larger set, too. One replica is no quorum of two or three.
-So the only replica of a partition gets two more by one change, and the session opens although one
-of the new replicas fails.
+newest transactions when they begin to count in quorums. In general, the present replicas must be a
+quorum of the larger set, too, so that a partition gets one replica at a time. A single replica is
+no quorum of two or three. It gets two more by one change, so that sessions open even if one of the
+new replicas fails.
 """
 
 from __future__ import annotations

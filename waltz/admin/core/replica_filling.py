@@ -46,9 +46,9 @@ def next_fill_step(
         return Wait(f"storage {destination} does not report the end of partition {view.partition}")
     # A new replica may have records above its mark that were never committed, and servers of Waltz
     # 0.13.2 trust all its records. A copy cuts those records off.
-    clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark
+    needs_cut = destination not in view.replicas and held.max_transaction_id > held.low_water_mark
     lag = source_replica.local_low_water_mark - held.max_transaction_id
-    if clean and lag <= observation.lag_allowed:
+    if not needs_cut and lag <= observation.lag_allowed:
         return None
     if held.readable or held.writable:
         return SwitchOff(destination, (view.partition,))

@@ -1,7 +1,7 @@
 """Order: rebuild a replica whose disk was lost or restored, by an offline copy. Pure.
 
-A copy first cuts the replica to its low-water mark. So only a replica that servers ignore in the
-vote on the committed transactions is filled. These are
+A copy first cuts the replica to its low-water mark. So the order fills only a replica that servers
+ignore in the vote on the committed transactions:
 
 * a replica whose disk reports an older session than the metadata,
 * a replica that never took part in a session,
@@ -54,6 +54,7 @@ class ReplicaRecovery(Order):
 
 
 def _next_step(observation: ReplicaObservation, order: ReplicaRecovery) -> Next:
+    """Return the next step: create the replica if needed, then fill it and switch it on."""
     view = observation.partitions.get(order.partition)
     if view is None:
         return Refuse(f"partition {order.partition} does not exist")

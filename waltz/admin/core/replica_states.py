@@ -133,7 +133,7 @@ def _replica_state(
     if not held.available:
         return ReplicaState.OFF, _switches(held.readable, held.writable)
     if damaged := now.damaged_records(partition, storage):
-        return ReplicaState.DAMAGED, f"{damaged} damaged records"
+        return ReplicaState.DAMAGED, f"{damaged} damaged record{'' if damaged == 1 else 's'}"
     if now.in_session(partition, storage):
         return ReplicaState.IN_SESSION, ""
     metadata = now.metadata.get(partition)

@@ -35,9 +35,9 @@ does it append. It may end at any point before that. Session O is the last one t
 
 If X or a later session opened, W(X) has q replicas: those that held the log up to m(X) when m(X)
 was resolved (fact 2). So a session X with a smaller W(X) never opened. `rebuild` takes the newest X
-whose W(X) has q replicas: O is not newer. Some logs of W(X) continue after m(X). `rebuild` groups
-their replicas by the record that follows m(X), and keeps a group that may have been a quorum. In
-the rebuilt metadata,
+whose W(X) has q replicas: O is this X or an older session. Some logs of W(X) continue after m(X).
+`rebuild` groups their replicas by the record that follows m(X), and keeps a group that may have
+been a quorum. In the rebuilt metadata,
 
 * the replicas of this group, and those of W(X) whose logs end at m(X), are participants of X
   without a closing mark, so that they vote,
@@ -55,13 +55,13 @@ X is 7. If both also have the same record 41, they vote, and the next recovery r
 43 to 45. If their records 41 differ, neither is committed: both get the closing mark 40. c gets the
 closing mark 30.
 
-**No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares one
-with those that took part in O. Its mark is not below T (fact 2), so m(X) is not below T, and each
-replica of W(X) holds T. The next recovery cannot resolve a mark below m(X): only the replicas
-outside W(X) may end below m(X), and these are fewer than q. If O is X, the same is true for T up to
-m(X). If T is above m(X), no session after O has marked a participant, so m(X) is the mark of O.
-Then all q replicas that hold T are in W(X), have the same record after m(X), and vote as they would
-with the metadata that O wrote.
+**No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares a
+replica with those that took part in O. The mark of this replica is not below T (fact 2), so m(X) is
+not below T, and each replica of W(X) holds T. The next recovery cannot resolve a mark below m(X):
+only the replicas outside W(X) may end below m(X), and these are fewer than q. If O is X, the same
+is true for T up to m(X). If T is above m(X), no session after O has marked a participant, so m(X)
+is the mark of O. Then all q replicas that hold T are in W(X), have the same record after m(X), and
+vote as they would with the metadata that O wrote.
 
 **No record differs.** W(X) has q replicas, so one of them took part in O, and has the right record
 at m(X). The others have the same record there, so all logs of W(X) are right up to m(X) (fact 4).
@@ -216,6 +216,7 @@ def rebuild(
     if all(_shows_nothing(report) for report in reports):
         if newest <= present.session_id:
             return RebuildDecision(Verdict.NEW, None, "no replica holds anything")
+        # The first session must be above the fences of those that have begun (`SESSION_ROOM`).
         empty = PartitionMetadata(present.generation, session_id, {})
         return RebuildDecision(
             Verdict.NEW, empty, f"no replica holds anything; session {newest} has begun"
@@ -292,13 +293,14 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
         same_record = _group_by_record(_replicas_since(known, session), mark, checksums)
         complete = _largest_group(same_record)
         if len(complete) + len(unknown) < needed:
-            continue
+            continue  # The session never opened, even if all unknown replicas took part.
         if len(complete) < needed:
             return (
                 f"session {session} may have opened: {', '.join(sorted(complete))} took part; "
                 f"unknown: {'; '.join(unknown)}"
             )
         continuing = _group_by_record({s: known[s] for s in complete}, mark + 1, checksums)
+        # The records of such a group after the mark may have been committed.
         possible = [group for group in continuing if len(group) + len(unknown) >= needed]
         if len(possible) > 1:
             return (

@@ -70,8 +70,9 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
         # The assignment has been changed, by this attempt or an earlier one.
         return next_removal_step(observation, views, leaving) or _drop(observation, leaving, order)
     if order.at_once is not None:
-        settled = [view for view in views if not view.replicas & leaving]
-        if step := next_removal_step(observation, settled, leaving):
+        # The partitions of earlier changes must have recovered before the next change.
+        changed = [view for view in views if not view.replicas & leaving]
+        if step := next_removal_step(observation, changed, leaving):
             return step
     for view in affected:
         if problem := change_obstacle(observation, view, view.replicas - leaving):

@@ -57,10 +57,10 @@ def _server_report(
     """Return the input of the checks about a server; see `check_sample`."""
     if report.problem is not None:
         return ServerReport(problem=report.problem)
-    known = dict.fromkeys(sample.maps.assignments.partitions, True)
-    answering = {s: held.problem is None for s, held in sample.storages.items()}
-    found = {s: reach for s, reach in (reached or {}).items() if answering.get(s, False)}
-    return ServerReport(frozenset(report.marks), {**known, **found}, report.health or {})
+    answering = {s for s, stored in sample.storages.items() if stored.problem is None}
+    storages = dict.fromkeys(sample.maps.assignments.partitions, True)
+    storages |= {s: is_reached for s, is_reached in (reached or {}).items() if s in answering}
+    return ServerReport(frozenset(report.marks), storages, report.health or {})
 
 
 def _storage_report(sample: Sample, storage: str, report: StorageSample) -> StorageReport:

@@ -7,21 +7,43 @@ from collections.abc import Mapping
 
 REMOVED = "(removed)"
 
-_SECRET_NAME = r"[\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key)[\w.-]*"
+# The lookbehind lets a match begin only where a word begins. Otherwise a word of 100,000 characters
+# in a log would take minutes: each of its characters would be tried as the beginning.
+_SECRET_NAME = (
+    r"(?<![\w.-])"
+    r"[\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key)[\w.-]*"
+)
+_QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
+"""A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote."""
+_YAML_SECRET = re.compile(
+    # A line ``name: value``. A value without quotes ends with its line. A value that begins with
+    # | or > continues in the lines that are indented more than its name.
+    rf"^(?P<head>(?P<indent>[ \t]*)(?:- )?(?i:{_SECRET_NAME})[ \t]*:[ \t]+)"
+    rf"(?:{_QUOTED}|[|>][^\n]*(?:\n(?P=indent)[ \t][^\n]*)*|[^\s{{\[][^\n]*)",
+    re.M,
+)
 _NAMED_SECRET = re.compile(
-    # A name as in YAML, JSON, a command line or an assignment, and its value up to the line's end,
-    # a comma or a blank, or within quotes.
-    rf"(?P<head>(?i:{_SECRET_NAME})[\"']?\s*[:=]\s*)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,;}}]+)"
+    # ``name=value`` or ``name: value`` anywhere, as in JSON, a log line or an assignment. A value
+    # without quotes ends at a blank, a comma, a semicolon or a closing brace.
+    rf"(?P<head>(?i:{_SECRET_NAME})[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;}}]+)"
+)
+_SECRET_OPTION = re.compile(
+    # ``--name value`` of a command line. What begins with a hyphen is the next option.
+    rf"(?P<head>(?=--)(?i:{_SECRET_NAME})[ \t]+)(?:{_QUOTED}|[^\s-]\S*)"
 )
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?(-----END \1-----|\Z)", re.S)
-_USER_IN_URL = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
+_END_OF_PEM_BLOCK = re.compile(r"\A[A-Za-z0-9+/=\s]*-----END ([A-Z0-9 ]*PRIVATE KEY)-----")
+"""The end of a log may begin within a private key."""
+_PASSWORD_IN_URL = re.compile(r"(?P<head>(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
 
 
 def without_secrets(text: str) -> str:
     """Return ``text`` with the values of names like ``password``, and private keys, removed."""
-    text = _PEM_BLOCK.sub(rf"-----\1 {REMOVED}-----", text)
-    text = _NAMED_SECRET.sub(rf"\g<head>{REMOVED}", text)
-    return _USER_IN_URL.sub(rf"\g<head>:{REMOVED}@", text)
+    for key in (_PEM_BLOCK, _END_OF_PEM_BLOCK):
+        text = key.sub(rf"-----\1 {REMOVED}-----", text)
+    for secret in (_YAML_SECRET, _NAMED_SECRET, _SECRET_OPTION, _PASSWORD_IN_URL):
+        text = secret.sub(rf"\g<head>{REMOVED}", text)
+    return text
 
 
 def environment_without_secrets(environment: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -193,5 +193,5 @@ def _drop_obstacle(
     if view.server_problem is None and opens:
         return None
     reason = first_unhealthy_reason(observation, view, others)
-    assert reason is not None
+    assert reason is not None, "with all others healthy, a session opens without the replica"
     return Wait(reason)

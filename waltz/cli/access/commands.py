@@ -178,17 +178,19 @@ def disable_command(
     """
     where = target(context)
 
-    async def disable() -> bool:
+    async def disable() -> None:
         async with open_cluster(where) as cluster:
             await cluster.params()  # It raises if there is no cluster at this root.
             if dry_run:
-                return await read_access_rules(cluster) is not None
-            return await delete_access_rules(cluster)
+                has_rules = await read_access_rules(cluster) is not None
+            else:
+                has_rules = await delete_access_rules(cluster)
+        if not has_rules:
+            raise Failed("the cluster has no access rules; nothing was changed")
 
     if not dry_run:
         confirm(f"all grants of the cluster at {where.root} will be deleted", yes=yes)
-    if not run(disable()):
-        raise Failed("the cluster has no access rules; nothing was changed")
+    run(disable())
     steps = ["delete all grants and switch the access rules off"]
     disabled = change("access disable", where.root, steps, dry_run=dry_run)
     verb = "would be" if dry_run else "are"
@@ -252,15 +254,15 @@ def _without_grants(rules: AccessRules, grants: Iterable[Grant]) -> AccessRules:
 
 
 def _say_change(
-    change: str,
+    verb: str,
     client: str,
     rights: tuple[Right, ...],
     partitions: str | None,
     *,
     dry_run: bool,
 ) -> None:
-    """Print what was changed, or would be changed."""
+    """Print what was changed, or would be changed; ``verb`` is ``granted`` or ``revoked``."""
     ids = partitions_of(partitions)
     shown = "all partitions" if ids is None else f"partitions {format_partitions(ids)}"
     what = f"{', '.join(right.value for right in rights)} on {shown}"
-    say(f"{'would be ' if dry_run else ''}{change}: {what} for {client}")
+    say(f"{'would be ' if dry_run else ''}{verb}: {what} for {client}")

@@ -24,10 +24,10 @@ def render_grants(rules: AccessRules | None, client: str | None = None) -> Rende
 
     ``rules`` are None if the cluster has no access rules.
     """
-    found = () if rules is None else rules.grants
+    grants = () if rules is None else rules.grants
     rows = [
         GrantRow(each.name, each.right, each.first, each.last)
-        for each in found
+        for each in grants
         if client is None or each.name == client
     ]
     return listing("Grants", GrantRow, rows)

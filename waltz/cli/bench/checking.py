@@ -57,13 +57,13 @@ def validate_command(
     transaction may lie between that mark and the transaction. The exit status is 1 if a check
     fails. Other clients may use the partitions at the same time.
     """
-    where, used = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(used, clients, transactions, interval_ms=interval)
-    confirm_writing(where, used, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
+    where, ids = target(context), parse_argument(parse_partitions, partitions)
+    plan = LoadPlan(ids, clients, transactions, interval_ms=interval)
+    confirm_writing(where, ids, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
 
     async def work() -> Rendering:
         async with open_client(where) as reader:
-            marks = await high_water_marks(reader, used, timeout)
+            marks = await high_water_marks(reader, ids, timeout)
             begun = time.perf_counter()
             with progress("validated", plan.total) as advance:
                 validations, _ = await asyncio.gather(
@@ -90,9 +90,9 @@ def produce_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions that waltz bench consume, also on another machine, can check."""
-    where, used = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(used, 1, transactions, interval_ms=interval)
-    confirm_writing(where, used, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
+    where, ids = target(context), parse_argument(parse_partitions, partitions)
+    plan = LoadPlan(ids, 1, transactions, interval_ms=interval)
+    confirm_writing(where, ids, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
     produce_and_show(where, plan, write_checked, CHECKED_BYTES, output)
 
 
@@ -121,13 +121,13 @@ def consume_command(
 
     The exit status is 1 if a check fails.
     """
-    where, used = target(context), parse_argument(parse_partitions, partitions)
+    where, ids = target(context), parse_argument(parse_partitions, partitions)
 
     async def work() -> Rendering:
         async with open_client(where) as client:
-            marks = dict.fromkeys(used, NO_TRANSACTION)
+            marks = dict.fromkeys(ids, NO_TRANSACTION)
             if not from_start:
-                marks = await high_water_marks(client, used, timeout)
+                marks = await high_water_marks(client, ids, timeout)
             begun = time.perf_counter()
             with progress("checked", transactions) as advance:
                 validations = await validate(client, marks, transactions, timeout, advance)

@@ -28,6 +28,7 @@ from waltz.cli.bench.producing import produce_and_show
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.fields import prints
+from waltz.cli.log.input import MAX_RECORD_BYTES
 from waltz.cli.options import (
     AnswerTimeout,
     Yes,
@@ -53,7 +54,10 @@ _FILLING_IN_FLIGHT = 100
 _LOCK_NAME = "perf-lock"
 
 Size = Annotated[
-    int, typer.Option("--size", "-s", min=0, help="Bytes of data of each transaction.")
+    int,
+    typer.Option(
+        "--size", "-s", min=0, max=MAX_RECORD_BYTES, help="Bytes of data of each transaction."
+    ),
 ]
 
 
@@ -90,9 +94,9 @@ def producers_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and show their rate and latencies."""
-    where, used = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(used, clients, transactions, in_flight, interval)
-    confirm_writing(where, used, plan.total, f"{size} random bytes", yes=yes)
+    where, ids = target(context), parse_argument(parse_partitions, partitions)
+    plan = LoadPlan(ids, clients, transactions, in_flight, interval)
+    confirm_writing(where, ids, plan.total, f"{size} random bytes", yes=yes)
     produce_and_show(where, plan, _writing_random(size, locks), size, output)
 
 
@@ -128,30 +132,30 @@ def consumers_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, read them with their data, and show the rate of reading."""
-    where, used = target(context), parse_argument(parse_partitions, partitions)
-    per_partition = math.ceil(transactions / len(used))
+    where, ids = target(context), parse_argument(parse_partitions, partitions)
+    per_partition = math.ceil(transactions / len(ids))
     if not existing:
-        confirm_writing(where, used, per_partition * len(used), f"{size} random bytes", yes=yes)
+        confirm_writing(where, ids, per_partition * len(ids), f"{size} random bytes", yes=yes)
 
     async def work() -> Rendering:
         async with open_client(where) as client:
             if existing:
-                until = await high_water_marks(client, used, timeout)
+                until = await high_water_marks(client, ids, timeout)
                 after = {
                     partition: max(-1, mark - per_partition) for partition, mark in until.items()
                 }
             else:
-                after = await high_water_marks(client, used, timeout)
-                await _fill(where, used, per_partition, size)
+                after = await high_water_marks(client, ids, timeout)
+                await _fill(where, ids, per_partition, size)
                 until = {partition: mark + per_partition for partition, mark in after.items()}
             return await _read(client, after, until, timeout)
 
     show(output, run(work(), seconds=None))
 
 
-async def _fill(where: Target, used: tuple[int, ...], per_partition: int, size: int) -> None:
-    """Append ``per_partition`` transactions to each partition in ``used``."""
-    plan = LoadPlan(used, 1, per_partition * len(used), _FILLING_IN_FLIGHT)
+async def _fill(where: Target, ids: tuple[int, ...], per_partition: int, size: int) -> None:
+    """Append ``per_partition`` transactions to each partition in ``ids``."""
+    plan = LoadPlan(ids, 1, per_partition * len(ids), _FILLING_IN_FLIGHT)
     with progress("appended", plan.total) as advance:
         await produce(where, plan, _writing_random(size, 0), advance)
 

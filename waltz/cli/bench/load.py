@@ -13,6 +13,7 @@ from waltz.cli.bench.validation import Validation, checked_draft
 from waltz.cli.client_access import ANSWER_SECONDS, batches_within, open_client
 from waltz.cli.cluster_options import Target
 from waltz.cli.progress import Advance
+from waltz.cli.running import Failed
 from waltz.client import Attempt, Client, Draft, Transaction
 
 Write = Callable[[Client, int], Awaitable[int]]
@@ -54,11 +55,17 @@ class Measurements:
 async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance) -> Measurements:
     """Append the transactions of ``plan``, each by a call of ``write``; return the measurements.
 
-    Raises WaltzError.
+    Raises WaltzError, and Failed if the cluster lacks one of the partitions.
     """
     measured = Measurements()
     async with AsyncExitStack() as stack:
         clients = await _open_clients(where, plan, stack)
+        count = clients[0].num_partitions
+        if (last := max(plan.partitions)) >= count:
+            # Checked before the first append: those to the other partitions could not be removed.
+            raise Failed(
+                f"there is no partition {last}: the cluster has partitions 0 to {count - 1}"
+            )
         begun = time.perf_counter()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -115,12 +122,15 @@ async def validate(
     Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
     validations = {partition: Validation() for partition in after}
-    left = wanted
+    num_missing = wanted
     async for batch in batches_within(client.stream(after, data=True), seconds):
-        checked = sum(validations[each.partition].check_next(each) for each in batch)
+        checked = 0
+        for transaction in batch:
+            if validations[transaction.partition].check_next(transaction):
+                checked += 1
         advance(checked)
-        left -= checked
-        if left <= 0:
+        num_missing -= checked
+        if num_missing <= 0:
             break
     return validations
 

@@ -22,6 +22,6 @@ def produce_and_show(
         with progress("appended", plan.total) as advance:
             return await produce(where, plan, write, advance)
 
-    done = run(work(), seconds=None)
-    num_bytes = size * len(done.durations)
-    show(output, render_appends(num_bytes, done.seconds, done.durations, done.attempts))
+    measured = run(work(), seconds=None)
+    num_bytes = size * len(measured.durations)
+    show(output, render_appends(num_bytes, measured.seconds, measured.durations, measured.attempts))

@@ -90,13 +90,13 @@ def render_reads(transactions: int, num_bytes: int, seconds: float) -> Rendering
     return record("Read", Throughput(*_throughput_fields(transactions, num_bytes, seconds)))
 
 
-def render_validation(found: Mapping[int, Validation], seconds: float) -> Rendering:
+def render_validation(validations: Mapping[int, Validation], seconds: float) -> Rendering:
     """Return the rendering of the checked transactions of all partitions."""
-    problems = tuple(problem for each in found.values() for problem in each.problems)
+    problems = tuple(problem for each in validations.values() for problem in each.problems)
     result = ValidationResult(
         not problems,
-        sum(each.checked for each in found.values()),
-        sum(each.others for each in found.values()),
+        sum(each.checked for each in validations.values()),
+        sum(each.others for each in validations.values()),
         round(seconds, 3),
         problems,
     )

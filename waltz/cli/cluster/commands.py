@@ -23,6 +23,7 @@ from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
 from waltz.cli.running import USUAL_SECONDS, Failed, open_cluster, run
+from waltz.client.core.ranges import MOST_PARTITIONS
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ServerDescriptor
@@ -53,7 +54,11 @@ def create_command(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", min=1, help="The number of partitions, which cannot change later."
+            "--partitions",
+            "-p",
+            min=1,
+            max=MOST_PARTITIONS,
+            help="The number of partitions, which cannot change later.",
         ),
     ],
     key: Annotated[
@@ -74,13 +79,15 @@ def create_command(
     transactions: run waltz cluster rescue before you start servers.
     """
     where, chosen = target(context), key or uuid.uuid4()
+    if not name.strip():
+        raise typer.BadParameter("the name of the cluster is empty: waltz cluster delete needs it")
 
     async def create() -> None:
         async with open_cluster(where) as cluster:
             if not dry_run:
                 await create_cluster(cluster.store, where.root, name, partitions, key=chosen)
             elif await cluster.store.get(where.root) is not None:
-                raise Failed(f"the znode {where.root} exists already")
+                raise Failed(f"the znode {where.root} exists already; choose another root")
 
     run(create())
     created_key = None if dry_run else chosen

@@ -62,6 +62,8 @@ def backup_command(
     the metadata of partitions. Write it after each change of the storages.
     """
     where = target(context)
+    if not file.name:
+        raise typer.BadParameter(f"{file} is a directory: name a file in it")
 
     async def save() -> ClusterBackup:
         async with open_cluster(where) as cluster:
@@ -125,5 +127,12 @@ def _read_backup(file: Path) -> ClusterBackup:
     """Return the backup in ``file``; a file that cannot be used is a usage error."""
     try:
         return decode_backup(file.read_text())
-    except (OSError, UnicodeDecodeError, BadBackup) as problem:
+    except OSError as problem:
+        raise typer.BadParameter(f"cannot read {file}: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise typer.BadParameter(
+            f"{file} cannot be used as a backup: it is not text; name a file that waltz cluster "
+            "metadata backup wrote"
+        ) from problem
+    except BadBackup as problem:
         raise typer.BadParameter(f"{file} cannot be used as a backup: {problem}") from problem

@@ -153,6 +153,7 @@ class LocalProcess(TypedDict, total=False):
     directory: str
     server_id: int | None
     pid: int | None
+    ended_at: float | None
     log: str
 
 
@@ -201,15 +202,15 @@ def render_connectivity(
 
     A server that did not answer has one entry without a storage.
     """
-    found: list[StorageReached] = []
+    rows: list[StorageReached] = []
     for server, member in sorted(members.items()):
         report, endpoint = reports[server], member.address
         if report.problem is not None:
-            found.append(StorageReached(server, endpoint, None, False, report.problem))
+            rows.append(StorageReached(server, endpoint, None, False, report.problem))
             continue
         for storage, reached in sorted(report.storages.items()):
-            found.append(StorageReached(server, endpoint, storage, reached, None))
-    return listing("Connectivity", StorageReached, found)
+            rows.append(StorageReached(server, endpoint, storage, reached, None))
+    return listing("Connectivity", StorageReached, rows)
 
 
 def render_cluster(
@@ -230,11 +231,17 @@ def render_cluster(
         )
         for server, descriptor in sorted(membership.servers().items())
     )
-    known = tuple(
+    known_partitions = tuple(
         _partition(p, membership, maps, partitions.get(p)) for p in range(params.num_partitions)
     )
     state = ClusterState(
-        params.name, root, store.key, params.num_partitions, servers, known_storages(maps), known
+        params.name,
+        root,
+        store.key,
+        params.num_partitions,
+        servers,
+        known_storages(maps),
+        known_partitions,
     )
     return record("Cluster", state)
 
@@ -262,8 +269,8 @@ def render_checks(findings: Sequence[Finding]) -> Rendering:
 
 def render_high_water_marks(high_water_marks: Mapping[int, int]) -> Rendering:
     """Return the rendering of high-water marks, by partition."""
-    found = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
-    return listing("High-water marks", HighWaterMark, found)
+    rows = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
+    return listing("High-water marks", HighWaterMark, rows)
 
 
 def render_local_processes(description: Mapping[str, Any]) -> Rendering:

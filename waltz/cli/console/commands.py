@@ -106,6 +106,12 @@ def console_command(
     with exit_on_expected_error():
         check_installed("waltz console", "console", "aiohttp")
     where = target(context)
+    for option, names in (("--host", [host]), ("--allow-host", allow_host or [])):
+        for name in names:
+            if not name.strip() or "/" in name:
+                raise typer.BadParameter(
+                    f"{option} is {name!r}: it must be an address or a name, without http://"
+                )
     if (certificate is None) != (key is None):
         raise typer.BadParameter("--certificate and --key go together: give both or neither")
     tls = PLAINTEXT if certificate is None else TlsConfig(certificate=certificate, key=key)

@@ -33,6 +33,7 @@ from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import record
 from waltz.cli.running import Failed, exit_on_expected_error, open_cluster, run
 from waltz.local import ClusterLayout
+from waltz.metadata.core.storage_maps import is_address
 from waltz.runtime.version import build_version
 
 app = typer.Typer(no_args_is_help=True, help="Collect what is needed to understand a fault.")
@@ -95,8 +96,9 @@ def bundle_command(
     """
     where = target(context)
     path = file or Path(f"waltz-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
-    if path.exists():
-        raise typer.BadParameter(f"{path} exists already: name another file")
+    _check_input(path, http or [])
+    with exit_on_expected_error():
+        where.tls.dialing_context()  # An unusable file is an error here, not in each part.
     logs, settings_files = _files_to_add(where, log or [], settings or [])
     # As in ``waltz doctor``: a session with ZooKeeper takes several answers.
     collector = BundleCollector(
@@ -128,6 +130,19 @@ def bundle_command(
         say(f"{path} has {len(files)} files{missing}")
     else:
         show(output, record("", WrittenBundle(str(path), tuple(sorted(files)), tuple(errors))))
+
+
+def _check_input(path: Path, http: list[str]) -> None:
+    """Raise a usage error before anything is collected, which may take a while."""
+    if path.exists():
+        raise typer.BadParameter(f"{path} exists already: name another file")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(
+            f"cannot write {path}: there is no directory {path.parent}; make it, or name another"
+        )
+    for address in http:
+        if not is_address(address):
+            raise typer.BadParameter(f"--http is {address!r}: it must be HOST:PORT")
 
 
 def _files_to_add(

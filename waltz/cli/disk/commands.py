@@ -168,7 +168,7 @@ def dump_command(
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions
         header = read_segment_header(place.root, partition, place.first_id)
-        found: list[FileRecord] | None = None
+        shown_records: list[FileRecord] | None = None
         if show_records:
             wanted = (
                 each
@@ -176,11 +176,11 @@ def dump_command(
                 if each.record.transaction_id >= first
                 and (last is None or each.record.transaction_id <= last)
             )
-            found = list(islice(wanted, limit))
+            shown_records = list(islice(wanted, limit))
     if data is disk_rows.DataForm.HEX and output is not Format.TABLE:
         data = disk_rows.DataForm.NONE  # JSON and YAML have the data in base64 instead.
     shown_header = header if show_header else None
-    show(output, disk_rows.render_segment(shown_header, found, data, deserialize))
+    show(output, disk_rows.render_segment(shown_header, shown_records, data, deserialize))
 
 
 @app.command(

@@ -64,8 +64,8 @@ def export_command(
         if wanted is not None and (absent := sorted(set(wanted) - set(chosen))):
             raise Failed(f"{path} has no files of partitions {format_partitions(absent)}")
         with _printing(output) as write:
-            for each in chosen:
-                _export(place, each, write, skip_damaged=skip_damaged)
+            for number in chosen:
+                _export(place, number, write, skip_damaged=skip_damaged)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
     if output is not Format.JSON:
         yield lambda each: show_line(output, json.loads(as_json(each)), as_line(each))
         return
-    # The bytes of an export file, and not flushed line by line.
+    # The same bytes as in an export file. Flushing each line would make a large export slow.
     out = typer.get_binary_stream("stdout")
     try:
         yield lambda each: _write_line(out, each)
@@ -92,18 +92,19 @@ def _export(
     """Print the records of a partition. Raises Failed at a gap, unless ``skip_damaged``."""
     first: int | None = None
     last = -1
-    for found in read_partition(place, partition):
-        if isinstance(found, Gap):
+    for item in read_partition(place, partition):
+        if isinstance(item, Gap):
             if not skip_damaged:
                 raise Failed(
-                    f"partition {partition}: {found.text}. Use another copy, or --skip-damaged: "
+                    f"partition {partition}: {item.text}. Use another copy, or --skip-damaged: "
                     "the transactions that follow then get other ids when they are imported"
                 )
-            say(f"partition {partition}: {found.text}; skipped")
+            say(f"partition {partition}: {item.text}; skipped")
             continue
-        record = found.record
-        first = record.transaction_id if first is None else first
+        record = item.record
         last = record.transaction_id
+        if first is None:
+            first = last
         transaction = Transaction(partition, last, record.req_id, record.header, record.data)
         write(transaction)
     exported = "nothing" if first is None else f"transactions {first} to {last}"

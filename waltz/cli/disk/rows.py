@@ -204,7 +204,7 @@ def render_segment(
 
 
 def render_control_file(
-    found: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
+    content: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
 ) -> Rendering:
     """Return the rendering of a control file; ``partitions`` None: all partitions.
 
@@ -213,11 +213,11 @@ def render_control_file(
     wanted = None if partitions is None else set(partitions)
     entries = tuple(
         _entry(partition, entry)
-        for partition, entry in found.entries.items()
+        for partition, entry in content.entries.items()
         if (wanted is None or partition in wanted)
-        and not (only_assigned and isinstance(entry, ControlEntry) and not entry.info.assigned)
+        and (not only_assigned or isinstance(entry, str) or entry.info.assigned)
     )
-    header = found.header
+    header = content.header
     file = ControlFileContent(
         header.version, _time(header.created_ms), header.key, header.num_partitions, entries
     )
@@ -227,10 +227,12 @@ def render_control_file(
 def hex_dump(data: bytes) -> str:
     """Return one line per 16 bytes: the offset, the bytes in hexadecimal, the bytes as text."""
     lines = []
+    hex_width = 3 * _ROW_BYTES - 1  # Two digits for each byte, and a blank between two bytes.
     for start in range(0, len(data), _ROW_BYTES):
         row = data[start : start + _ROW_BYTES]
-        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{start:08x}  {row.hex(' '):<{3 * _ROW_BYTES - 1}}  {text}")
+        # Printable ASCII is from the blank to the tilde.
+        text = "".join(chr(byte) if ord(" ") <= byte <= ord("~") else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{hex_width}}  {text}")
     return "\n".join(lines)
 
 
@@ -318,22 +320,22 @@ def _render_records(
     if data_form is DataForm.TEXT or deserialize is not None:
         for value, content in zip(values, contents, strict=True):
             value["data"] = content
+    columns: tuple[str, ...]
     columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
     names = ("id", "offset", "client_id", "generation", "seq", "header", "size", "checksum")
-    cells = [
-        (*(value[name] for name in names), *([] if content is None else [content]))
-        for value, content in zip(values, contents, strict=True)
-    ]
-    data_column = () if data_form is DataForm.NONE and deserialize is None else ("data",)
-    return values, Rows("Records", (*columns, *data_column), cells)
+    cells = [tuple(value[name] for name in names) for value in values]
+    if data_form is not DataForm.NONE or deserialize is not None:
+        columns = (*columns, "data")
+        cells = [(*row, content) for row, content in zip(cells, contents, strict=True)]
+    return values, Rows("Records", columns, cells)
 
 
-def _record_value(found: FileRecord) -> dict[str, Any]:
+def _record_value(file_record: FileRecord) -> dict[str, Any]:
     """Return the value of a record for scripts."""
-    record = found.record
+    record = file_record.record
     return {
         "id": record.transaction_id,
-        "offset": found.offset,
+        "offset": file_record.offset,
         "client_id": record.req_id.client_id,
         "generation": record.req_id.generation,
         "partition": record.req_id.partition,

@@ -53,16 +53,16 @@ def doctor_command(
             timeout_seconds=timeout,
         )
     )
-    found = diagnosis(health, local_names(where), where.given)
+    result = diagnosis(health, local_names(where), where.given)
     if output is Format.TABLE:
-        _print(found)
+        _print(result)
     else:
-        show(output, Rendering(as_value(found), ()))
-    if found.problems:
+        show(output, Rendering(as_value(result), ()))
+    if result.problems:
         raise typer.Exit(1)
 
 
-def _print(found: Diagnosis) -> None:
+def _print(result: Diagnosis) -> None:
     # Not a table: a command that is wrapped in a cell cannot be copied.
-    for line in text_lines(found):
+    for line in text_lines(result):
         print(line)  # noqa: T201

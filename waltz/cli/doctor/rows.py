@@ -15,7 +15,8 @@ from waltz.cli.suggested import suggested
 class Problem:
     """One thing that is wrong.
 
-    ``since`` is a time in UTC at which the problem existed already, None if no time is known.
+    ``since`` is a time in UTC at which the problem existed already, ``after`` one at which it did
+    not exist yet; each is None if no such time is known.
     ``command`` is the command to type next, None if there is none.
     """
 
@@ -24,6 +25,7 @@ class Problem:
     since: str | None
     remedy: str
     command: str | None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +43,52 @@ def diagnosis(health: Health, local: LocalNames, given: Sequence[str]) -> Diagno
     return Diagnosis(health.state, health.headline, problems)
 
 
-def text_lines(found: Diagnosis) -> Iterator[str]:
+def text_lines(result: Diagnosis) -> Iterator[str]:
     """Yield the lines for a terminal."""
-    yield found.headline
-    for each in found.problems:
+    yield result.headline
+    for problem in result.problems:
         yield ""
-        yield f"{each.severity.value.upper()}  {each.text}"
-        yield "  since: unknown" if each.since is None else f"  since {each.since} or earlier"
-        yield f"  {each.remedy}" + ("." if each.command is None else ":")
-        if each.command is not None:
-            yield f"  $ {each.command}"
+        yield f"{problem.severity.value.upper()}  {problem.text}"
+        yield f"  {_since_text(problem)}"
+        yield f"  {problem.remedy}" + ("." if problem.command is None else ":")
+        if problem.command is not None:
+            yield f"  $ {problem.command}"
 
 
-def _problem(each: Statement, local: LocalNames, given: Sequence[str]) -> Problem:
+def _problem(statement: Statement, local: LocalNames, given: Sequence[str]) -> Problem:
     """Return a problem with a command that can be typed as it is (see `diagnosis`)."""
-    since = None
-    if each.since is not None:
-        since = datetime.fromtimestamp(each.since, UTC).isoformat(timespec="seconds")
-    command, remedy = local.start_command(each.process), each.remedy
-    if command is None and (start := local.start_missing_command(each.missing)) is not None:
+    since = _local_end(statement, local) or statement.period.since
+    after = statement.period.after
+    if since is not None and after is not None and after >= since:
+        after = None
+    command, remedy = local.start_command(statement.process), statement.remedy
+    if command is None and (start := local.start_missing_command(statement.missing)) is not None:
         # The rest of the remedy is about the command that is replaced.
         command, remedy = start, remedy.partition(". ")[0]
-    if command is None and each.command is not None:
-        command = suggested(each.command, given)
-    return Problem(each.severity, each.text, since, remedy, command)
+    if command is None and statement.command is not None:
+        command = suggested(statement.command, given)
+    return Problem(statement.severity, statement.text, _utc(since), remedy, command, _utc(after))
+
+
+def _local_end(statement: Statement, local: LocalNames) -> float | None:
+    """Return when the process of a local cluster ended that a problem is about, None if unknown."""
+    if statement.process is not None:
+        return local.ended_at(statement.process)
+    return None if statement.missing is None else local.missing_since(statement.missing)
+
+
+def _utc(time: float | None) -> str | None:
+    return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+
+
+def _since_text(problem: Problem) -> str:
+    """Return what is known of the beginning of a problem."""
+    match problem.since, problem.after:
+        case None, None:
+            return "since: unknown"
+        case None, after:
+            return f"since some time after {after}"
+        case since, None:
+            return f"since {since} or earlier"
+        case since, after:
+            return f"since some time between {after} and {since}"

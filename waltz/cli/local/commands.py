@@ -49,9 +49,10 @@ app = typer.Typer(
     help="Run a whole cluster on this machine: ZooKeeper, storages, servers.",
 )
 
-_UP_TIMEOUT_S = 180.0
+_UP_SECONDS = 180.0
 """How long a cluster in the background may need to start."""
-_POLL_S = 0.05
+_POLL_SECONDS = 0.05
+"""The time between two checks whether it has started."""
 _STATUS_SECONDS = 3.0
 """How long ``waltz local status`` waits for ZooKeeper, which has the ids of the servers."""
 
@@ -181,8 +182,8 @@ def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> N
         description = read_running(directory)
     processes = description["processes"]
     # Without a running ZooKeeper there are no ids, and the attempt would take some seconds.
-    is_asked = processes["zookeeper"]["pid"] is not None
-    ids = run(server_ids(directory, _STATUS_SECONDS)) if is_asked else {}
+    zookeeper_runs = processes["zookeeper"]["pid"] is not None
+    ids = run(server_ids(directory, _STATUS_SECONDS)) if zookeeper_runs else {}
     for name, process in processes.items():
         if name.startswith("server/"):
             process["server_id"] = ids.get(process["address"])
@@ -213,13 +214,13 @@ def logs(
 ) -> None:
     """Print the last lines of the logs of a cluster's processes, also after the cluster stopped."""
     with exit_on_expected_error(), contextlib.suppress(KeyboardInterrupt):
-        found = local_logs(directory, name)
-        for each in found:
-            for line in last_lines(found[each], lines):
-                _print_line(output, each, line, prefixed=name is None)
+        log_files = local_logs(directory, name)
+        for process in log_files:
+            for line in last_lines(log_files[process], lines):
+                _print_line(output, process, line, prefixed=name is None)
         if follow:
-            for each, line in new_lines(found):
-                _print_line(output, each, line, prefixed=name is None)
+            for process, line in new_lines(log_files):
+                _print_line(output, process, line, prefixed=name is None)
 
 
 def _print_line(output: OutputFormat, process: str, line: str, *, prefixed: bool) -> None:
@@ -264,12 +265,12 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deadline = time.monotonic() + _UP_TIMEOUT_S
+    deadline = time.monotonic() + _UP_SECONDS
     with log.open() as printed:  # What the supervisor prints is shown to the user.
         printed.seek(output_start)
-        has_reason = False
+        has_reason = False  # Whether the supervisor has printed why it cannot run the cluster.
         while not _is_controllable(directory, supervisor.pid):
-            # Before the text is read: a supervisor that has ended then prints nothing more.
+            # Polled before its output is read: after its end, this reading gets all that is left.
             has_ended = supervisor.poll() is not None
             shown = printed.read()
             has_reason = has_reason or any(
@@ -282,8 +283,8 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
                 raise Failed(f"the cluster did not start; see {log}")
             if time.monotonic() > deadline:
                 supervisor.terminate()
-                raise Failed(f"the cluster was not up within {_UP_TIMEOUT_S:g} s; see {log}")
-            time.sleep(_POLL_S)
+                raise Failed(f"the cluster was not up within {_UP_SECONDS:g} s; see {log}")
+            time.sleep(_POLL_SECONDS)
         sys.stderr.write(printed.read())
 
 

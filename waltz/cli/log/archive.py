@@ -85,11 +85,11 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
 
     Raises BadArchive if a range of ids between two pieces is missing, or two pieces overlap.
     """
-    found: dict[int, list[Piece]] = {}
+    by_partition: dict[int, list[Piece]] = {}
     for path in sorted(paths):
         if (piece := _piece_at(path)) is not None:
-            found.setdefault(piece.partition, []).append(piece)
-    for partition_pieces in found.values():
+            by_partition.setdefault(piece.partition, []).append(piece)
+    for partition_pieces in by_partition.values():
         partition_pieces.sort()
         for before, after in pairwise(partition_pieces):
             if after.first_id != before.last_id + 1:
@@ -98,7 +98,7 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
                     f"{before.last_id + 1}, but it is {after.path}: remove the file that does not "
                     "belong to the export"
                 )
-    return found
+    return by_partition
 
 
 def _piece_at(path: str) -> Piece | None:
@@ -110,12 +110,12 @@ def _piece_at(path: str) -> Piece | None:
     return Piece(int(partition[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
 
 
-def exported_up_to(found: Mapping[int, list[Piece]], partition: int) -> int:
+def exported_up_to(by_partition: Mapping[int, list[Piece]], partition: int) -> int:
     """Return the last exported id of ``partition``, -1 if there is none.
 
-    ``found`` is the result of `pieces`.
+    ``by_partition`` is the result of `pieces`.
     """
-    partition_pieces = found.get(partition)
+    partition_pieces = by_partition.get(partition)
     return partition_pieces[-1].last_id if partition_pieces else NO_TRANSACTION
 
 
@@ -150,7 +150,10 @@ def from_json(line: str) -> Row:
 
 
 def as_row(value: Mapping[str, Any]) -> Row:
-    """Return the row for the columns in ``value``; ``data`` is text or bytes. Raises BadArchive."""
+    """Return the row for the columns in ``value``; ``data`` is text or bytes. Raises BadArchive.
+
+    If ``data_base64`` is set, ``data`` is ignored: ``waltz log read -o json`` writes both.
+    """
     encoded, data = value.get("data_base64"), value.get("data")
     if isinstance(encoded, str):
         try:

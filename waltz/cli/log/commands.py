@@ -83,7 +83,14 @@ _TYPED = {
     Framing.LENGTH: "records with their lengths",
 }
 """What is read from a terminal, by framing."""
-Header = Annotated[int, typer.Option(help="A number that is stored with the transaction.")]
+Header = Annotated[
+    int,
+    typer.Option(
+        min=-(1 << 31),
+        max=(1 << 31) - 1,
+        help="A number that is stored with the transaction.",
+    ),
+]
 
 
 @app.command(
@@ -116,6 +123,8 @@ def append_command(
     mark: Annotated[
         int | None,
         typer.Option(
+            min=-1,
+            max=(1 << 63) - 1,
             help="The id of the last transaction that the append takes into account: the append is "
             "refused if one of its locks was taken after that transaction. Default: the end of "
             "the log, so that locks rarely refuse.",
@@ -328,7 +337,8 @@ async def _append_all(
                     count += 1
                     await finish_all_but(in_flight - 1)
             finally:
-                # Also after a malformed input: what was read before it is appended.
+                # Also after a malformed input or a failed append, so that the user gets the ids of
+                # the other appends. Only Ctrl-C does not wait for them.
                 if not isinstance(sys.exception(), asyncio.CancelledError):
                     await finish_all_but(0)
         finally:

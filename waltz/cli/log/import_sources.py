@@ -56,18 +56,18 @@ def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> l
     the original one).
     """
     if path.is_dir():
-        found = _directory_sources(path, named)
+        sources = _directory_sources(path, named)
     elif path.is_file():
-        found = _file_sources(path, named, to)
+        sources = _file_sources(path, named, to)
     else:
         raise BadArchive(f"there is no file or directory {path}")
-    if not found:
+    if not sources:
         raise BadArchive(f"{path} has no transactions" + (" of these partitions" if named else ""))
     if to is None:
-        return found
-    if len(found) > 1:
+        return sources
+    if len(sources) > 1:
         raise BadArchive("--to is for the transactions of one partition: name it with --partitions")
-    return [replace(found[0], target=to)]
+    return [replace(sources[0], target=to)]
 
 
 def _directory_sources(path: Path, named: tuple[int, ...] | None) -> list[Source]:
@@ -104,11 +104,16 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
         if row.id is not None and row.id != becomes:
             displaced.setdefault(row.partition, DisplacedId(row.id, becomes))
         counts[row.partition] += 1
+    if not counts:
+        return []
     if to is not None and named is None:
+        first_displaced = None
         # Transactions of several partitions cannot keep their ids in one partition.
-        moved = next(iter(displaced.values()), None) if len(counts) == 1 else None
-        return [Source(to, counts.total(), lambda: read_rows(path), moved)] if counts else []
-    if None in counts:
+        if len(counts) == 1:
+            first_displaced = next(iter(displaced.values()), None)
+        return [Source(to, counts.total(), lambda: read_rows(path), first_displaced)]
+    by_partition = {partition: n for partition, n in counts.items() if partition is not None}
+    if len(by_partition) < len(counts):
         raise BadArchive(f"{path} has rows without a partition: name one with --to")
 
     def source(partition: int, count: int) -> Source:
@@ -121,6 +126,6 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
 
     return [
         source(partition, count)
-        for partition, count in sorted((p, n) for p, n in counts.items() if p is not None)
+        for partition, count in sorted(by_partition.items())
         if named is None or partition in named
     ]

@@ -56,9 +56,9 @@ class Importer:
         """Append ``rows``, in batches that the server accepts. Raises Failed, WaltzError."""
         while batch := _next_batch(rows):
             while batch:
-                done = await self._append_beginning(batch)
-                advance(done)
-                batch = batch[done:]
+                num_appended = await self._append_beginning(batch)
+                advance(num_appended)
+                batch = batch[num_appended:]
 
     async def _append_beginning(self, batch: list[Row]) -> int:
         """Append rows from the start of ``batch``; return how many of them are in the log now.
@@ -67,21 +67,21 @@ class Importer:
         one row at most.
         """
         try:
-            done, refused = await self._append_batch(batch)
+            num_appended, refused = await self._append_batch(batch)
         except ServerTooOld:
-            done, refused = await self._append_one(batch[0])
+            num_appended, refused = await self._append_one(batch[0])
         if refused:
             await self._check_after_refusal()
-        return done
+        return num_appended
 
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
         """Append rows; return how many were appended, and whether the lock refused the next row."""
         drafts = [Draft(row.data, row.header, self._locks) for row in batch]
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
-        for done, outcome in enumerate(outcomes):
+        for num_appended, outcome in enumerate(outcomes):
             if not isinstance(outcome, Appended):
                 # No later row is in the log either: a server appends only the beginning of a batch.
-                return done, isinstance(outcome, Refused)
+                return num_appended, isinstance(outcome, Refused)
             self._mark = outcome.transaction_id
         return len(batch), False
 

@@ -17,7 +17,7 @@ from waltz.cli.running import Failed
 
 LENGTH_BYTES = 4
 MAX_RECORD_BYTES = 64 << 20
-"""The largest record that the protocol can transfer; a larger length is not in this framing."""
+"""The largest record that the protocol can transfer. A larger length shows another framing."""
 
 
 class Framing(StrEnum):
@@ -67,6 +67,7 @@ async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
             "bytes, the most significant first"
         )
     content = await asyncio.to_thread(stream.read, length)
+    # An input that ends within a length has a shorter ``head``.
     if len(head) < LENGTH_BYTES or len(content) < length:
         raise Failed(f"the input ends within record {number}; the records before it are appended")
     return content

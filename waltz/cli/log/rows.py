@@ -68,29 +68,29 @@ class FoundAppend:
     id: int | None
 
 
-def render_append(req_id: ReqId, found: Appended | Absent | None) -> Rendering:
+def render_append(req_id: ReqId, append_outcome: Appended | Absent | None) -> Rendering:
     """Return the rendering of the outcome of the append ``req_id``."""
-    number: int | None = None
-    match found:
-        case Appended(transaction_id):
-            outcome, number = "appended", transaction_id
+    transaction_id: int | None = None
+    match append_outcome:
+        case Appended(appended_id):
+            outcome, transaction_id = "appended", appended_id
         case Absent():
             outcome = "absent"
         case None:
             outcome = "unknown"
-    return record("Append", FoundAppend(str(req_id), req_id.partition, outcome, number))
+    return record("Append", FoundAppend(str(req_id), req_id.partition, outcome, transaction_id))
 
 
 def render_export(ranges: Mapping[int, ExportRange]) -> Rendering:
     """Return the rendering of an export, by partition."""
-    found = []
+    rows = []
     for partition, (after, last) in ranges.items():
         ids = f"{after + 1}-{last}" if last > after else "-"
-        found.append(ExportedPartition(partition, ids, after + 1, last, last - after))
-    return listing("Exported", ExportedPartition, found)
+        rows.append(ExportedPartition(partition, ids, after + 1, last, last - after))
+    return listing("Exported", ExportedPartition, rows)
 
 
 def render_import(counts: Mapping[int, ImportCounts], *, dry_run: bool) -> Rendering:
     """Return the rendering of an import, by partition."""
-    found = [ImportedPartition(partition, *each) for partition, each in counts.items()]
-    return listing("Would be imported" if dry_run else "Imported", ImportedPartition, found)
+    rows = [ImportedPartition(partition, *each) for partition, each in counts.items()]
+    return listing("Would be imported" if dry_run else "Imported", ImportedPartition, rows)

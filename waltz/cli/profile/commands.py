@@ -15,6 +15,7 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import listing
 from waltz.cli.running import Failed, exit_on_expected_error
+from waltz.metadata.core.connect_string import connect_string_problem
 from waltz.metadata.core.paths import Paths
 from waltz.net import PLAINTEXT
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
@@ -62,10 +63,13 @@ def add_command(
     """Add a profile, or replace the one of that name; the first one is in use at once."""
     if zookeeper is None:
         raise typer.BadParameter("the profile needs the addresses of ZooKeeper: --zookeeper")
+    if (wrong := connect_string_problem(zookeeper)) is not None:
+        raise typer.BadParameter(wrong)
+    chosen_root = DEFAULT_ROOT if root is None else root
     with exit_on_expected_error():
         _check_name(name)
-        Paths(root or DEFAULT_ROOT)
-        profile = Profile(zookeeper, root or DEFAULT_ROOT, _tls_text(tls))
+        Paths(chosen_root)
+        profile = Profile(zookeeper, chosen_root, _tls_text(tls))
         before = read_profiles(profiles_file())
         after = before.add(name, profile)
         write_profiles(profiles_file(), after if before.profiles else after.use(name))

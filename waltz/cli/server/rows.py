@@ -51,11 +51,11 @@ def render_servers(
     names: LocalNames,
 ) -> Rendering:
     """Return the rendering of servers: their reports, and where their partitions are stored."""
-    found = []
+    rows = []
     for server, member in sorted(members.items()):
         report = reports[server]
         served = tuple(_partition(p, report, replicas) for p in sorted(report.partitions))
-        found.append(
+        rows.append(
             ListedServer(
                 server,
                 member.address,
@@ -67,7 +67,7 @@ def render_servers(
                 served,
             )
         )
-    return names.name_processes(listing("Servers", ListedServer, found), members)
+    return names.name_processes(listing("Servers", ListedServer, rows), members)
 
 
 def _partition(

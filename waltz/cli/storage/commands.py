@@ -96,6 +96,7 @@ def add_command(
             "--group",
             "-g",
             min=0,
+            max=(1 << 31) - 1,
             help="The storage's group. Each group holds one copy of every partition.",
         ),
     ],

@@ -140,7 +140,7 @@ class ComparedPartition:
 
 def render_storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rendering:
     """Return the rendering of the storages in ``holdings``."""
-    found = [
+    rows = [
         ListedStorage(
             known.storage,
             known.group,
@@ -152,14 +152,14 @@ def render_storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Rend
         for known in known_storages(maps)
         if known.storage in holdings
     ]
-    return listing("Storages", ListedStorage, found)
+    return listing("Storages", ListedStorage, rows)
 
 
-def render_ports(found: Mapping[str, PortProblems]) -> Rendering:
+def render_ports(ports: Mapping[str, PortProblems]) -> Rendering:
     """Return the rendering of the check of the ports of storages."""
     states = [
         PortState(storage, problems.storage_problem, problems.admin_problem)
-        for storage, problems in found.items()
+        for storage, problems in ports.items()
     ]
     return listing("Ports", PortState, states)
 
@@ -174,10 +174,10 @@ def render_synced(changes: Mapping[str, SyncedStorage]) -> Rendering:
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 
-def render_comparisons(found: Mapping[int, ComparisonResult]) -> Rendering:
+def render_comparisons(comparisons: Mapping[int, ComparisonResult]) -> Rendering:
     """Return the rendering of comparisons, by partition."""
     results = []
-    for partition, comparison in found.items():
+    for partition, comparison in comparisons.items():
         difference = comparison.difference
         versions = () if difference is None else difference.versions
         results.append(

@@ -162,25 +162,25 @@ def _troubles(
     for server in servers:
         if server.problem is not None:
             yield Trouble(f"server {server.id}", server.problem)
-    found: dict[str, dict[str, list[int]]] = {}
+    unhealthy: dict[str, dict[str, list[int]]] = {}
     for partition in partitions:
         for replica in partition.replicas:
             if replica.trouble:
-                kinds = found.setdefault(replica.storage, {})
+                kinds = unhealthy.setdefault(replica.storage, {})
                 kinds.setdefault(replica.trouble, []).append(partition.partition)
     silent = {s.storage: s.problem for s in storages if s.problem is not None}
-    for storage in sorted({*found, *silent}):
+    for storage in sorted({*unhealthy, *silent}):
         texts = [silent[storage]] if storage in silent else []
-        for kind, numbers in found.get(storage, {}).items():
+        for kind, numbers in unhealthy.get(storage, {}).items():
             texts.append(f"{kind}: {format_partitions(numbers)}")
         yield Trouble(storage, "; ".join(text for text in texts if text))
 
 
 def _sum_of_rates(rates: Iterable[float | None]) -> float | None:
     """Return the sum of rates, None if one of them is unknown; 0 if there are none."""
-    every = list(rates)
-    known = [each for each in every if each is not None]
-    if len(known) < len(every):
+    all_rates = list(rates)
+    known = [each for each in all_rates if each is not None]
+    if len(known) < len(all_rates):
         return None
     return round(sum(known), _RATE_DIGITS)
 

@@ -28,20 +28,20 @@ class AppendSearch:
         self.result: Appended | Absent | None = None
         self._req_id = req_id
 
-    def look(self, transactions: Iterable[Transaction[Any]]) -> bool:
+    def examine(self, transactions: Iterable[Transaction[Any]]) -> bool:
         """Examine the next transactions of the log; return whether there is a result now."""
         wanted = self._req_id
         for transaction in transactions:
-            found = transaction.req_id
-            if found == wanted:
+            req_id = transaction.req_id
+            if req_id == wanted:
                 self.result = Appended(transaction.id)
                 return True
             later_of_client = (
-                found.client_id == wanted.client_id
-                and found.generation == wanted.generation
-                and wrapped(found.seq - wanted.seq) > 0
+                req_id.client_id == wanted.client_id
+                and req_id.generation == wanted.generation
+                and wrapped(req_id.seq - wanted.seq) > 0
             )
-            if found.generation > wanted.generation or later_of_client:
+            if req_id.generation > wanted.generation or later_of_client:
                 self.result = Absent()
                 return True
         return False

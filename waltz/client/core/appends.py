@@ -222,12 +222,13 @@ class PartitionAppends:
     def _mounted(self) -> None:
         """Request the feed if needed, flush if appends are in doubt, and send those that waited."""
         self._request_feed_if_needed()
+        # Before the waiting appends: the answer to a flush waits for every append sent before it.
         self.flush()
-        for each in self._waiting.take_all():
-            if each.is_batch:
-                self._send_batch(each.tokens, each.appends)
+        for waiting in self._waiting.take_all():
+            if waiting.is_batch:
+                self._send_batch(waiting.tokens, waiting.appends)
             else:
-                self._send(each.tokens[0], each.appends[0])
+                self._send(waiting.tokens[0], waiting.appends[0])
 
     def _wait(self, waiting: WaitingAppends) -> None:
         """Keep appends until the partition is mounted, unless the log is known to be too short."""
@@ -264,11 +265,11 @@ class PartitionAppends:
                 AppendResult(token, Outcome.UNSUPPORTED, version) for token in tokens
             )
             return
-        first, *_ = [self._register(token) for token in tokens]
+        req_ids = [self._register(token) for token in tokens]
         mark = appends[0].mark
         self.effects.messages.append(
             AppendBatchRequest(
-                first,
+                req_ids[0],
                 self._present_mark if mark is None else mark,
                 tuple(append.batched() for append in appends),
             )

@@ -31,12 +31,12 @@ def checked_header(header: int) -> int:
     """Return ``header``. Raises TypeError, or ValueError if it has more than 32 bits."""
     if not is_int(header):
         raise TypeError(
-            f"header is {shown(header)}: it is a number of 32 bits; encode more in the data"
+            f"header is {shown(header)}: it must be a number of 32 bits; encode more in the data"
         )
     if not -_HEADER_LIMIT <= header < _HEADER_LIMIT:
         raise ValueError(
-            f"header is {header}: it has 32 bits, so it is between {-_HEADER_LIMIT} and "
-            f"{_HEADER_LIMIT - 1}; encode more in the data"
+            f"header is {header}: it must be from {-_HEADER_LIMIT} to {_HEADER_LIMIT - 1}, a "
+            "number of 32 bits; encode more in the data"
         )
     return header
 
@@ -61,7 +61,7 @@ def checked_locks(name: str, locks: Iterable[Lock]) -> tuple[int, ...]:
 def _wrong_lock(name: str, locks: object) -> str:
     """Return what is wrong with locks that have no hashes."""
     if not isinstance(locks, Iterable):
-        return f"{name} is {shown(locks)}: it is a list of waltz.Lock"
+        return f"{name} is {shown(locks)}: it must be a list of waltz.Lock"
     for lock in locks:
         match lock:
             case Lock():
@@ -69,20 +69,22 @@ def _wrong_lock(name: str, locks: object) -> str:
             case (str(text), int(number)):
                 return f"{name} has a tuple: pass waltz.Lock({text!r}, {number}) in a list"
             case _:
-                return f"{name} has {shown(lock)}: it is a list of waltz.Lock(text, number)"
-    return f"{name} has a wrong lock: it is a list of waltz.Lock(text, number)"
+                return f"{name} has {shown(lock)}: it must be a list of waltz.Lock(text, number)"
+    return f"{name} has a wrong lock: it must be a list of waltz.Lock(text, number)"
 
 
 def check_partition(partition: object) -> None:
     """Raise TypeError if ``partition`` is not a number."""
     if not is_int(partition):
-        raise TypeError(f"partition is {shown(partition)}: it is a number; partitions begin at 0")
+        raise TypeError(
+            f"partition is {shown(partition)}: it must be a number; partitions begin at 0"
+        )
 
 
 def checked_id(name: str, transaction_id: object) -> int:
     """Return ``transaction_id``, the argument ``name``. Raises TypeError if it is not a number."""
     if not is_int(transaction_id):
-        raise TypeError(f"{name} is {shown(transaction_id)}: it is {_ID}, a number")
+        raise TypeError(f"{name} is {shown(transaction_id)}: it must be {_ID}, a number")
     return transaction_id
 
 
@@ -93,8 +95,8 @@ def check_position(name: str, position: object) -> None:
     """
     if not NO_TRANSACTION <= checked_id(name, position) < _ID_LIMIT:
         raise ValueError(
-            f"{name} is {position}: it is {_ID}, or {NO_TRANSACTION} before the first, and below "
-            "2**63"
+            f"{name} is {position}: it must be {_ID}, or {NO_TRANSACTION} before the first, and "
+            "below 2**63"
         )
 
 
@@ -107,8 +109,8 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
         _check_positions("partitions", partitions, check_position)
     elif not is_int(partitions):
         raise TypeError(
-            f"partitions is {shown(partitions)}: it is one partition, a number, or a dict from "
-            "each partition to the transaction after which its stream begins, such as {0: -1}"
+            f"partitions is {shown(partitions)}: it must be one partition, a number, or a dict "
+            "from each partition to the transaction after which its stream begins, such as {0: -1}"
         )
     check_position("after", after)
     if isinstance(until, Mapping):
@@ -116,8 +118,8 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
     elif until is not None:
         if not is_int(until):
             raise TypeError(
-                f"until is {shown(until)}: it is the last transaction, a number, or a dict from "
-                "partition to its last transaction, or None for a stream without an end"
+                f"until is {shown(until)}: it must be the last transaction, a number, or a dict "
+                "from partition to its last transaction, or None for a stream without an end"
             )
         _check_end("until", until)
 
@@ -125,7 +127,7 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
 def _check_end(name: str, end: object) -> None:
     """Check the last transaction of a stream; a stream whose end is below -1 is empty."""
     if checked_id(name, end) >= _ID_LIMIT:
-        raise ValueError(f"{name} is {end}: it is {_ID}, and below 2**63")
+        raise ValueError(f"{name} is {end}: it must be {_ID}, and below 2**63")
 
 
 def _check_positions(
@@ -135,7 +137,8 @@ def _check_positions(
     for partition, position in positions.items():
         if not is_int(partition):
             raise TypeError(
-                f"{name} has the key {shown(partition)}: its keys are partitions, which are numbers"
+                f"{name} has the key {shown(partition)}: its keys must be partitions, which are "
+                "numbers"
             )
         check(f"{name}[{partition}]", position)
 
@@ -146,23 +149,24 @@ def check_req_id(req_id: object) -> None:
         remedy = "that of an AppendUncertain is error.req_id"
         if isinstance(req_id, str):
             remedy = f"make one by ReqId.parse({shown(req_id)})"
-        raise TypeError(f"req_id is {shown(req_id)}: it is a waltz.ReqId; {remedy}")
+        raise TypeError(f"req_id is {shown(req_id)}: it must be a waltz.ReqId; {remedy}")
 
 
-def check_range(first_id: object, **most: object) -> None:
+def check_range(first_id: object, **limits: object) -> None:
     """Check a range of transactions that begins at ``first_id``.
 
-    ``most`` are its limits, numbers of 32 bits on the wire. Raises TypeError or ValueError.
+    ``limits`` are those of its length, numbers of 32 bits on the wire. Raises TypeError or
+    ValueError.
     """
     if not 0 <= checked_id("first_id", first_id) < _ID_LIMIT:
         raise ValueError(f"first_id is {first_id}: transaction ids begin at 0, and are below 2**63")
-    for name, number in most.items():
+    for name, number in limits.items():
         check_count(name, number, MOST_INT)
 
 
 def check_drafts(drafts: object) -> None:
     """Raise TypeError if ``drafts`` is not a list of `Draft`. A batch has a limited length."""
-    remedy = "it is a list of waltz.Draft, such as [waltz.Draft(b'data')]"
+    remedy = "it must be a list of waltz.Draft, such as [waltz.Draft(b'data')]"
     if not isinstance(drafts, Sequence):
         raise TypeError(f"drafts is {shown(drafts)}: {remedy}")
     for each in drafts:
@@ -174,7 +178,8 @@ def check_build(build: object) -> None:
     """Raise TypeError if ``build`` cannot be called."""
     if not callable(build):
         raise TypeError(
-            f"build is {shown(build)}: it is a function that takes an Attempt and returns a Draft"
+            f"build is {shown(build)}: it must be a function that takes an Attempt and returns a "
+            "Draft"
         )
 
 
@@ -193,9 +198,9 @@ def check_seconds(name: str, seconds: object, *, optional: bool = False) -> None
         return
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         or_none = ", or None for no limit" if optional else ""
-        raise TypeError(f"{name} is {shown(seconds)}: it is a number of seconds{or_none}")
+        raise TypeError(f"{name} is {shown(seconds)}: it must be a number of seconds{or_none}")
     if seconds < 0 or math.isnan(seconds):
-        raise ValueError(f"{name} is {seconds}: it is a number of seconds, from 0 on")
+        raise ValueError(f"{name} is {seconds}: it must be a number of seconds, from 0 on")
 
 
 def check_count(name: str, number: object, limit: int | None = None) -> None:
@@ -205,9 +210,9 @@ def check_count(name: str, number: object, limit: int | None = None) -> None:
     """
     bound = "from 1 on" if limit is None else f"from 1 to {limit}"
     if not is_int(number):
-        raise TypeError(f"{name} is {shown(number)}: it is a number {bound}")
+        raise TypeError(f"{name} is {shown(number)}: it must be a number {bound}")
     if number < 1 or (limit is not None and number > limit):
-        raise ValueError(f"{name} is {number}: it is a number {bound}")
+        raise ValueError(f"{name} is {number}: it must be a number {bound}")
 
 
 def is_int(value: object) -> TypeGuard[int]:

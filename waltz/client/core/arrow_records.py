@@ -64,7 +64,6 @@ _LENGTH = struct.Struct(">I")
 _LENGTH_AT = _HEAD.itemsize - _LENGTH.size
 """The offset of the data length in a record: the last field of the head, in both forms."""
 
-
 _Offsets = np.ndarray[Any, np.dtype[np.int32]]
 
 

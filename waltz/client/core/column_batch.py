@@ -17,6 +17,9 @@ from waltz.runtime.extras import needs_extra
 
 _CHECKSUM_BYTES = 4
 
+_, _CLIENT_ID, _GENERATION, _, _SEQ, _HEADER, _LENGTH = range(7)
+"""The positions of fields in `WIRE_HEAD`, and so in `ColumnBatch._columns`."""
+
 
 class ColumnBatch:
     """One or more transactions of ``partition`` with consecutive ids, as columns.
@@ -45,27 +48,28 @@ class ColumnBatch:
     @property
     def headers(self) -> Sequence[int]:
         """The headers, ints of the application."""
-        return self._columns[5]
+        return self._columns[_HEADER]
 
     @property
     def client_ids(self) -> Sequence[int]:
         """For each transaction the id of the client that appended it."""
-        return self._columns[1]
+        return self._columns[_CLIENT_ID]
 
     @property
     def generations(self) -> Sequence[int]:
         """For each transaction the generation of its request id."""
-        return self._columns[2]
+        return self._columns[_GENERATION]
 
     @property
     def seqs(self) -> Sequence[int]:
         """For each transaction the sequence number of its request id."""
-        return self._columns[4]
+        return self._columns[_SEQ]
 
     @property
     def req_ids(self) -> list[ReqId]:
         """The request ids, made anew by each use: they are objects."""
-        return list(map(ReqId, *self._columns[1:5]))
+        # The four fields of a request id are adjacent.
+        return list(map(ReqId, *self._columns[_CLIENT_ID : _SEQ + 1]))
 
     @property
     def buffer(self) -> bytes:
@@ -82,7 +86,7 @@ class ColumnBatch:
         A program that parses `buffer` at these positions copies no data.
         """
         spans, start = [], WIRE_HEAD.size
-        for length in self._columns[6]:
+        for length in self._columns[_LENGTH]:
             spans.append((start, start + length))
             start += length + WIRE_OVERHEAD_BYTES
         return spans
@@ -122,11 +126,11 @@ class ColumnBatch:
             rest = size - WIRE_HEAD.size
             equal = struct.iter_unpack(f"{WIRE_HEAD.format}{rest}x", wire)
             columns = list(zip(*equal, strict=True))
-            if columns[6] == (rest - _CHECKSUM_BYTES,) * count:
+            if columns[_LENGTH] == (rest - _CHECKSUM_BYTES,) * count:
                 return columns
         heads, position = [], 0
         for _ in range(count):
             head = WIRE_HEAD.unpack_from(wire, position)
             heads.append(head)
-            position += head[6] + WIRE_OVERHEAD_BYTES
+            position += head[_LENGTH] + WIRE_OVERHEAD_BYTES
         return list(zip(*heads, strict=True))

@@ -10,7 +10,8 @@ from waltz.protocol import Lock
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _OPEN_RANGE = re.compile(r"(\d+)-", re.ASCII)
 _LOCK = re.compile(r"(.+):(-?\d+)", re.ASCII | re.DOTALL)
-_MOST_PARTITIONS = 1 << 20
+MOST_PARTITIONS = 1 << 20
+"""The largest number of partitions that a command line can name."""
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -45,8 +46,8 @@ def parse_partitions(text: str) -> tuple[int, ...]:
     partitions: set[int] = set()
     for part in text.split(","):
         first, last = parse_range(part)
-        if last - first >= _MOST_PARTITIONS:
-            raise ValueError(f"{part!r} names more than {_MOST_PARTITIONS} partitions")
+        if last - first >= MOST_PARTITIONS:
+            raise ValueError(f"{part!r} names more than {MOST_PARTITIONS} partitions")
         partitions.update(range(first, last + 1))
     return tuple(sorted(partitions))
 
@@ -56,6 +57,7 @@ def format_partitions(partitions: Iterable[int]) -> str:
 
     Return ``-`` if there are none.
     """
+    # A run is a list of the first and the last of consecutive partitions.
     runs: list[list[int]] = []
     for partition in sorted(set(partitions)):
         if runs and partition == runs[-1][1] + 1:

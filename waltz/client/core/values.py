@@ -14,7 +14,6 @@ from waltz.protocol.records import ReqId
 MAX_DATA_BYTES = 64 << 20
 """The limit for the data of one transaction, and of all transactions of one batch."""
 
-
 DataT = TypeVar("DataT", default=Any)
 """The type of data that an application appends and reads: bytes, or its serializer's type."""
 
@@ -84,8 +83,9 @@ def stream_bounds(
     those of `LogClient.stream`.
     """
     marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
-    ends = dict.fromkeys(marks, until) if isinstance(until, int) else until or {}
-    return marks, ends
+    if until is None:
+        return marks, {}
+    return marks, dict.fromkeys(marks, until) if isinstance(until, int) else until
 
 
 @dataclass(frozen=True, slots=True)

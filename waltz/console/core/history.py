@@ -96,8 +96,8 @@ def _total_rate(before: Sample | None, now: Sample) -> float | None:
     """Return the sum of the rates of all partitions, None if one of them is unknown."""
     total = 0.0
     for partition in range(now.num_partitions):
-        each = rate(before, now, partition)
-        if each is None:
+        partition_rate = rate(before, now, partition)
+        if partition_rate is None:
             return None
-        total += each
+        total += partition_rate
     return total

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from waltz.admin.core.replica_states import PartitionStatus
 from waltz.admin.core.sample import Sample
 from waltz.admin.core.storage_figures import StorageFigures
 from waltz.protocol.damaged_ranges import DamagedRange
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class StorageView:
     """One storage. ``assigned`` are the partitions of which ZooKeeper assigns a replica to it.
 
     ``held`` is how many replicas the storage has. ``greatest_lag`` is the greatest lag of the
-    assigned replicas, in transactions; None if one of their lags is unknown.
+    assigned replicas, in transactions; None if one of their lags is unknown, or without a replica.
     """
 
     storage: str
@@ -75,19 +78,22 @@ def view_servers(now: Sample, partitions: Sequence[PartitionStatus]) -> tuple[Se
     """Return the views of all servers, also of those that only the assignment names."""
     members, owned = now.membership.servers(), now.membership.assignment.servers
     views = []
-    for server in sorted({*members, *(each for each, held in owned.items() if held)}):
+    owners = {server for server, held in owned.items() if held}
+    for server in sorted({*members, *owners}):
         member, report = members.get(server), now.servers.get(server)
         problem = "it is not running" if report is None else report.problem
-        rates = [p.transactions_per_second for p in partitions if p.server == server]
+        rates = _if_all_known([p.transactions_per_second for p in partitions if p.server == server])
         views.append(
             ServerView(
-                server,
-                None if member is None else member.address,
-                problem is None,
-                problem,
-                tuple(sorted(each.partition for each in owned.get(server, ()))),
-                () if member is None else tuple(sorted(member.preferred)),
-                _sum(rates) if problem is None else None,
+                id=server,
+                endpoint=None if member is None else member.address,
+                answers=problem is None,
+                problem=problem,
+                partitions=tuple(sorted(held.partition for held in owned.get(server, ()))),
+                preferred=() if member is None else tuple(sorted(member.preferred)),
+                transactions_per_second=(
+                    None if problem is not None or rates is None else sum(rates)
+                ),
             )
         )
     return tuple(views)
@@ -123,9 +129,8 @@ def _view_storage(now: Sample, storage: str) -> StorageView:
             refused=None,
         )
     figures = report.figures or StorageFigures()
-    lags = [now.lag(partition, storage) for partition in assigned]
-    known_lags = [lag for lag in lags if lag is not None]
-    sizes = [held.size_bytes for held in report.held.values()]
+    lags = _if_all_known([now.lag(partition, storage) for partition in assigned])
+    sizes = _if_all_known([held.size_bytes for held in report.held.values()])
     return StorageView(
         storage=storage,
         group=group,
@@ -133,8 +138,8 @@ def _view_storage(now: Sample, storage: str) -> StorageView:
         problem=None,
         assigned=assigned,
         held=len(report.held),
-        greatest_lag=max(known_lags) if known_lags and len(known_lags) == len(lags) else None,
-        log_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
+        greatest_lag=max(lags) if lags else None,
+        log_bytes=None if sizes is None else sum(sizes),
         disk_free_bytes=figures.disk_free_bytes,
         disk_size_bytes=figures.disk_size_bytes,
         scrub_progress=figures.scrub_progress,
@@ -148,7 +153,7 @@ def _damaged(found: DamagedRange) -> DamagedRecords:
     return DamagedRecords(found.partition, found.first_id, found.last_id)
 
 
-def _sum(rates: Sequence[float | None]) -> float | None:
-    """Return the sum of rates, None if one of them is unknown."""
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) if len(known) == len(rates) else None
+def _if_all_known(values: Sequence[Number | None]) -> list[Number] | None:
+    """Return ``values``, None if one of them is unknown."""
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None

@@ -27,6 +27,8 @@ _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _HEX_COLUMNS = 16
 _HEX_CHARACTERS = 4
 """About how many characters of a line of hex one byte of data takes."""
+_SEARCHED_CHARACTERS = 200
+"""How many characters of a text are searched for a request id; the rest is ignored."""
 _ID_PARTS = 4
 _INT_RANGE = range(-(1 << 31), 1 << 31)
 
@@ -99,7 +101,7 @@ def parse_request_id(text: str) -> ReqId:
     Any text with four numbers in this order is accepted, such as ``12:3:0:17`` or the ``ReqId`` of
     an error message. Raises ValueError.
     """
-    numbers = [int(each) for each in _NUMBER.findall(text[:200])]
+    numbers = [int(number) for number in _NUMBER.findall(text[:_SEARCHED_CHARACTERS])]
     if len(numbers) != _ID_PARTS:
         raise ValueError(
             "a request id has four numbers: client id, generation, partition and sequence number, "
@@ -127,7 +129,9 @@ def _visible(character: str) -> str:
     # The others are mainly of the categories Cc and Cf: control characters, and characters that
     # change the direction of text.
     number = ord(character)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+    if number < 1 << 8:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 1 << 16 else f"\\U{number:08x}"
 
 
 def _text(data: bytes) -> ShownData | None:

@@ -6,7 +6,7 @@ Numbers that are not known are null. ``docs/console.md`` describes the fields.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from waltz.admin.core.health import Health, judge, no_sample
@@ -88,15 +88,15 @@ def view_cluster(
     partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
     servers, storages = view_servers(now, partitions), view_storages(now)
     return ClusterView(
-        names,
-        at,
-        None,
-        judge(now, partitions, check_sample(now, reached)),
-        _totals(partitions, servers, storages, history),
-        partitions,
-        servers,
-        storages,
-        work_under_way(now, partitions, history.peaks),
+        names=names,
+        at=at,
+        problem=None,
+        health=judge(now, partitions, check_sample(now, reached)),
+        totals=_totals(partitions, servers, storages, history),
+        partitions=partitions,
+        servers=servers,
+        storages=storages,
+        work=work_under_way(now, partitions, history.peaks),
     )
 
 
@@ -105,17 +105,7 @@ def failed_view(names: Names, last: ClusterView | None, problem: str) -> Cluster
     health = no_sample(problem)
     if last is None:
         return ClusterView(names, None, problem, health, None, (), (), (), ())
-    return ClusterView(
-        names,
-        last.at,
-        problem,
-        health,
-        last.totals,
-        last.partitions,
-        last.servers,
-        last.storages,
-        last.work,
-    )
+    return replace(last, names=names, problem=problem, health=health)
 
 
 def as_value(number: int, view: ClusterView, history: History) -> dict[str, Any]:
@@ -139,23 +129,25 @@ def _totals(
     history: History,
 ) -> Totals:
     """Return the sums; the rate is that of the newest sample."""
-    replicas = [replica for each in partitions for replica in each.replicas]
+    replicas = [replica for partition in partitions for replica in partition.replicas]
     accepting = (PartitionState.OPEN, PartitionState.DEGRADED)
     return Totals(
-        len(partitions),
-        sum(each.state in accepting for each in partitions),
-        sum(each.state is PartitionState.UNKNOWN for each in partitions),
-        len(replicas),
-        sum(replica.state is ReplicaState.IN_SESSION for replica in replicas),
-        sum(replica.state is ReplicaState.UNKNOWN for replica in replicas),
-        len(servers),
-        sum(server.answers for server in servers),
-        len(storages),
-        sum(storage.answers for storage in storages),
-        sum(
+        partitions=len(partitions),
+        open_partitions=sum(partition.state in accepting for partition in partitions),
+        unknown_partitions=sum(p.state is PartitionState.UNKNOWN for p in partitions),
+        replicas=len(replicas),
+        healthy_replicas=sum(replica.state is ReplicaState.IN_SESSION for replica in replicas),
+        unknown_replicas=sum(replica.state is ReplicaState.UNKNOWN for replica in replicas),
+        servers=len(servers),
+        answering_servers=sum(server.answers for server in servers),
+        storages=len(storages),
+        answering_storages=sum(storage.answers for storage in storages),
+        damaged_records=sum(
             damaged.last_id - damaged.first_id + 1
             for storage in storages
             for damaged in storage.damaged or ()
         ),
-        history.rates[-1].transactions_per_second if history.rates else None,
+        transactions_per_second=(
+            history.rates[-1].transactions_per_second if history.rates else None
+        ),
     )

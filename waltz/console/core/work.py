@@ -36,6 +36,13 @@ class Work:
     unit: str = "transactions"
 
 
+_CATCH_UP_TEXTS = {
+    ReplicaState.FILLING: "The server fills the replica, which then joins the session.",
+    ReplicaState.OUT: "The replica waits for the server to let it join the session.",
+    ReplicaState.OFF: "The replica is switched off; a copy fills it, or it waits.",
+}
+"""The text for each state of a replica that is assigned but not in the session."""
+
 DamagePeaks = Mapping[tuple[str, int], int]
 """For each storage and partition: the most damaged records since they were last all repaired."""
 
@@ -61,11 +68,8 @@ def _catching_up(view: PartitionStatus) -> Iterator[Work]:
     if view.state not in (PartitionState.OPEN, PartitionState.DEGRADED):
         return  # Without a session there is nothing to catch up with.
     for replica in view.replicas:
-        if replica.state in (ReplicaState.FILLING, ReplicaState.OUT, ReplicaState.OFF):
-            text = {
-                ReplicaState.FILLING: "The server fills the replica, which then joins the session.",
-                ReplicaState.OUT: "The replica waits for the server to let it join the session.",
-            }.get(replica.state, "The replica is switched off; a copy fills it, or it waits.")
+        text = _CATCH_UP_TEXTS.get(replica.state)
+        if text is not None:
             done, total = _progress(replica.last_id, view.high_water_mark)
             yield Work(WorkKind.CATCH_UP, view.partition, replica.storage, text, done, total)
 

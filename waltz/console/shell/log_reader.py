@@ -110,17 +110,16 @@ class LogPageReader:
         async with self._read_slots:
             client, partition = await self._ready_client(), req_id.partition
             mark = await client.high_water_mark(partition, timeout=self._bounds.answer_seconds)
-            end = mark + 1 if before is None else min(before, mark + 1)
-            last = end - 1
+            # Search backwards. All ids from ``first`` to ``last`` have been searched.
+            first = mark + 1 if before is None else min(before, mark + 1)
+            last = first - 1
+            found: int | None = None
             for _ in range(self._bounds.search_requests):
-                if end <= 0:
+                if first <= 0 or found is not None:
                     break
-                first = max(0, end - self._bounds.search_headers)
+                end, first = first, max(0, first - self._bounds.search_headers)
                 found = await self._search(client, req_id, first, end)
-                end = first
-                if found is not None:
-                    return SearchResult(partition, found, end, last, end <= 0)
-            return SearchResult(partition, None, end, last, end <= 0)
+            return SearchResult(partition, found, first, last, complete=first <= 0)
 
     async def aclose(self) -> None:
         """Close the client."""
@@ -146,7 +145,7 @@ class LogPageReader:
     ) -> tuple[Record, ...]:
         """Return the records from ``first`` to ``last``, or fewer because of the bound on bytes."""
         try:
-            found = await client.bulk.records(
+            answer = await client.bulk.records(
                 partition,
                 first,
                 max_records=last - first + 1,
@@ -157,7 +156,7 @@ class LogPageReader:
             work = _streamed(client, partition, first, last)
             missing = f"the records of partition {partition} from {first} on did not arrive"
             return await in_time(work, self._bounds.answer_seconds, missing)
-        return tuple(found.records)
+        return tuple(answer.records)
 
     async def _search(
         self, client: LogClient[bytes], req_id: ReqId, first: int, end: int
@@ -179,14 +178,14 @@ class LogPageReader:
     ) -> tuple[RecordHeader, ...]:
         """Return headers from ``first`` on, those below ``end``."""
         try:
-            found = await client.bulk.headers(
+            answer = await client.bulk.headers(
                 partition, first, max_headers=end - first, timeout=self._bounds.answer_seconds
             )
         except ServerTooOld:
             work = _streamed_headers(client, partition, first, end)
             missing = f"the headers of partition {partition} from {first} on did not arrive"
             return await in_time(work, self._bounds.answer_seconds, missing)
-        return found.headers
+        return answer.headers
 
 
 async def _streamed(
@@ -196,12 +195,12 @@ async def _streamed(
     records: list[Record] = []
     size = 0
     async with aclosing(client.stream(partition, after=first - 1, until=last, data=True)) as stream:
-        async for each in stream:
-            size += len(each.data)
+        async for t in stream:
+            size += len(t.data)
             if records and size > _PAGE_BYTES:
                 break
             # The checksum is 0: a stream does not return it, and pages do not show it.
-            records.append(Record(each.id, each.req_id, each.header, each.data, 0))
+            records.append(Record(t.id, t.req_id, t.header, t.data, 0))
     return tuple(records)
 
 

@@ -24,7 +24,16 @@ function health({ state: word, headline, statements }) {
     statements.length > 0 && h("ul", { class: "statements" }, statements.map((each) =>
       h("li", { "data-key": each.text, class: each.severity },
         h("p", {}, state(each.severity), h("span", { class: "text" }, each.text)),
+        beginning(each.period),
         h("p", { class: "remedy" }, withCommands(each.command ? `${each.remedy}: ${each.command}` : each.remedy))))));
+}
+
+/** Return what is known of the time at which a problem began. */
+function beginning({ since, after }) {
+  if (since === null && after === null) return null;
+  return h("p", { class: "muted small" }, since === null ? ["Since some time after ", time(after)]
+    : after === null ? ["Since ", time(since), " or earlier"]
+    : ["Since some time between ", time(after), " and ", time(since)]);
 }
 
 function totals({ totals: sums, rates }) {

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 HOST = "127.0.0.1"
@@ -126,7 +127,7 @@ class LocalClusterPlan:
         except PlanError:
             raise
         except (ValueError, KeyError, TypeError, RecursionError) as problem:
-            raise PlanError(f"it cannot be understood: {problem!r}") from problem
+            raise PlanError("it is damaged, or another program wrote it") from problem
 
     @property
     def zookeeper(self) -> str:
@@ -238,8 +239,12 @@ def cluster_description(
     layout: ClusterLayout,
     pids: Mapping[str, int | None],
     control: str | None,
+    ended_at: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the contents of ``cluster.json``; ``control`` is the socket of the supervisor."""
+    """Return the contents of ``cluster.json``; ``control`` is the socket of the supervisor.
+
+    ``ended_at`` has, for processes that have ended, the time in seconds since 1970.
+    """
     processes: dict[str, dict[str, Any]] = {
         ZOOKEEPER: {"address": plan.zookeeper, "port": plan.zookeeper_port}
     }
@@ -250,7 +255,8 @@ def cluster_description(
         ports = {"port": server.port, "http_port": server.http}
         processes[name] = {"address": server.address, **ports}
     for name, process in processes.items():
-        process |= {"pid": pids.get(name), "log": str(layout.log(name))}
+        process |= {"pid": pids.get(name), "ended_at": ended_at.get(name)}
+        process["log"] = str(layout.log(name))
     return {
         "zookeeper": plan.zookeeper,
         "root": ROOT,

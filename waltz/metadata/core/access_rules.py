@@ -54,16 +54,16 @@ class AccessRules:
         Partitions of ``grant`` are cut out of the ranges of the same name and right.
         """
         kept: list[Grant] = []
-        for each in self.grants:
-            if (each.name, each.right) != (grant.name, grant.right):
-                kept.append(each)
+        for old in self.grants:
+            if (old.name, old.right) != (grant.name, grant.right):
+                kept.append(old)
                 continue
-            if each.first < grant.first:
-                last = min(each.last, grant.first - 1)
-                kept.append(Grant(each.name, each.right, each.first, last))
-            if each.last > grant.last:
-                first = max(each.first, grant.last + 1)
-                kept.append(Grant(each.name, each.right, first, each.last))
+            if old.first < grant.first:
+                last = min(old.last, grant.first - 1)
+                kept.append(Grant(old.name, old.right, old.first, last))
+            if old.last > grant.last:
+                first = max(old.first, grant.last + 1)
+                kept.append(Grant(old.name, old.right, first, old.last))
         return _rules(kept)
 
     def allows(self, names: Collection[str], right: Right, partition: int) -> bool:
@@ -94,7 +94,8 @@ class AccessRules:
                 )
                 for each in fields["grants"]
             )
-        except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        # OverflowError: JSON text can have the number Infinity, which is no int.
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
             raise MalformedMetadata("AccessRules", str(problem)) from problem
 
 

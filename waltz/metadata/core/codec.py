@@ -80,6 +80,10 @@ class FieldReader:
         value: int = _INT64.unpack(self._take(8))[0]
         return value
 
+    def raw(self, length: int) -> bytes:
+        """Read ``length`` bytes as they are."""
+        return self._take(length)
+
     def text(self) -> str:
         """Read a text with its 16-bit length."""
         (length,) = _UINT16.unpack(self._take(2))

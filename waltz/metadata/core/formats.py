@@ -31,6 +31,7 @@ _ASSIGNMENT_VERSION = 3
 # The least bytes of the entries of lists, by which the reader checks the number of entries.
 _INT_BYTES = 4
 _LONG_BYTES = 8
+_UUID_BYTES = 16
 _EMPTY_TEXT_BYTES = 2
 
 
@@ -62,7 +63,7 @@ class ClusterParams:
     def decode(cls, raw: bytes) -> ClusterParams:
         """Read the znode's data; raise MalformedMetadata."""
         fields = FieldReader("ClusterParams", raw)
-        if int32(fields.int32()) != _CLUSTER_MAGIC:
+        if fields.raw(len(_CLUSTER_MAGIC)) != _CLUSTER_MAGIC:
             raise fields.fail("it does not start with the cluster's magic number")
         fields.version(1)
         params = cls(fields.text(), fields.int32())
@@ -166,7 +167,7 @@ class StoreParams:
         """Read the znode's data; raise MalformedMetadata."""
         fields = FieldReader("StoreParams", raw)
         fields.version(1)
-        key = uuid.UUID(bytes=int64(fields.int64()) + int64(fields.int64()))
+        key = uuid.UUID(bytes=fields.raw(_UUID_BYTES))
         params = cls(key, fields.int32())
         fields.finish()
         return params

@@ -86,22 +86,22 @@ class WriteAssignment:
 class OwnPartitions:
     """Own exactly these partitions, a map from partition to its generation.
 
-    ``applied`` is the version of the assignment.
+    ``version`` is the version of the assignment.
     """
 
     partitions: Mapping[int, int]
-    applied: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
 class UseEndpoints:
     """Use exactly these servers, each for its partitions.
 
-    ``applied`` is the version of the assignment, NOT_APPLIED if there is no server.
+    ``version`` is the version of the assignment, NOT_APPLIED if there is no server.
     """
 
     endpoints: Mapping[Endpoint, tuple[OwnedPartition, ...]]
-    applied: int
+    version: int
 
 
 def next_for_server(

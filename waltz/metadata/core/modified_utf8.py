@@ -46,6 +46,7 @@ def decode_text(raw: bytes) -> str:
         unit, length = _decode_unit(raw, position)
         units.append(unit)
         position += length
+    # The numbers of an array have the byte order of the machine.
     if byteorder == "little":
         units.byteswap()
     return units.tobytes().decode("utf-16-be", "surrogatepass")
@@ -64,8 +65,8 @@ def _encode_unit(unit: int) -> bytes:
     if 0 < unit < 0x80:
         return bytes((unit,))
     if unit < 0x800:
-        return bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
-    return bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
+        return bytes((0xC0 | (unit >> 6), 0x80 | (unit & 0x3F)))
+    return bytes((0xE0 | (unit >> 12), 0x80 | ((unit >> 6) & 0x3F), 0x80 | (unit & 0x3F)))
 
 
 def _decode_unit(raw: bytes, position: int) -> tuple[int, int]:
@@ -74,10 +75,10 @@ def _decode_unit(raw: bytes, position: int) -> tuple[int, int]:
     if first < 0x80:
         return first, 1
     if first & 0xE0 == 0xC0:
-        return (first & 0x1F) << 6 | _continuation(raw, position + 1), 2
+        return ((first & 0x1F) << 6) | _continuation(raw, position + 1), 2
     if first & 0xF0 == 0xE0:
-        middle = _continuation(raw, position + 1)
-        return (first & 0x0F) << 12 | middle << 6 | _continuation(raw, position + 2), 3
+        middle, last = _continuation(raw, position + 1), _continuation(raw, position + 2)
+        return ((first & 0x0F) << 12) | (middle << 6) | last, 3
     raise MalformedText(f"byte {first:#04x} at {position} cannot start a character")
 
 

@@ -30,8 +30,8 @@ def assign(
 ) -> PartitionAssignment:
     """Return the assignment for ``members``, a map from server id to preferred partitions.
 
-    ``cversion`` is ZooKeeper's number of changes to the list of ``members``: it tells later whether
-    the assignment is of the present list.
+    ``cversion`` is ZooKeeper's number of changes to the list of ``members``. It is stored with the
+    assignment, so that a reader sees whether the list has changed since.
 
     A partition that stays keeps its generation. A partition that moves, or is new, gets the next
     generation. Servers and clients order the owners of a partition by its generation, so two
@@ -53,8 +53,8 @@ def assign(
     order = sorted(members)
     owned: dict[int, list[OwnedPartition]] = {server: [] for server in order}
     for server in order:
-        kept = {partition for partition, _ in old.servers.get(server, ())}
-        distribution.take_preferred(owned[server], members[server], kept)
+        owned_before = {partition for partition, _ in old.servers.get(server, ())}
+        distribution.take_preferred(owned[server], members[server], owned_before)
     for server in order:
         distribution.keep(owned[server], old.servers.get(server, ()))
     for server in order:
@@ -112,23 +112,23 @@ class _Distribution:
         self._minimum, self._surplus = divmod(num_partitions, servers)
 
     def take_preferred(
-        self, taken: list[OwnedPartition], preferred: Iterable[int], kept: set[int]
+        self, taken: list[OwnedPartition], preferred: Iterable[int], owned_before: set[int]
     ) -> None:
         """Give a server its preferred partitions that are still free, even beyond its share.
 
-        ``kept`` are the partitions that the server owned before.
+        A partition that the server owned before keeps its generation.
         """
         for partition in preferred:
             if partition not in self.pool:
                 continue
-            self._give(taken, partition, moved=partition not in kept)
+            self._give(taken, partition, moved=partition not in owned_before)
             # A preferred partition beyond the minimum is taken from the surplus.
             if len(taken) > self._minimum:
                 self._surplus -= 1
 
-    def keep(self, taken: list[OwnedPartition], before: Iterable[OwnedPartition]) -> None:
+    def keep(self, taken: list[OwnedPartition], owned_before: Iterable[OwnedPartition]) -> None:
         """Let a server keep the partitions that it owned before, up to its share."""
-        for partition, _ in before:
+        for partition, _ in owned_before:
             if partition in self.pool:
                 if not self._claim_one_more(taken):
                     return

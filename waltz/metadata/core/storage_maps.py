@@ -15,6 +15,8 @@ from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, Rep
 
 V = TypeVar("V")
 
+_MAX_PORT = 65_535
+
 
 class ChangeRefused(ValueError):
     """The change would break a rule. Nothing was changed. The message names the rule."""
@@ -82,7 +84,7 @@ def remove_storage_node(maps: StorageMaps, storage: str) -> StorageMaps:
         raise _unknown(maps, storage)
     if held := partitions.get(storage):
         raise ChangeRefused(
-            f"Storage {storage} still has {_partitions(held)} assigned; unassign first, "
+            f"Storage {storage} still has {_partition_list(held)} assigned; unassign first, "
             "so that no replica is lost."
         )
     return StorageMaps(
@@ -110,7 +112,7 @@ def assign_partitions(
             )
     held = _held(maps, storage)
     if again := [p for p in wanted if p in held]:
-        raise ChangeRefused(f"Storage {storage} already has {_partitions(again)}.")
+        raise ChangeRefused(f"Storage {storage} already has {_partition_list(again)}.")
     return _with_partitions(maps, {storage: tuple(sorted((*held, *wanted)))})
 
 
@@ -130,14 +132,14 @@ def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[in
             "partitions have another replica."
         )
     if missing := [p for p in wanted if p not in held]:
-        raise ChangeRefused(f"Storage {storage} does not have {_partitions(missing)}.")
+        raise ChangeRefused(f"Storage {storage} does not have {_partition_list(missing)}.")
     held_by_others: set[int] = set()
     for member in maps.group_members(group):
         if member != storage:
             held_by_others.update(maps.assignments.partitions.get(member, ()))
     if only_here := [p for p in wanted if p not in held_by_others]:
         raise ChangeRefused(
-            f"Storage {storage} holds the only replica of {_partitions(only_here)} in group "
+            f"Storage {storage} holds the only replica of {_partition_list(only_here)} in group "
             f"{group}; assign to another storage of the group first."
         )
     return _with_partitions(maps, {storage: tuple(p for p in held if p not in wanted)})
@@ -150,24 +152,27 @@ def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> Stor
     partition would have no storage, or a partition's storages are not the expected ones.
     """
     held = {storage: set(partitions) for storage, partitions in maps.assignments.partitions.items()}
-    changed: set[str] = set()
+    changed_storages: set[str] = set()
     for change in changes:
-        found = frozenset(s for s, partitions in held.items() if change.partition in partitions)
-        if found != change.expected:
+        present = frozenset(s for s, partitions in held.items() if change.partition in partitions)
+        if present != change.expected:
             raise ChangeRefused(
-                f"Partition {change.partition} is on {_listed(found)}, no longer on "
-                f"{_listed(change.expected)}: another process has moved it. Read the maps again."
+                f"Partition {change.partition} is on {_storage_list(present)}, no longer on "
+                f"{_storage_list(change.expected)}: another process has moved it. Read the maps "
+                "again."
             )
         if not change.wanted:
             raise ChangeRefused(f"No storage would hold partition {change.partition}.")
         for storage in change.wanted - held.keys():
             raise _unknown(maps, storage)
-        for storage in change.wanted - found:
+        for storage in change.wanted - present:
             held[storage].add(change.partition)
-        for storage in found - change.wanted:
+        for storage in present - change.wanted:
             held[storage].discard(change.partition)
-        changed |= change.wanted ^ found
-    return _with_partitions(maps, {storage: tuple(sorted(held[storage])) for storage in changed})
+        changed_storages |= change.wanted ^ present
+    return _with_partitions(
+        maps, {storage: tuple(sorted(held[storage])) for storage in changed_storages}
+    )
 
 
 def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMaps:
@@ -181,7 +186,7 @@ def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMa
     for member in members:
         if held := _held(maps, member):
             raise ChangeRefused(
-                f"Storage {member} of group {group} already has {_partitions(held)}; only a "
+                f"Storage {member} of group {group} already has {_partition_list(held)}; only a "
                 "group without any can be assigned automatically."
             )
     return _with_partitions(
@@ -209,8 +214,8 @@ def assign_everything(
 def is_address(storage: str) -> bool:
     """Whether ``storage`` has the form of an address, ``host:port``."""
     host, _, port = storage.rpartition(":")
-    digits = port.isascii() and port.isdecimal() and len(port) <= 5
-    return bool(host) and digits and 0 < int(port) < 1 << 16
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return bool(host) and is_number and 0 < int(port) <= _MAX_PORT
 
 
 def _check_address(storage: str, admin_port: int) -> None:
@@ -221,8 +226,13 @@ def _check_address(storage: str, admin_port: int) -> None:
         raise ChangeRefused(
             f"{storage!r} is not the address of a storage; it contains a blank or a slash."
         )
-    if not 0 < admin_port < 1 << 16:
-        raise ChangeRefused(f"{admin_port} is not a port; it must be between 1 and 65535.")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ChangeRefused(
+            f"{storage!r} is not the address of a storage; an IPv6 address is in brackets, such as "
+            "[::1]:55280."
+        )
+    if not 0 < admin_port <= _MAX_PORT:
+        raise ChangeRefused(f"{admin_port} is not a port; it must be between 1 and {_MAX_PORT}.")
 
 
 def _wanted(partitions: Iterable[int]) -> list[int]:
@@ -257,12 +267,12 @@ def _unknown(maps: StorageMaps, storage: str) -> ChangeRefused:
     return ChangeRefused(f"Storage {storage} is not in the cluster; its storages are: {known}.")
 
 
-def _partitions(ids: Iterable[int]) -> str:
+def _partition_list(ids: Iterable[int]) -> str:
     listed = sorted(ids)
     return f"partition{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
 
 
-def _listed(storages: Iterable[str]) -> str:
+def _storage_list(storages: Iterable[str]) -> str:
     return ", ".join(sorted(storages)) or "no storage"
 
 

@@ -181,8 +181,8 @@ def _missing(names: Sequence[str], path: Path | None) -> str:
 
 def _setting(key: SettingKey, raw: Mapping[str, RawSetting], unusable: Container[str]) -> Setting:
     """Return a setting. ``unusable`` contains the names of the settings with unusable values."""
-    found = raw.get(key.name)
-    if found is None:
+    raw_setting = raw.get(key.name)
+    if raw_setting is None:
         return Setting(key, key.default, DEFAULT)
-    value = None if key.name in unusable else key.value_type(found.value)
-    return Setting(key, value, found.origin)
+    value = None if key.name in unusable else key.value_type(raw_setting.value)
+    return Setting(key, value, raw_setting.origin)

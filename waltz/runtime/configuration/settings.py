@@ -130,8 +130,9 @@ def group_of(field: FieldInfo) -> type[Group] | None:
 
 
 def _key(name: str, field: FieldInfo) -> SettingKey:
-    [converting] = (each for each in field.metadata if isinstance(each, BeforeValidator))
-    assert isinstance(converting.func, ValueType), f"{name} has no type of value_types"
+    # The annotated types above, such as `Port`, have exactly one validator.
+    [validator] = (item for item in field.metadata if isinstance(item, BeforeValidator))
+    assert isinstance(validator.func, ValueType), f"{name} has no type of value_types"
     required = field.is_required()
     default = None if required else field.default
-    return SettingKey(name, converting.func, default, required, field.description or "")
+    return SettingKey(name, validator.func, default, required, field.description or "")

@@ -93,36 +93,35 @@ def from_environment(
     raw: dict[str, RawSetting] = {}
     warnings = []
     # The shared variables come first, so that the variable of the setting itself overrides them.
-    for found, value in sorted(
-        environment.items(), key=lambda each: (each[0] not in shared, each[0])
-    ):
-        if not found.startswith(VARIABLE_PREFIX) or not value:
+    for variable in sorted(environment, key=lambda name: (name not in shared, name)):
+        value = environment[variable]
+        if not variable.startswith(VARIABLE_PREFIX) or not value:
             continue
-        if found not in names:
-            warnings += _unknown_variable(found, names, model.process)
+        if variable not in names:
+            warnings += _unknown_variable(variable, names, model.process)
         elif _SERVICE_ADDRESS.match(value):
             warnings.append(
-                f"${found} has no effect: {value} is the address that Kubernetes gives for a "
+                f"${variable} has no effect: {value} is the address that Kubernetes gives for a "
                 "service of that name; rename the service, or set enableServiceLinks: false in "
                 "the pod"
             )
         else:
-            raw[names[found]] = RawSetting(value, f"${found}")
+            raw[names[variable]] = RawSetting(value, f"${variable}")
     return raw, warnings
 
 
-def _unknown_variable(found: str, names: Iterable[str], process: str) -> list[str]:
-    """Return a list with a warning about ``found``.
+def _unknown_variable(variable: str, names: Iterable[str], process: str) -> list[str]:
+    """Return a list with a warning about ``variable``.
 
-    The list is empty if ``found`` seems to belong to Kubernetes or to another program.
+    The list is empty if ``variable`` seems to belong to Kubernetes or to another program.
     """
-    name, separator, _ = found.removeprefix(VARIABLE_PREFIX).partition("_")
-    if not separator or _SERVICE_LINK.search(found):
+    first_word, separator, _ = variable.removeprefix(VARIABLE_PREFIX).partition("_")
+    if not separator or _SERVICE_LINK.search(variable):
         return []
-    alike = [known for known in names if known.startswith(f"{VARIABLE_PREFIX}{name}_")]
-    similar = difflib.get_close_matches(found, alike, n=1, cutoff=_SIMILAR)
+    alike = [known for known in names if known.startswith(f"{VARIABLE_PREFIX}{first_word}_")]
+    similar = difflib.get_close_matches(variable, alike, n=1, cutoff=_SIMILAR)
     if similar:
-        return [f"${found} has no effect: unknown setting; did you mean {similar[0]}?"]
-    if name == process.upper():
-        return [f"${found} has no effect: unknown setting"]
+        return [f"${variable} has no effect: unknown setting; did you mean {similar[0]}?"]
+    if first_word == process.upper():
+        return [f"${variable} has no effect: unknown setting"]
     return []

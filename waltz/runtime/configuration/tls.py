@@ -38,7 +38,7 @@ class TlsSettings(Group):
 
     server_name: OptionalText = setting(
         "serverName",
-        "name that the certificates of servers must have; if not set, the host connected to",
+        "name that the certificates of dialed peers must have; if not set, the host connected to",
         None,
     )
     verify_server_name: Switch = setting(

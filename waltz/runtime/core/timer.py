@@ -7,8 +7,20 @@ from collections import deque
 from itertools import accumulate
 
 BUCKETS_SECONDS = (
-    *(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
-    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    10.0,
 )
 """The upper bounds of the buckets of a histogram. One more bucket counts all longer durations."""
 

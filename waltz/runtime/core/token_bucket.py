@@ -15,7 +15,7 @@ class TokenBucket:
         self._rate = rate
         self._capacity = capacity
         self._tokens = capacity
-        self._at = now
+        self._filled_at = now
 
     def wait(self, now: float) -> float:
         """Return how many seconds the caller must wait before it may use tokens again."""
@@ -33,6 +33,6 @@ class TokenBucket:
         return self._tokens >= self._capacity
 
     def _fill(self, now: float) -> None:
-        passed = max(0.0, now - self._at)
+        passed = max(0.0, now - self._filled_at)
         self._tokens = min(self._capacity, self._tokens + passed * self._rate)
-        self._at = now
+        self._filled_at = now

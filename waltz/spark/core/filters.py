@@ -55,7 +55,7 @@ class ColumnBounds:
             among = self.among
         if among is not None:
             # An empty set makes low at least 1 and high at most 0, so that no value is allowed.
-            low, high = max([low, min(among, default=1)]), min([high, max(among, default=0)])
+            low, high = max(low, min(among, default=1)), min(high, max(among, default=0))
         return ColumnBounds(max(self.low, low), min(self.high, high), among)
 
     def mask(self, column: Any) -> Any:
@@ -63,8 +63,8 @@ class ColumnBounds:
         if self.low > self.high:
             return pa.array([False] * len(column), pa.bool_())
         if self.among is not None:
-            inside = pa.array(sorted(n for n in self.among if n in self), pa.int64())
-            return pc.is_in(column.cast(pa.int64()), value_set=inside)
+            allowed = sorted(number for number in self.among if number in self)
+            return pc.is_in(column.cast(pa.int64()), value_set=pa.array(allowed, pa.int64()))
         wide = column.cast(pa.int64())
         return pc.and_(pc.greater_equal(wide, self.low), pc.less_equal(wide, self.high))
 
@@ -111,7 +111,7 @@ class RowFilter:
 def narrow(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
     """Return ``row_filter`` narrowed by ``filters``, and the filters that it cannot express.
 
-    Spark must apply the latter itself.
+    Spark must apply these filters itself.
     """
     left = []
     for pushed in filters:

@@ -108,8 +108,8 @@ class Ledger:
         """Decode a znode's data. Raises LedgerMalformed."""
         try:
             match json.loads(raw):
-                case {"format": found} if found != _FORMAT:
-                    raise LedgerMalformed(f"unknown ledger format {found!r}")
+                case {"format": other} if other != _FORMAT:
+                    raise LedgerMalformed(f"unknown ledger format {other!r}")
                 case {
                     "writeId": str(write_id),
                     "epoch": int(epoch),
@@ -141,6 +141,7 @@ class Ledger:
             raise EpochIsOver(self.write_id, attempt.epoch, self.epoch)
         before = self
         if attempt.epoch > self.epoch:
+            # A new epoch begins: the marks and the attempts of the epoch before are not needed.
             before = Ledger(self.write_id, attempt.epoch)
         runs = before.runs if attempt.run in before.runs else (*before.runs, attempt.run)
         attempted = AttemptedTask(attempt.task, runs.index(attempt.run))

@@ -39,8 +39,8 @@ def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[in
     if tuple(sorted(positions)) != chosen:
         raise OptionError(
             f"the checkpoint belongs to a stream of partitions {format_partitions(positions)}, but "
-            f"this one reads {format_partitions(chosen)}: set the option partitions to the former "
-            "value, or use another checkpointLocation"
+            f"this stream reads {format_partitions(chosen)}: set the option partitions to "
+            f"{format_partitions(positions)}, or use another checkpointLocation"
         )
     return positions
 
@@ -69,12 +69,12 @@ def admit_rows(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -
     total = sum(backlog.values())
     if total <= limit:
         return dict(ends)
-    admitted, seen = {}, 0
+    admitted, rows_before = {}, 0
     for partition, rows in sorted(backlog.items()):
         # Rounding the running sum, and not each share, distributes exactly the limit: a limit of 10
         # for three equal backlogs gives 3, 3 and 4 rows, but rounded shares would give 3, 3 and 3.
-        taken = limit * (seen + rows) // total - limit * seen // total
-        seen += rows
+        taken = limit * (rows_before + rows) // total - limit * rows_before // total
+        rows_before += rows
         admitted[partition] = starts[partition] + taken if rows else ends[partition]
     return admitted
 

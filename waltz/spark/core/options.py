@@ -118,13 +118,13 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
         plain = given.strip().lower()
         if plain in _EDGES:
             return Positions(_EDGES[plain])
-        wanted = 'it must be earliest, latest, or JSON like {"0": 17, "1": "latest"}'
+        remedy = 'it must be earliest, latest, or JSON like {"0": 17, "1": "latest"}'
         try:
             by_partition = json.loads(given)
         except ValueError:
-            raise ValueError(wanted) from None
+            raise ValueError(remedy) from None
         if not isinstance(by_partition, dict):
-            raise ValueError(wanted)
+            raise ValueError(remedy)
         return Positions(
             otherwise, {_partition(p): _position(at) for p, at in by_partition.items()}
         )

@@ -89,6 +89,7 @@ class Columns:
         ):
             if data is None:
                 raise RowRefused("a row has null in data: filter such rows out, or fill them")
+            # A missing header or a null is 0.
             raw, number = _bytes(data), header or 0
             if partition is None:
                 partition = (task if key is None else crc32(_bytes(key))) % num_partitions
@@ -148,7 +149,7 @@ def _check_locks(field: StructField) -> None:
 def _locks(given: list[dict[str, Any]] | None) -> tuple[Lock, ...]:
     if not given:
         return ()
-    return tuple(Lock(each["name"], each["id"]) for each in given)
+    return tuple(Lock(lock["name"], lock["id"]) for lock in given)
 
 
 def _bytes(value: bytes | str | int) -> bytes:

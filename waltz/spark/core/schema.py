@@ -15,4 +15,4 @@ SCHEMA = StructType(
         StructField("data", BinaryType()),
     ]
 )
-"""The columns; `decoding.ARROW_SCHEMA` has the same columns in Arrow's types."""
+"""The columns; `ARROW_SCHEMA` of `waltz.client.core.arrow_records` has them in Arrow's types."""

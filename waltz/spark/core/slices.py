@@ -81,7 +81,7 @@ def wanted_spans(
     """
     ids = (row_filter or RowFilter()).bounds_of("transaction_id")
     starting, ending = _position_options(options)
-    found = {}
+    spans = {}
     for partition, mark in sorted(marks.items()):
         first = _position(options, *starting, partition, mark)
         end = _position(options, *ending, partition, mark)
@@ -92,13 +92,13 @@ def wanted_spans(
             )
         first, end = max(first, ids.low), min(end, ids.high + 1)
         if first < end:
-            found[partition] = (first, end)
-    return found
+            spans[partition] = (first, end)
+    return spans
 
 
 def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[int, int]:
     """Return the first transaction id to be read of each partition. Raises PositionMissing."""
-    name, given = _position_options(options)[0]
+    (name, given), _ = _position_options(options)
     return {
         partition: _position(options, name, given, partition, mark)
         for partition, mark in sorted(marks.items())

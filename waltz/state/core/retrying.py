@@ -25,20 +25,20 @@ def is_transient(error: BaseException) -> bool:
     A lost connection, a conflict with another SQL transaction, and a busy database are transient.
     An error of the statement, such as a violated constraint or a missing column, is not: every
     retry would fail in the same way. Some drivers report a missing table or column as an
-    OperationalError, as they report a busy database; `_is_of_statement` tells these two apart.
+    OperationalError, as they report a busy database; `_is_statement_error` tells these two apart.
     """
-    if isinstance(error, OperationalError) and _is_of_statement(error.orig):
+    if isinstance(error, OperationalError) and _is_statement_error(error.orig):
         return False
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
-def _is_of_statement(cause: BaseException | None) -> bool:
+def _is_statement_error(cause: BaseException | None) -> bool:
     """Return whether a driver's OperationalError is an error of the statement.
 
-    The driver of SQLite sets an attribute to the error code, the drivers of MySQL pass the error
-    code as the first argument.
+    The driver of SQLite has the error code in an attribute of the error. The drivers of MySQL pass
+    it as the first argument.
     """
     if isinstance(cause, sqlite3.OperationalError):
         return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR

@@ -42,10 +42,11 @@ class Application(abc.ABC, Generic[DataT]):
         mounts the partition again after a delay. After ClientFailed it does not.
         """
         log.error(
-            "partition %d: error, transactions before %d are applied: %s: %s",
+            "partition %d: %s: %s; the transactions before %d are applied, and the client "
+            "continues there unless it has failed",
             partition,
-            transaction_id,
             type(error).__name__,
             error,
+            transaction_id,
             exc_info=error,
         )

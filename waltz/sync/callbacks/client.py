@@ -209,13 +209,13 @@ class CallbackClient(Generic[DataT]):
         self.close()
 
     def _active_partition(self, number: int) -> ActivePartition[DataT]:
-        """Return an active partition. If there is none, raise the error that says why."""
-        partition = self._active.get(number)
+        """Return an active partition. If it is not active, raise the error that says why."""
         self._log.thread.check()
         if self._closed:
             raise ClientClosed
         if not 0 <= number < self._log.num_partitions:
             raise PartitionUnknown(number, self._log.num_partitions)
+        partition = self._active.get(number)
         if partition is None:
             raise PartitionInactive(number)
         return partition
@@ -267,13 +267,13 @@ class CallbackClient(Generic[DataT]):
     ) -> None:
         """See `wait_applied`."""
 
-        def late() -> TimedOut:
+        def late_error() -> TimedOut:
             return TimedOut(
                 f"partition {partition.number} was applied up to transaction {partition.mark}, not "
                 f"to {transaction_id}, within {seconds:g} s; applying continues"
             )
 
-        async with TimeLimit(seconds, late):
+        async with TimeLimit(seconds, late_error):
             await partition.applied_up_to(transaction_id)
 
     async def _start_append(
@@ -292,7 +292,10 @@ class CallbackClient(Generic[DataT]):
         for partition in self._active.values():
             await partition.stop(ClientClosed)
         await self._log.asyncio_client.close()
-        await asyncio.gather(*self._tasks.values(), *self._appending, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        # Not one `gather`: a `submit` whose ``execute`` runs meanwhile adds another append.
+        while self._appending:
+            await asyncio.gather(*self._appending, return_exceptions=True)
 
 
 @overload

@@ -83,7 +83,7 @@ class ActivePartition(Generic[DataT]):
         """Returns the error that `stop` got; None before `stop`."""
         self._ended = False
         """Whether the loop of `run` has ended, so that no more transactions will be applied."""
-        self._waiting = 0
+        self._num_waiting = 0
         """The number of calls of `applied_up_to` that wait."""
         self._changed = asyncio.Event()
         """Set when a transaction was applied, an append has ended, or `stop` was called."""
@@ -120,10 +120,13 @@ class ActivePartition(Generic[DataT]):
         """
         if self._stop_error is not None:
             raise self._stop_error()
-        match self.problem:
-            case ClientAhead(partition=partition, client_mark=mark, log_mark=log_mark):
-                # Each call raises an instance of its own, with its own traceback.
-                raise ClientAhead(partition, mark, log_mark)
+        # After another problem, contexts are accepted: appends need no feed, and the partition is
+        # mounted again. But the locks of a context must not be checked against a mark that the log
+        # does not reach.
+        if isinstance(self.problem, ClientAhead):
+            # Each call raises an instance of its own, with its own traceback.
+            ahead = self.problem
+            raise ClientAhead(ahead.partition, ahead.client_mark, ahead.log_mark)
 
     async def stop(self, new_error: Callable[[], WaltzError]) -> None:
         """Make `run` end after the transaction that it applies now.
@@ -143,14 +146,14 @@ class ActivePartition(Generic[DataT]):
 
     async def applied_up_to(self, transaction_id: int) -> None:
         """Wait until ``transaction_id`` was applied. Raises the error of `stop`."""
-        self._waiting += 1
+        self._num_waiting += 1
         try:
             while self.mark < transaction_id:
                 if self._stop_error is not None:
                     raise self._stop_error()
                 await self._wait_for_change()
         finally:
-            self._waiting -= 1
+            self._num_waiting -= 1
 
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
         """Return the draft that ``context`` builds, None if it builds none. Runs on any thread.
@@ -296,7 +299,7 @@ class ActivePartition(Generic[DataT]):
         for transaction in batch:
             if self._stopping.is_set():
                 return False
-            delivery = self._progress.next(transaction)
+            delivery = self._progress.begin_apply(transaction)
             if delivery is None:
                 continue
             self._call_on_completion(delivery)
@@ -308,7 +311,7 @@ class ActivePartition(Generic[DataT]):
             self._progress.applied(transaction)
             if delivery.context is not None:
                 self._call_on_application(delivery.context)
-            if self._waiting:
+            if self._num_waiting:
                 # `applied_up_to` must not wait for the rest of the batch.
                 self._loop.call_soon_threadsafe(self._notify)
         return True

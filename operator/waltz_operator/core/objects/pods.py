@@ -137,7 +137,7 @@ def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def tls_settings(cluster: WaltzCluster, prefix: str) -> dict[str, Any]:
-    """Return the TLS settings of a process, whose names begin with ``prefix``: ``server.tls.``."""
+    """Return the TLS settings of a process; their names begin with ``prefix``, as `server.tls.`."""
     if cluster.spec.tls.mode is TlsMode.NONE:
         return {f"{prefix}enabled": False}
     return {
@@ -189,7 +189,7 @@ def _placement(
 ) -> dict[str, Any]:
     """Return the fields of a pod's spec that say on which nodes the pod may run."""
     pods = {"matchLabels": selector(cluster, component, pool)}
-    where: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -205,12 +205,12 @@ def _placement(
     if scheduling.zone:
         nodes[_ZONE] = scheduling.zone
     if nodes:
-        where["nodeSelector"] = nodes
+        fields["nodeSelector"] = nodes
     if scheduling.tolerations:
-        where["tolerations"] = list(scheduling.tolerations)
+        fields["tolerations"] = list(scheduling.tolerations)
     if scheduling.priority_class_name:
-        where["priorityClassName"] = scheduling.priority_class_name
-    return where
+        fields["priorityClassName"] = scheduling.priority_class_name
+    return fields
 
 
 def _default_affinity(cluster: str, component: Component, pool: str | None) -> dict[str, Any]:

@@ -149,10 +149,10 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
 
 def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete all objects that no other phase handles; None if there are none."""
-    steps = EMPTY_PLAN
+    result = EMPTY_PLAN
     for kind in sorted({key.kind for key in observed.objects} - {*_HANDLED_BY_OTHER_PHASES}):
-        steps += _delete(kind, _deletable(desired, observed.of_kind(kind)))
-    return None if steps == EMPTY_PLAN else steps
+        result += _delete(kind, _deletable(desired, observed.of_kind(kind)))
+    return None if result == EMPTY_PLAN else result
 
 
 def _pools(desired: DesiredCluster) -> ClusterPlan | None:

@@ -116,11 +116,13 @@ def plan_healing(
     result += _continue(observed, present, pool_pod, replacement, obstacle)
     why = f"the volume of storage {pool_pod.storage} is being replaced"
     others = [loss for loss in losses if loss.pool_pod.storage != pool_pod.storage]
-    works = pool_pod.storage not in _storages_without_replicas(losses)
-    if replacement.phase is Phase.EMPTY and works and _storages_without_replicas(others):
+    has_old_volume = any(uid in replacement.claims for uid in pool_pod.claim_uids)
+    still_works = has_old_volume and pool_pod.storage not in _storages_without_replicas(losses)
+    if replacement.phase is Phase.EMPTY and still_works and _storages_without_replicas(others):
         # This storage still works with its old volume, and another storage has lost its replicas
         # since. The other storage comes first: this replacement is cancelled, and its request is
-        # written back, so that it begins again later.
+        # written back, so that it begins again later. Once the old volume is deleted, the record
+        # stays: without it, an old copy on the new volume would not be emptied before it votes.
         step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
         return result + ClusterPlan((step,))
     for loss in others:
@@ -174,16 +176,18 @@ def _plan_begin(
     result = EMPTY_PLAN
     lost = {loss.pool_pod.pod: loss for loss in losses}
     without_replicas = _storages_without_replicas(losses)
-    for pool_pod in sorted(
-        pool_pods(desired, observed), key=lambda each: each.storage not in without_replicas
+    pods = list(pool_pods(desired, observed))
+    for pool_pod in (
+        *(each for each in pods if each.storage in without_replicas),
+        *(each for each in pods if each.storage not in without_replicas),
     ):
-        loss, requested = lost.get(pool_pod.pod), requested_pod(pool_pod.pool) == pool_pod.pod
-        if loss is None and not requested:
-            continue
-        if not requested and (why := _reason_to_wait(pool_pod, observed)) is not None:
-            assert loss is not None
-            result += _report(loss, why)
-            continue
+        loss = lost.get(pool_pod.pod)
+        if requested_pod(pool_pod.pool) != pool_pod.pod:
+            if loss is None:
+                continue
+            if (why := _reason_to_wait(pool_pod, observed)) is not None:
+                result += _report(loss, why)
+                continue
         if (why := _obstacle(present, pool_pod, losses)) is not None:
             result += wait(f"the volume of storage {pool_pod.storage} is not replaced yet: {why}")
             continue
@@ -340,15 +344,15 @@ def _plan_filling(
                 waits.append(reason)
             case other:
                 assert isinstance(other, Done), f"a recovery has no step {other}"
-    done = len(partitions) - len(copies) - len(waits) - sum(map(len, by_kind.values()))
-    if done == len(partitions):
+    num_done = len(partitions) - len(copies) - len(waits) - sum(map(len, by_kind.values()))
+    if num_done == len(partitions):
         return _record(pool_pod, replace(replacement, phase=Phase.COMPARE))
     steps: list[Step] = [
-        kind(pool_pod.storage, tuple(listed)) for kind, listed in by_kind.items() if listed
+        kind(pool_pod.storage, tuple(numbers)) for kind, numbers in by_kind.items() if numbers
     ]
     steps += copies[:1]
     progress = (
-        f"storage {pool_pod.storage} gets its replicas again: {done} of {len(partitions)} done"
+        f"storage {pool_pod.storage} gets its replicas again: {num_done} of {len(partitions)} done"
     )
     if copies:
         progress += (

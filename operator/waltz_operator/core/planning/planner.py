@@ -51,7 +51,10 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
 
 
 def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:
-    """Return the steps that claim the pools, and the reasons why other pools cannot be claimed."""
+    """Return the steps that claim pools, and the reasons why other pools cannot be claimed.
+
+    A pool of a cluster that no longer exists is released first; the next plan claims it.
+    """
     result = EMPTY_PLAN
     for name in desired.missing_pools:
         result += wait(f"StoragePool {name} does not exist: create it")

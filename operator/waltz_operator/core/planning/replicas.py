@@ -45,14 +45,20 @@ def plan_replicas(
     while the partition is open.
     """
     placement = _Placement(desired, present)
-    missing = [(view, new) for view in _views(present) if (new := placement.replicas_for(view))]
+    missing = []
+    for view in _views(present):
+        if new := placement.choose_storages(view):
+            missing.append((view, new))
     all_pools_are_claimed = len(desired.wanted_pools) == len(desired.cluster.spec.pools)
-    # Read after `replicas_for`, which may find a pool without a registered storage.
+    # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
     plan = _plan_switches(present, healed)
     without_copy = _plan_without_copy(present, missing)
-    # The shape does not change while a volume is replaced: one storage is away at a time.
-    plan += without_copy or (EMPTY_PLAN if healed else plan_shape(desired, present, missing))
+    if without_copy is not None:
+        plan += without_copy
+    elif not healed:
+        # The shape does not change while a volume is replaced: one storage is away at a time.
+        plan += plan_shape(desired, present, missing)
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
@@ -73,7 +79,7 @@ class _Placement:
     A storage that had a replica in the partition's last session is preferred, because it has the
     committed transactions; then one that holds a replica, which an interrupted addition has
     created. ``lacks_storages`` is true if a pool has no group of its own, or if
-    `replicas_for` has found a pool without a registered storage for a replica.
+    `choose_storages` has found a pool without a registered storage for a replica.
     """
 
     def __init__(self, desired: DesiredCluster, present: ClusterPresent) -> None:
@@ -94,10 +100,11 @@ class _Placement:
         """The registered storages of each pool, by the id of the pool's group."""
         self.lacks_storages = len(self._members) < len(desired.wanted_pools)
 
-    def replicas_for(self, view: PartitionView) -> frozenset[str]:
+    def choose_storages(self, view: PartitionView) -> frozenset[str]:
         """Choose the storages that must get a replica, so that every pool has a replica.
 
-        The replicas count at once as partitions of the chosen storages, for the next choice.
+        The next choice counts these replicas as partitions of the chosen storages. So this method
+        is called once for each partition, in ascending order.
         """
         groups = self._maps.groups.groups
         groups_with_replica = {groups[storage] for storage in view.replicas if storage in groups}

@@ -43,10 +43,12 @@ def plan_growth(
     groups = groups_of(desired, present.maps)
     names = [pool.metadata.name for pool in desired.wanted_pools if pool.metadata.name in groups]
     order_of_groups = [groups[name] for name in names]
-    additions = [(view, _by_pool(present, order_of_groups, new)) for view, new in missing if new]
+    additions = [
+        (view, _in_order_of_pools(present, order_of_groups, new)) for view, new in missing if new
+    ]
     # The first storage of each partition is on the first pool that lacks a replica of it.
     lacking = {_group(present, storages[0]) for _, storages in additions}
-    group = next((each for each in order_of_groups if each in lacking), None)
+    group = next((group for group in order_of_groups if group in lacking), None)
     if group is None:
         return EMPTY_PLAN
     chosen = [
@@ -70,15 +72,16 @@ def _plan_pool(
     ``additions`` are the partitions that lack a replica on ``pool``, each with the storages that
     must get one. The replicas of all of them are created first.
     """
-    view, new = additions[0]
+    first, storages_of_first = additions[0]
     total = present.num_partitions
+    num_complete = total - len(additions)
     change = ShapeChange(
         ShapeChangeKind.ADDING_POOL,
         pool,
-        f"pool {pool}: partition {total - len(additions) + 1} of {total}",
-        len(view.replicas | new),
+        f"pool {pool}: partition {num_complete + 1} of {total}",
+        len(first.replicas | storages_of_first),
     )
-    storages = sorted({storage for _, each in additions for storage in each})
+    storages = sorted({storage for _, new in additions for storage in new})
     for storage in storages:
         if reason := present.replicas.storage_problem(storage):
             return waiting(change, f"storage {storage} does not answer: {reason}")
@@ -86,9 +89,9 @@ def _plan_pool(
         return ClusterPlan(created, change=change)
     if reason := absence_obstacle(present, frozenset()):
         return waiting(change, reason)
-    order = ReplicaAddition(view.partition, new)
+    order = ReplicaAddition(first.partition, storages_of_first)
     plan = follow_order(order, present.replicas, change)
-    assert plan is not None, f"partition {view.partition} lacks no replica"
+    assert plan is not None, f"partition {first.partition} lacks no replica"
     return plan
 
 
@@ -110,7 +113,7 @@ def _creations(
     return tuple(steps)
 
 
-def _by_pool(
+def _in_order_of_pools(
     present: ClusterPresent, order_of_groups: Sequence[int], storages: Iterable[str]
 ) -> list[str]:
     """Return the storages in the order of their pools."""

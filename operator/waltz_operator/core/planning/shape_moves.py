@@ -58,7 +58,11 @@ class _Members:
     def of(cls, pool: StoragePool, present: ClusterPresent, group: int) -> _Members:
         """Return the members of ``pool``; only those in its group can get partitions."""
         known = registered_storages(pool, present)
-        ordinals = {storage: ordinal_of(pool, storage) or 0 for storage in known}
+        ordinals = {
+            storage: ordinal
+            for storage in known
+            if (ordinal := ordinal_of(pool, storage)) is not None
+        }
         ordered = sorted(ordinals, key=lambda storage: ordinals[storage])
         count, port = pool.spec.storages, pool.spec.admin_port
         return cls(
@@ -77,7 +81,7 @@ class _Members:
         kept = self.pool.spec.volumes.on_scale_down is Disposal.KEEP and source in self.drained
         return Move(partition, source, destination, delete_files=not kept, prove=True)
 
-    def load(self, storage: str) -> tuple[int, int]:
+    def load_key(self, storage: str) -> tuple[int, int]:
         """Return the sort key: the number of partitions, then the order of the ordinals."""
         return len(self.assigned[storage]), self.staying.index(storage)
 
@@ -88,8 +92,10 @@ class _Members:
         may be able to use its replica (test_half_done_move_ends_at_the_storage_that_is_registered).
         """
         if storage in self.staying:
-            return 0, *self.load(storage)
-        return 1 if storage in self.drained else 2, 0, 0
+            return 0, *self.load_key(storage)
+        if storage in self.drained:
+            return 1, 0, 0
+        return 2, 0, 0
 
 
 def _plan_pool(present: ClusterPresent, members: _Members) -> ClusterPlan:
@@ -100,7 +106,7 @@ def _plan_pool(present: ClusterPresent, members: _Members) -> ClusterPlan:
     for begun in (*_half_done_moves(members), *_leftover_moves(present, members, move)):
         if (plan := _follow(present, members, begun)) is not None:
             return plan
-    if move is not None:
+    if move is not None and not _is_unmovable(present, members, move):
         return _begin(present, members, move)
     unregistered = tuple(map(UnregisterStorage, reversed(members.drained)))
     if not unregistered:
@@ -158,7 +164,7 @@ def _leftover_moves(
 
 def _next_move(members: _Members) -> Move | None:
     """Return the move that comes next, None if no partition has to move."""
-    target = min(members.staying, key=members.load)
+    target = min(members.staying, key=members.load_key)
     # From the highest ordinal down, because a StatefulSet removes its highest pods first.
     for source in reversed(members.drained):
         if members.assigned[source]:
@@ -169,15 +175,19 @@ def _next_move(members: _Members) -> Move | None:
     return members.move(min(members.assigned[source]), source, target)
 
 
+def _is_unmovable(present: ClusterPresent, members: _Members, move: Move) -> bool:
+    """Whether a move that spreads the partitions is skipped, because it moves a single copy.
+
+    One copy is no quorum of the two during the move. Draining requires the move: the order `Move`
+    refuses it, which becomes a problem of the plan.
+    """
+    view = present.replicas.partitions[move.partition]
+    return len(view.replicas) == 1 and move.source in members.staying
+
+
 def _begin(present: ClusterPresent, members: _Members, move: Move) -> ClusterPlan:
     """Return the plan that begins a move, if all replicas of all partitions are healthy."""
     change = _move_change(present, members, move)
-    view = present.replicas.partitions[move.partition]
-    if len(view.replicas) == 1 and move.source in members.staying:
-        # A single copy cannot be moved, because one copy is no quorum of the two during the move.
-        # Spreading skips it. Draining requires the move: the order `Move` refuses it, which becomes
-        # a problem of the plan.
-        return EMPTY_PLAN
     if reason := absence_obstacle(present, frozenset()):
         return waiting(change, reason)
     return follow_order(move, present.replicas, change) or EMPTY_PLAN

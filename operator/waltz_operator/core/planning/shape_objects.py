@@ -70,15 +70,15 @@ def _plan_retired_pool(
         f"pool {name}: its pods are removed",
         copies,
     )
-    found = [
+    keys = (ObjectKey(kind, names.storage_set(name)) for kind in _POOL_KINDS)
+    existing = ((key.kind, observed.objects[key]) for key in keys if key in observed.objects)
+    deletions = tuple(
         _delete(kind, live)
-        for kind in _POOL_KINDS
-        if (live := observed.objects.get(ObjectKey(kind, names.storage_set(name)))) is not None
-        and is_ours(live, desired.name)
-        and not live["metadata"].get("deletionTimestamp")
-    ]
-    if found:
-        return ClusterPlan(tuple(found), change=change)
+        for kind, live in existing
+        if is_ours(live, desired.name) and not live["metadata"].get("deletionTimestamp")
+    )
+    if deletions:
+        return ClusterPlan(deletions, change=change)
     if pods := _of_pool(observed, "Pod", name):
         return ClusterPlan(waits=(f"{len(pods)} pods of pool {name} shut down",), change=change)
     claims = [
@@ -100,11 +100,12 @@ def _unused_claims(
         return
     if not isinstance(present, ClusterPresent) or not _is_own(desired, present):
         return
-    registered, prefix = registered_storages(pool, present), f"-{names.storage_set(name)}-"
+    registered = registered_storages(pool, present)
     workload = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
     num_pods = 0 if workload is None else workload["spec"].get("replicas", 0)
     for claim in _of_pool(observed, "PersistentVolumeClaim", name):
-        number = claim["metadata"]["name"].rpartition(prefix)[2]
+        # The name of a claim is ``data-POD``, ``meta-POD`` or ``wal-POD``.
+        number = claim["metadata"]["name"].rpartition(f"-{names.storage_set(name)}-")[2]
         if not number.isdecimal() or claim["metadata"].get("deletionTimestamp"):
             continue
         pod = ObjectKey("Pod", f"{names.storage_set(name)}-{number}")

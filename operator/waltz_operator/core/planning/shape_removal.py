@@ -42,7 +42,8 @@ def _plan_pool(
     """Return the next steps of a pool's removal; ``members`` are its registered storages."""
     views = present.replicas.partitions.values()
     affected = [view for view in views if view.replicas & members]
-    # The number of copies that the partition with the fewest copies keeps.
+    # The number of copies that the partition with the fewest copies keeps. If no partition is
+    # affected, no copy is removed, so there is nothing to refuse.
     remaining = min((len(view.replicas - members) for view in affected), default=MIN_COPIES)
     change = _change(present, pool, len(affected), remaining)
     if affected and not _is_growth_complete(desired, present):
@@ -89,11 +90,11 @@ def _change(
     ``remaining`` the number of copies that the partition with the fewest copies keeps.
     """
     name, total = pool.metadata.name, present.num_partitions
-    progress = f"pool {name}: its storages drop their replicas"
     if num_affected:
-        progress = f"pool {name}: partition {total - num_affected + 1} of {total}"
-    copies = remaining
-    if not num_affected:
-        views = present.replicas.partitions.values()
-        copies = min((len(view.replicas) for view in views), default=1)
+        num_complete = total - num_affected
+        progress = f"pool {name}: partition {num_complete + 1} of {total}"
+        return ShapeChange(ShapeChangeKind.REMOVING_POOL, name, progress, remaining)
+    progress = f"pool {name}: its storages drop their replicas"
+    views = present.replicas.partitions.values()
+    copies = min((len(view.replicas) for view in views), default=1)
     return ShapeChange(ShapeChangeKind.REMOVING_POOL, name, progress, copies)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
-from waltz_operator.core.disruption import storages_that_may_be_away
+from waltz_operator.core.disruption import count_storages_that_may_be_away
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import (
     Manifest,
@@ -160,7 +160,7 @@ def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> i
                 return 0
             if is_replacing(desired):
                 return 0
-            return storages_that_may_be_away(present)
+            return count_storages_that_may_be_away(present)
         case _:
             return 0
 
@@ -193,7 +193,7 @@ def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
         case TlsMode.CERT_MANAGER:
             if missing:
                 return wait(f"cert-manager has not created the secret {name} yet")
-        case _:
+        case TlsMode.SECRET | TlsMode.NONE:  # With NONE, there is no name of a secret.
             if secret is None:
                 return wait(f"the secret {name}, which spec.tls.secretName names, does not exist")
             if missing:

@@ -142,13 +142,13 @@ def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
     rounds: list[Round] = []
     awaited: dict[str, None] = {}
     refusals: dict[str, None] = {}
-    most = _ROUNDS + _ROUNDS_OF_A_REPLICA * desired.cluster.spec.partitions * len(desired.own_pools)
+    num_replicas = desired.cluster.spec.partitions * len(desired.own_pools)
     decided = _plan(cluster)
-    for _ in range(most):
+    for _ in range(_ROUNDS + _ROUNDS_OF_A_REPLICA * num_replicas):
         refusals |= dict.fromkeys(decided.problems)
         if decided.steps:
-            done, cluster = _perform(cluster, decided)
-            rounds.append(done)
+            performed, cluster = _perform(cluster, decided)
+            rounds.append(performed)
             if RemoveFinalizer() in decided.steps:
                 return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
             decided = _plan(cluster)
@@ -159,9 +159,10 @@ def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
         cluster = settled(cluster, all_catch_up=True)
         next_decision = _plan(cluster)
         if next_decision == decided:
-            ending = Ending.REFUSED if decided.problems else Ending.WAITS
-            waits = () if decided.problems else decided.waits or (_progress(decided),)
-            return _end(rounds, ending, spare_before, awaited, waits, refusals)
+            if decided.problems:
+                return _end(rounds, Ending.REFUSED, spare_before, awaited, (), refusals)
+            waits = decided.waits or (_progress(decided),)
+            return _end(rounds, Ending.WAITS, spare_before, awaited, waits, refusals)
         awaited |= dict.fromkeys(decided.waits)
         decided = next_decision
     return _end(rounds, Ending.UNFINISHED, spare_before, awaited, (), refusals)
@@ -193,7 +194,8 @@ def _perform(cluster: SimulatedCluster, decided: ClusterPlan) -> tuple[Round, Si
     """Return the round of a plan's steps, and the cluster after it has settled."""
     gains: list[ReplicaGain] = []
     losses: list[ReplicaLoss] = []
-    spares, before = [_spare(cluster)], cluster.observed
+    before = cluster.observed
+    spares = [_spare(cluster)]
     for step in decided.steps:
         if isinstance(step, ChangeAssignment):
             gains += _gains(cluster, step)
@@ -204,23 +206,19 @@ def _perform(cluster: SimulatedCluster, decided: ClusterPlan) -> tuple[Round, Si
             # The storage is absent until its new pod has started. It may have been absent before.
             spares.append(_spare_without(cluster, step.pod))
     cluster = settled(cluster)
-    known = [spare for spare in spares if spare is not None]
     replicas = cluster.replicas
     views = () if replicas is None else replicas.partitions.values()
-    copies = max((len(view.replicas) for view in views), default=0)
-    spare = min(known, default=None)
-    after = _spare(cluster)
-    done = Round(
+    performed = Round(
         decided.steps,
         decided.change,
         tuple(gains),
         tuple(losses),
-        spare,
-        after,
-        copies,
-        tuple(_new_claims(before, cluster.observed)),
+        spare=min((spare for spare in spares if spare is not None), default=None),
+        spare_after=_spare(cluster),
+        copies=max((len(view.replicas) for view in views), default=0),
+        new_claims=tuple(_new_claims(before, cluster.observed)),
     )
-    return done, cluster
+    return performed, cluster
 
 
 def _new_claims(before: ObservedCluster, after: ObservedCluster) -> Iterator[str]:

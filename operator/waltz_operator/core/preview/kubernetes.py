@@ -156,6 +156,8 @@ def _merged(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any
     result = dict(live)
     for key, each in wanted.items():
         old = result.get(key)
-        both = isinstance(each, Mapping) and isinstance(old, Mapping)
-        result[key] = _merged(old, each) if both and old is not None else each
+        if isinstance(each, Mapping) and isinstance(old, Mapping):
+            result[key] = _merged(old, each)
+        else:
+            result[key] = each
     return result

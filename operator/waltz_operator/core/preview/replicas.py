@@ -32,11 +32,10 @@ def with_sessions(
     for partition in sorted(partitions):
         view = replicas.partitions[partition]
         available = _available(replicas, view)
-        if _is_current(replicas, view, available) and not (
-            all_catch_up and _may_improve(replicas, view, available)
-        ):
-            continue
-        if _opens(view, replicas, available):
+        needs_session = not _has_all_replicas(replicas, view, available) or (
+            all_catch_up and _has_lagging_replica(replicas, view, available)
+        )
+        if needs_session and _opens(replicas, view, available):
             replicas = _with_session(replicas, view, available)
     return replicas
 
@@ -94,7 +93,7 @@ def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[
     )
 
 
-def _is_current(
+def _has_all_replicas(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
     """Return whether the present session has exactly the replicas that it should have."""
@@ -105,7 +104,7 @@ def _is_current(
     )
 
 
-def _may_improve(
+def _has_lagging_replica(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
     """Return whether an available replica lacks transactions."""
@@ -114,7 +113,7 @@ def _may_improve(
     return any(each < end for each in ends)
 
 
-def _opens(view: PartitionView, replicas: ReplicaObservation, available: frozenset[str]) -> bool:
+def _opens(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> bool:
     """Return whether a server can begin a session with the ``available`` replicas."""
     up_to_date = available & _in_session(replicas, view)
     # A storage of the last session that is no longer assigned is not contacted.

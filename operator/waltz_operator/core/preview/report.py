@@ -32,7 +32,7 @@ from waltz_operator.core.steps import (
     Step,
 )
 
-_KINDS = {
+_TITLES = {
     ShapeChangeKind.ADDING_POOL: "pool {} gets its copies",
     ShapeChangeKind.REMOVING_POOL: "pool {} leaves the cluster",
     ShapeChangeKind.MOVING_PARTITIONS: "partitions of pool {} move",
@@ -75,17 +75,17 @@ def _stages(rounds: Iterable[Round]) -> Iterator[str]:
         yield from (f"   {line}" for line in _stage(stage))
 
 
-def _title(done: Round) -> str | None:
+def _title(planned: Round) -> str | None:
     """Return the title of a round's stage; None if the round continues the stage before it.
 
     The title is that of the change under way. A round already has its change while its steps only
     prepare it; then the title is that of the preparation.
     """
-    if all(isinstance(step, ApplyObject) and not step.new for step in done.steps):
+    if all(isinstance(step, ApplyObject) and not step.new for step in planned.steps):
         return None
-    if done.change is None or all(isinstance(step, _PREPARING) for step in done.steps):
+    if planned.change is None or all(isinstance(step, _PREPARING) for step in planned.steps):
         return _PREPARATION
-    return _KINDS[done.change.kind].format(done.change.pool)
+    return _TITLES[planned.change.kind].format(planned.change.pool)
 
 
 def _stage(rounds: Sequence[Round]) -> Iterator[str]:

@@ -95,8 +95,8 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
             return replace(cluster, desired=_with_record(cluster.desired, step))
         case CompareReplica(pool, _, at):
             # The comparison of the partition is complete and found no difference.
-            done = replace(at, partition=at.partition + 1, next_id=0)
-            record = RecordReplacement(pool, done)
+            progress = replace(at, partition=at.partition + 1, next_id=0)
+            record = RecordReplacement(pool, progress)
             return replace(cluster, desired=_with_record(cluster.desired, record))
         case ApplyObject(manifest, _):
             changed = cluster.changed_sets | {manifest.key.name}

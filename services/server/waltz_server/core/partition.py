@@ -204,9 +204,8 @@ class Partition:
     def append_batch(self, batch: AppendBatch) -> None:
         """Accept a batch: its appends are granted or refused together, and get one answer."""
         req_id = batch.req_id
-        if req_id.generation != self.generation or not self._clients.is_current(
-            batch.peer, req_id.client_id
-        ):
+        is_current = self._clients.is_current(batch.peer, req_id.client_id)
+        if req_id.generation != self.generation or not is_current:
             self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
         self.counters.accepted += len(batch.appends)
@@ -300,6 +299,7 @@ class Partition:
                 self._opened(mark)
             case SessionDelayed():
                 self._data.session_delayed()
+                self._ranges.session_delayed()
             case ReadDone():
                 self._read_done(report)
             case _:
@@ -322,7 +322,7 @@ class Partition:
         self._ranges.opened(mark)
 
     def _committed(self, committed: AppendsCommitted) -> None:
-        """Advance the mark; feed the committed appends, and release their locks."""
+        """Feed the committed appends; answer them before `_resolved` answers later flushes."""
         first_id, appends = committed.first_id, committed.appends
         assert self._mark is not None
         assert first_id == self._mark + 1, "committed ids have no gap"
@@ -352,8 +352,8 @@ class Partition:
             return
         granted, refused = self._queue.take(mark)
         self.counters.refused += len(refused)
-        for each in refused:
-            self._answers.refused(each, mark)
+        for refused_append in refused:
+            self._answers.refused(refused_append, mark)
         if granted:
             self.store.append(granted)
         self._release_barriers()

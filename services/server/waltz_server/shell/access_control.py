@@ -141,13 +141,14 @@ def close_without_right(
     reads of these clients end. The clients connect again, and get an answer that says which right
     is missing.
     """
-    lost: dict[frozenset[str], int | None] = {}
+    lost_partitions: dict[frozenset[str], int | None] = {}
     for connection in connections:
         names = certificate_names(connection.peer_certificate or {})
-        if names not in lost:
-            lost[names] = no_longer_readable(before, after, names, partitions)
-        if lost[names] is not None:
-            reason = f"the right to read partition {lost[names]} was revoked"
+        if names not in lost_partitions:
+            lost_partitions[names] = no_longer_readable(before, after, names, partitions)
+        lost = lost_partitions[names]
+        if lost is not None:
+            reason = f"the right to read partition {lost} was revoked"
             log.info("closing the connection of client %s: %s", connection.peer, reason)
             connection.close(reason)
 
@@ -157,12 +158,12 @@ def _log_changes(before: AccessRules | None, after: AccessRules | None) -> None:
     old = frozenset(before.grants if before is not None else ())
     new = frozenset(after.grants if after is not None else ())
     for change, grants in (("granted", new - old), ("revoked", old - new)):
-        for each in sorted(grants):
+        for grant in sorted(grants):
             log.info(
                 "access rules: %s %s on partitions %d to %d for %s",
                 change,
-                each.right.value,
-                each.first,
-                each.last,
-                each.name,
+                grant.right.value,
+                grant.first,
+                grant.last,
+                grant.name,
             )

@@ -31,10 +31,7 @@ from waltz_server.core.access.denied_answers import (
 )
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
-from waltz_server.core.appends.append_codec import (
-    decode_append,
-    decode_batch,
-)
+from waltz_server.core.appends.append_codec import decode_append, decode_batch
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.range_reads import NOT_HERE, refusal
@@ -111,10 +108,10 @@ class ClientConnection(FrameHandler):
         if self._control is not None:
             certificate = connection.peer_certificate
             self._access = ConnectionAccess(self._control, connection.peer, certificate)
-            excess = self._access.enter()
-            if excess is not None:
-                log.warning("closing the connection of client %s: %s", connection.peer, excess)
-                connection.close(excess)
+            why_closed = self._access.enter()
+            if why_closed is not None:
+                log.warning("closing the connection of client %s: %s", connection.peer, why_closed)
+                connection.close(why_closed)
                 return
         self._peer = Peer(connection.version)
         self._host.connected(self._peer, connection)
@@ -127,10 +124,10 @@ class ClientConnection(FrameHandler):
         appends: dict[int, list[Append]] = {}
         for body in bodies:
             code = body[0]
-            answered = code == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
-            if answered or code == APPEND_TYPE:
+            wants_answer = code == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
+            if wants_answer or code == APPEND_TYPE:
                 partition, append = decode_received(decode_append, body, version)
-                if answered:
+                if wants_answer:
                     append.answer_to = self._peer
                 if self._fits(partition, append):
                     appends.setdefault(partition, []).append(append)
@@ -138,6 +135,10 @@ class ClientConnection(FrameHandler):
             # The partitions get the messages in order: a flush waits for the appends before it.
             self._append(appends, checked)
             appends = {}
+            if self._connected().closed:
+                # An earlier message has closed it, and the partitions have removed the client. They
+                # would never remove what a later message registers, such as a feed.
+                return
             if code == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body, checked)
             else:
@@ -180,10 +181,10 @@ class ClientConnection(FrameHandler):
         assert self._peer is not None
         if checked:
             appends = self._permitted(appends)
-        for partition, batch in appends.items():
+        for partition, singles in appends.items():
             hosted = self._host.partition(partition)
             if hosted is not None:
-                hosted.core.append(self._peer, batch)
+                hosted.core.append(self._peer, singles)
                 hosted.perform_effects()
                 if hosted.core.overloaded:
                     self._host.pause_client(self._connected())
@@ -194,14 +195,14 @@ class ClientConnection(FrameHandler):
         Appends to a partition of another server are not denied: that server decides.
         """
         permitted: dict[int, list[Append]] = {}
-        for partition, batch in appends.items():
+        for partition, singles in appends.items():
             if self._host.partition(partition) is None:
                 continue
             denial = self._denial(Right.APPEND, partition)
             if denial is None:
-                permitted[partition] = batch
+                permitted[partition] = singles
             else:
-                self._deny_appends((ReqId.decode(each.req_id) for each in batch), denial)
+                self._deny_appends((ReqId.decode(single.req_id) for single in singles), denial)
         return permitted
 
     def _append_batch(self, body: bytes, checked: bool) -> None:

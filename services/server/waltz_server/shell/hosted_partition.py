@@ -206,11 +206,11 @@ class HostedPartition:
     async def _read_metadata(self, read: ReadMetadata) -> None:
         try:
             async with asyncio.timeout(_METADATA_SECONDS):
-                found = await self._cluster.partition_metadata(self.core.id)
+                metadata = await self._cluster.partition_metadata(self.core.id)
         except (StoreError, MalformedMetadata, TimeoutError) as error:
             self.core.store.metadata_failed(read, _reason(error))
         else:
-            self.core.store.metadata_read(read, found.value, found.version)
+            self.core.store.metadata_read(read, metadata.value, metadata.version)
         self.perform_effects()
 
     async def _write_metadata(self, write: WriteMetadata) -> None:

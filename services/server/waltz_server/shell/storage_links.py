@@ -109,8 +109,8 @@ class StorageLink:
         if rpc is None or rpc.closed:
             self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
             return
-        seq, begun = rpc.next_seq(), self._loop.time()
-        self._sent_at[seq] = begun
+        seq, sent_at = rpc.next_seq(), self._loop.time()
+        self._sent_at[seq] = sent_at
         if self._deadline is None:
             self._deadline = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
 
@@ -121,11 +121,11 @@ class StorageLink:
                 self._link.mark_useful()
             if isinstance(response, st.RecordListResponse):
                 self._converter.learn_sizes(response.partition, response.records)
-            elapsed_ms = (self._loop.time() - begun) * 1000
+            elapsed_ms = (self._loop.time() - sent_at) * 1000
             user.answered(self.storage, request, response, elapsed_ms)
 
-        sent = self._converter.convert(request, rpc.version)
-        rpc.send_request(_numbered(sent, seq), answered)
+        converted = self._converter.convert(request, rpc.version)
+        rpc.send_request(_numbered(converted, seq), answered)
 
     async def close(self) -> None:
         """Close permanently. The connection's end answers each unanswered request with None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waltz.protocol import admin
-from waltz_storage.core.scrub.findings import DamagedRange
+from waltz_storage.core.scrub.findings import IdRange
 
 
 def change_text(request: admin.Message) -> str | None:
@@ -25,7 +25,7 @@ def change_text(request: admin.Message) -> str | None:
             if not records.count:
                 return f"repair no record of partition {partition}"
             first_id = records.first_id()
-            repaired = DamagedRange(first_id, first_id + records.count - 1)
+            repaired = IdRange(first_id, first_id + records.count - 1)
             return f"repair records {repaired} of partition {partition}"
         case admin.PullRecordsRequest(_, partition, _, host, _, first_id, last_id):
             return f"copy records {first_id}-{last_id} of partition {partition} from {host}"

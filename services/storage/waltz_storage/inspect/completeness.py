@@ -68,12 +68,12 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
         try:
             with ReadOnlyFile(path) as file:
-                found = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
+                key = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
         except Damage:
             continue
-        # A header of zeros: the content of this file is still in the log only.
-        if found.int != 0:
-            return found
+        # With a header of zeros, the content of the file is still in the log only.
+        if key.int != 0:
+            return key
     return None
 
 

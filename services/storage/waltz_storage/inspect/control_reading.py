@@ -29,6 +29,9 @@ from waltz_storage.core.partitions.known_log import known_log
 from waltz_storage.inspect.completeness import check_marked_complete
 from waltz_storage.inspect.places import CannotInspect
 
+_MOST_PARTITIONS = 1 << 20
+"""A header with more partitions is damaged: no command can create such a cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class ControlContent:
@@ -84,14 +87,19 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
             f"{control_path} is cut off: it ends inside its {HEADER_BYTES} byte header"
         )
     header = ControlHeader.decode(raw)
+    if not 0 <= header.num_partitions <= _MOST_PARTITIONS:
+        raise CannotInspect(
+            f"the header of {control_path} is damaged: it says {header.num_partitions} partitions; "
+            "use another copy"
+        )
     check_marked_complete(root, header)
     entries: dict[int, ControlEntry | str] = {}
     for partition in range(header.num_partitions):
         start = entry_offset(partition)
         try:
             entries[partition] = decode_entry(raw[start : start + ENTRY_BYTES])
-        except EntryCorrupted as problem:
-            entries[partition] = str(problem)
+        except EntryCorrupted as corrupted:
+            entries[partition] = str(corrupted)
     return ControlContent(header, entries, marks)
 
 
@@ -102,5 +110,5 @@ def _content(path: Path, *, may_be_missing: bool = False) -> bytes:
     """
     try:
         return b"" if may_be_missing and not path.exists() else path.read_bytes()
-    except OSError as problem:
-        raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
+    except OSError as error:
+        raise CannotInspect(f"cannot read {path}: {error.strerror}") from error

@@ -91,8 +91,8 @@ class DryDisk:
 
     def changes(self) -> list[Change]:
         """Return the changes of all files that would change, sorted by path."""
-        found = (content.change(path) for path, content in sorted(self._files.items()))
-        return [change for change in found if change is not None]
+        changes = (content.change(path) for path, content in sorted(self._files.items()))
+        return [change for change in changes if change is not None]
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory of this name exists. Raises OSError."""
@@ -103,14 +103,14 @@ class DryDisk:
 
     def names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries."""
-        found = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
+        names = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
         for path, content in self._files.items():
             parent, _, name = path.rpartition("/")
             if parent == directory and content.exists:
-                found.add(name)
+                names.add(name)
             elif parent == directory:
-                found.discard(name)
-        return list(found)
+                names.discard(name)
+        return list(names)
 
     def make_directory(self, path: str) -> None:
         """Create a directory in memory."""

@@ -49,16 +49,21 @@ def locate(path: Path) -> Place:
         return Place(path.parent.parent, (int(path.parent.name),), int(path.stem))
     directory = path.parent if path.name == CONTROL_FILE else path
     if not directory.is_dir():
-        raise CannotInspect(f"there is no storage directory or segment at {path}")
+        raise CannotInspect(
+            f"there is no storage directory or segment at {path}; name the directory of a storage "
+            "(storage.directory), of a partition in it, or a .seg file"
+        )
     if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
         return Place(directory.parent, (int(directory.name),))
-    found = tuple(sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal()))
-    # The control file may be elsewhere, in a meta directory: then this one has a pair file.
-    if not found and not any(
+    partitions = tuple(
+        sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
+    )
+    # The control file may be in a meta directory: then ``directory`` has a pair file.
+    if not partitions and not any(
         (directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE, WAL_FILE)
     ):
         raise CannotInspect(f"{directory} is not a storage directory: it has no {CONTROL_FILE}")
-    return Place(directory, found, whole=True)
+    return Place(directory, partitions, whole=True)
 
 
 def check_stopped(root: Path) -> None:

@@ -27,6 +27,8 @@ _WINDOW_BYTES = 1 << 20
 """How many bytes one read of a file takes at least."""
 _LENGTH_AT = 28
 """The offset in bytes of the data length in a record."""
+_LENGTH_BYTES = 4
+"""The size of the data length."""
 
 
 class Tail(Enum):
@@ -121,9 +123,9 @@ def whole_records(data: ByteSource, first_id: int) -> Iterator[FileRecord]:
 
     A damaged record is skipped if its length is right; else it ends the iteration.
     """
-    for found in _walk(data, array("q"), first_id):
-        if isinstance(found, FileRecord):
-            yield found
+    for item in _walk(data, array("q"), first_id):
+        if isinstance(item, FileRecord):
+            yield item
 
 
 def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> SegmentReport:
@@ -131,23 +133,24 @@ def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> 
     entries = _entries(index)
     flaws: list[Flaw] = []
     end, next_id, records = HEADER_BYTES, first_id, 0
-    for found in _walk(data, entries, first_id):
-        if isinstance(found, Flaw):
-            flaws.append(found)
+    for item in _walk(data, entries, first_id):
+        if isinstance(item, Flaw):
+            flaws.append(item)
             continue
-        record = found.record
-        end, next_id, records = found.end, record.transaction_id + 1, records + 1
+        record = item.record
+        end, next_id, records = item.end, record.transaction_id + 1, records + 1
         if checksum(record.data) != record.checksum:
             what = "the data fails the checksum that the client gave"
-            flaws.append(Flaw(record.transaction_id, found.offset, what))
+            flaws.append(Flaw(record.transaction_id, item.offset, what))
         number = record.transaction_id - first_id
-        if number < len(entries) and entries[number] != found.offset:
+        if number < len(entries) and entries[number] != item.offset:
             what = f"the index has the record at byte {entries[number]}"
-            flaws.append(Flaw(record.transaction_id, found.offset, what))
+            flaws.append(Flaw(record.transaction_id, item.offset, what))
     if len(entries) > next_id - first_id:
         what = f"the index has entries up to record {first_id + len(entries) - 1}"
         flaws.append(Flaw(next_id, end, what))
-    return SegmentReport(first_id, next_id, records, end, data.size(), _tail(data, end), (*flaws,))
+    tail = _tail(data, end)
+    return SegmentReport(first_id, next_id, records, end, data.size(), tail, tuple(flaws))
 
 
 def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[FileRecord | Flaw]:
@@ -155,15 +158,15 @@ def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[F
     transaction_id, offset = first_id, HEADER_BYTES
     while True:
         try:
-            found = read_record(data, offset, transaction_id)
+            whole = read_record(data, offset, transaction_id)
         except Damage as damage:
             next_whole = _next_whole(data, entries, first_id, transaction_id, offset)
             if next_whole is None:
                 return
             yield Flaw(transaction_id, offset, damage.what)
-            found = next_whole
-        yield found
-        transaction_id, offset = found.record.transaction_id + 1, found.end
+            whole = next_whole
+        yield whole
+        transaction_id, offset = whole.record.transaction_id + 1, whole.end
 
 
 def _next_whole(
@@ -191,9 +194,9 @@ def _next_whole(
 
 def _length(data: ByteSource, offset: int) -> int | None:
     """Return the data length in the record at ``offset``, None if it is impossible."""
-    raw = data.read(offset + _LENGTH_AT, 4)
+    raw = data.read(offset + _LENGTH_AT, _LENGTH_BYTES)
     length = int.from_bytes(raw, "big", signed=True)
-    return length if len(raw) == 4 and length >= 0 else None
+    return length if len(raw) == _LENGTH_BYTES and length >= 0 else None
 
 
 def _entries(index: ByteSource | None) -> array[int]:

@@ -81,26 +81,26 @@ def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
     """
     # If the path names one segment (``first_id``), only that segment is read.
     if place.first_id is None:
-        first_ids, expected = segments(place.root, partition), 0
+        first_ids, next_id = segments(place.root, partition), 0
     else:
-        first_ids, expected = [place.first_id], place.first_id
+        first_ids, next_id = [place.first_id], place.first_id
     for first_id in first_ids:
         path = segment_path(place.root, partition, first_id)
-        if first_id != expected:
-            yield Gap(f"transactions from {expected} on are missing before {path.name}")
+        if first_id != next_id:
+            yield Gap(f"transactions from {next_id} on are missing before {path.name}")
         # Raise CannotInspect if the header is damaged: the file may be of another log.
         read_segment_header(place.root, partition, first_id)
         with ExitStack() as stack:
             data = ReadAheadSource(stack.enter_context(ReadOnlyFile(path)))
             index_path = path.with_suffix(INDEX_SUFFIX)
             index = stack.enter_context(ReadOnlyFile(index_path)) if index_path.exists() else None
-            expected = first_id
-            for found in records_and_flaws(data, index, first_id):
-                if isinstance(found, Flaw):
-                    yield Gap(f"{found.what} ({path.name} at byte {found.offset})")
+            next_id = first_id
+            for item in records_and_flaws(data, index, first_id):
+                if isinstance(item, Flaw):
+                    yield Gap(f"{item.what} ({path.name} at byte {item.offset})")
                 else:
-                    expected = found.record.transaction_id + 1
-                    yield found
+                    next_id = item.record.transaction_id + 1
+                    yield item
 
 
 def is_sound(reports: Iterable[SegmentReport]) -> bool:

@@ -42,18 +42,18 @@ def read_wal(root: Path, limit: int) -> WalContent:
 
     All transactions are read, because a later one may be damaged. Raises CannotInspect.
     """
-    found: list[Transaction] = []
+    transactions: list[Transaction] = []
     count = 0
-    with _scanning(root) as (header, scanned):
+    with _scanning(root) as (header, scan):
         try:
-            for each in scanned:
-                if isinstance(each, LogEnd):
-                    return WalContent(header, found, count, each)
+            for scanned in scan:
+                if isinstance(scanned, LogEnd):
+                    return WalContent(header, transactions, count, scanned)
                 count += 1
                 if count <= limit:
-                    found.append(each)
+                    transactions.append(scanned)
         except WalDamaged as damaged:
-            return WalContent(header, found, count, str(damaged))
+            return WalContent(header, transactions, count, str(damaged))
     raise AssertionError("a scan yields the end of the log, or raises WalDamaged")
 
 
@@ -68,9 +68,9 @@ def is_wal_empty(root: Path) -> bool:
 
     This reads no more than the first transaction. Raises CannotInspect.
     """
-    with _scanning(root) as (_, scanned):
+    with _scanning(root) as (_, scan):
         try:
-            return isinstance(next(scanned), LogEnd)
+            return isinstance(next(scan), LogEnd)
         except WalDamaged:
             return False
 

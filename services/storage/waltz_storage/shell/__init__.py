@@ -8,5 +8,7 @@
 * `posix_disk`: files of the operating system
 * `wal_engine`, `wal_commits`, `logged_disk`: the engine ``wal``, with a write-ahead log
 * `scrubbing`: the checks of the scrubber, in the lanes of the partitions
+* `peer_pull`: copies records of another storage, on the request of an administrator
+* `flattening`: writes the write-ahead log of a stopped storage to its segment files
 * `config`, `metrics`: settings, metrics and health
 """

@@ -111,8 +111,8 @@ class AdminHandler:
             case admin.RepairRecordsRequest():
                 self._repair(request, origin)
             case admin.DamagedRecordsRequest():
-                found = admin.DamagedRecordsResponse(origin.seq, self._damaged())
-                self._deliver([(reply, found)])
+                damaged = admin.DamagedRecordsResponse(origin.seq, self._damaged())
+                self._deliver([(reply, damaged)])
             case _:
                 refusal = origin.refusal(f"{type(request).__name__} is not a request")
                 self._deliver([(reply, refusal)])
@@ -120,9 +120,9 @@ class AdminHandler:
     def _damaged(self) -> tuple[DamagedRange, ...]:
         """Return the damaged ranges of all partitions, up to `_MAX_RANGES`."""
         found = (
-            DamagedRange(partition, each.first_id, each.last_id)
+            DamagedRange(partition, ids.first_id, ids.last_id)
             for partition, ranges in sorted(self._scrubber.findings.ranges.items())
-            for each in ranges
+            for ids in ranges
         )
         return tuple(islice(found, _MAX_RANGES))
 
@@ -157,14 +157,14 @@ class AdminHandler:
     ) -> None:
         """Call ``change`` for each partition; change nothing if one partition does not exist."""
         self._directory.check_known(partitions)
-        done = admin.AdminSuccessResponse(origin.seq)
+        success = admin.AdminSuccessResponse(origin.seq)
         if not partitions:
-            self._deliver([(origin.reply, done)])
+            self._deliver([(origin.reply, success)])
             return
 
         def work(partition: int) -> admin.Response:
             change(partition)
-            return done
+            return success
 
         self._run_in_lanes(partitions, work, origin)
 
@@ -238,7 +238,8 @@ def _repair_answer(
     """Return the answer to a request to repair records, by the checks that followed the repair."""
     first_id = request.records.first_id()
     repaired = range(first_id, first_id + request.records.count)
-    damaged = [t for checked in checks for t in checked.damaged if t in repaired]
+    # A check may cover records beyond the repaired ones.
+    damaged = [record for checked in checks for record in checked.damaged if record in repaired]
     if not damaged:
         return admin.AdminSuccessResponse(request.seq_num)
     refused = RequestRefused(

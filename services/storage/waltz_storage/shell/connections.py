@@ -136,10 +136,10 @@ class ServerConnection(FrameHandler):
         self._intake.proceed()
 
     def _note_session(self, request: storage.Message) -> None:
-        """Log that this connection uses a session for the first time.
+        """Store and log the session that this connection uses from now on.
 
-        A request with a wrong session id may block all servers (`fencing.is_possible`). Then this
-        line shows its sender.
+        A request with a wrong session id may block all servers (`fencing.is_possible`). Then the
+        log line shows the sender of the request.
         """
         if (
             not raises_fence(cast(storage.Request, request))

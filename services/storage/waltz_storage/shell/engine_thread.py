@@ -117,7 +117,7 @@ class EngineThread:
         self._wake_loop(self._turn)
         self._idle.wait()
         self._marks_stopped.set()
-        self._marks_written.set()
+        self._marks_written.set()  # This wakes the thread, which then finds `_marks_stopped`.
         self._marks_thread.join()
         if not self._failed.is_set():
             try:
@@ -248,7 +248,7 @@ class EngineThread:
         """Give up after an error of a callback or task, except an OSError of a connection."""
         error = context.get("exception")
         if error is None or isinstance(error, OSError):
-            log.warning("engine event loop, error ignored: %s: %s", context.get("message"), error)
+            log.warning("storage engine: %s: %s; continuing", context.get("message"), error)
         else:
             self._give_up(error)
 

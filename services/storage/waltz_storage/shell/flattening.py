@@ -24,6 +24,7 @@ from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE, lock_log_directo
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_start import check_log_is_empty, remove_log_files
 from waltz_storage.inspect.completeness import cluster_key
+from waltz_storage.inspect.control_reading import read_control
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
@@ -57,8 +58,8 @@ class FlattenResult:
 class Directories:
     """The directories of a storage.
 
-    ``meta`` is the one of the control file and ``log`` the one of the write-ahead log; None if that
-    is ``data``.
+    ``meta`` is the directory of the control file, ``log`` that of the write-ahead log. Each is None
+    if it is ``data``.
     """
 
     data: Disk
@@ -78,8 +79,12 @@ def flatten(data: Path, meta: Path | None = None, log: Path | None = None) -> Fl
         PosixDisk(meta) if meta is not None else None,
         PosixDisk(log) if log is not None else None,
     )
+    _check_log_is_named(directories)
     header = _read_header(directories)
-    key = cluster_key(data, log) or header.key
+    key = cluster_key(data, log)
+    if key is None:
+        _check_nothing_lost(data, meta)
+        key = header.key
     return flatten_directories(directories, key, header.num_partitions)
 
 
@@ -90,13 +95,10 @@ def flatten_directories(
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> FlattenResult:
     """Do what `flatten` does, for the cluster ``key`` with ``num_partitions``."""
+    _check_log_is_named(directories)
     data, log = directories.data, directories.log
-    if log is None and data.exists(LOG_PAIR_FILE):
-        raise DirectoryRefused(
-            "the write-ahead log is in a directory of its own: name the directory of the setting "
-            "storage.wal.directory"
-        )
     result = FlattenResult(0, interrupted=False, refused=())
+    # An inverted key says that the segments need the log. Otherwise there is nothing to replay.
     if _read_header(directories).key != key:
         result = _start_and_stop(directories, key, num_partitions, now_ms)
     # If a storage with the engine `wal` has started here since then, the next steps notice it: the
@@ -105,6 +107,32 @@ def flatten_directories(
     with closing(control):
         _remove_log(data, log, control)
     return result
+
+
+def _check_log_is_named(directories: Directories) -> None:
+    """Raise DirectoryRefused if the log is in a directory of its own that was not named."""
+    if directories.log is None and directories.data.exists(LOG_PAIR_FILE):
+        raise DirectoryRefused(
+            "the write-ahead log is in a directory of its own: name the directory of the setting "
+            "storage.wal.directory"
+        )
+
+
+def _check_nothing_lost(data: Path, meta: Path | None) -> None:
+    """Raise DirectoryRefused if a partition is assigned although no file shows the cluster's key.
+
+    The files of an assigned partition have the key: on the disk, or else in the log. So the log is
+    lost or damaged. An entry that is damaged (a text) may be that of an assigned partition. Raises
+    CannotInspect.
+    """
+    entries = read_control(data, meta).entries.values()
+    if any(isinstance(entry, str) or entry.info.assigned for entry in entries):
+        raise DirectoryRefused(
+            "neither the write-ahead log nor a segment shows the key of the cluster: the log is "
+            "missing or damaged. Mount the volume of the log; if the log is lost, empty the "
+            "storage directory, and recover its partitions from other replicas: waltz storage "
+            "recover"
+        )
 
 
 def _read_header(directories: Directories) -> ControlHeader:

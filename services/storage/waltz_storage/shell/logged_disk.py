@@ -64,12 +64,12 @@ class LoggedDisk:
     def names(self, directory: str) -> list[str]:
         """See `Disk`."""
         prefix = f"{directory}/" if directory else ""
-        found = {name for name in self._disk.names(directory) if file_of(prefix + name) is None}
+        names = {name for name in self._disk.names(directory) if file_of(prefix + name) is None}
         if directory:
             with self.commits.locked():
                 paths = list(self._states)
-            found.update(path[len(prefix) :] for path in paths if path.startswith(prefix))
-        return list(found)
+            names.update(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+        return list(names)
 
     def make_directory(self, path: str) -> None:
         """See `Disk`."""

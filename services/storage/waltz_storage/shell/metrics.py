@@ -118,7 +118,7 @@ def _refusals(directory: StorageDirectory) -> dict[str, dict[str, Any]]:
 def _damaged_ranges(scrubber: Scrubber) -> dict[str, list[str]]:
     """Return the damaged ranges of each partition, the first ones if there are many."""
     return {
-        str(partition): [str(each) for each in ranges[:_REPORTED_RANGES]]
+        str(partition): [str(ids) for ids in ranges[:_REPORTED_RANGES]]
         for partition, ranges in sorted(scrubber.findings.ranges.items())
     }
 

@@ -191,7 +191,7 @@ class StorageNode:
             scrubber=scrubber,
         )
         metrics = self._metrics = storage_metrics(sources, clock)
-        scrubbing = Scrubbing(scrubber, directory, outside.submit, clock)
+        scrub_loop = Scrubbing(scrubber, directory, outside.submit, clock)
         pulls = self._pulls = PeerPulls(
             (cluster.key, cluster.num_partitions),
             engine.submit,
@@ -226,7 +226,7 @@ class StorageNode:
         await engine.run(_listen(self.listener, config.bind_host, config.port))
         self.admin_listener.start(config.bind_host, config.admin_port)
         if scrubber.enabled:
-            self._scrubbing = asyncio.create_task(scrubbing.run(), name="scrubber")
+            self._scrubbing = asyncio.create_task(scrub_loop.run(), name="scrubber")
             self._scrubbing.add_done_callback(self._scrubbing_ended)
 
     @property
@@ -335,9 +335,9 @@ def _open_directory(
             WalOptions(
                 config.wal_bytes,
                 environment.clock,
-                environment.fail if environment.checkpoint_thread else None,
-                environment.direct_bytes,
-                home,
+                fail=environment.fail if environment.checkpoint_thread else None,
+                direct_bytes=environment.direct_bytes,
+                directory=home,
             )
         )
     return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta, wal)

@@ -25,7 +25,7 @@ class OutsideJobs:
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         """Queue tasks and reads."""
-        self._submit([Arrival(each.partition, self._posting(each.job)) for each in arrivals])
+        self._submit([Arrival(partition, self._posting(job)) for partition, job in arrivals])
 
     def _posting(self, job: object) -> Task | ReadTask:
         """Return ``job`` as one that posts its answers and returns none."""

@@ -137,23 +137,23 @@ class PeerPulls:
 
         Raises _PullRefused.
         """
-        done: asyncio.Future[storage.Response] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[storage.Response] = asyncio.get_running_loop().create_future()
         append = storage.AppendRequest(
             request.session_id, request.seq_num, request.partition, records, offline=True
         )
-        reply = partial(self._post, done)
+        reply = partial(self._post, answered)
         job = AppendJob(append, max(STORAGE.versions), reply, self._clock())
         self._submit([Arrival(request.partition, job)])
-        answer = await done
+        answer = await answered
         if isinstance(answer, storage.FailureResponse):
             raise _PullRefused(answer.failure.message)
 
-    def _post(self, done: asyncio.Future[storage.Response], answer: storage.Response) -> None:
-        """Pass an answer of the engine, which comes on its own event loop, to ``done``."""
-        self._deliver([(partial(_resolve, done), answer)])
+    def _post(self, answered: asyncio.Future[storage.Response], answer: storage.Response) -> None:
+        """Set the result of ``answered``; called on the event loop of the engine."""
+        self._deliver([(partial(_resolve, answered), answer)])
 
 
-def _resolve(done: asyncio.Future[storage.Response], answer: storage.Response) -> None:
+def _resolve(answered: asyncio.Future[storage.Response], answer: storage.Response) -> None:
     # The future is cancelled if the storage stops meanwhile.
-    if not done.done():
-        done.set_result(answer)
+    if not answered.done():
+        answered.set_result(answer)

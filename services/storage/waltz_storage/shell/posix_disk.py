@@ -27,13 +27,13 @@ class PosixDisk:
 
     def __init__(self, root: Path) -> None:
         try:
-            found = root.is_dir()
+            is_directory = root.is_dir()
         except OSError as error:
             raise DirectoryRefused(
                 f"the storage directory {root} cannot be opened: {error.strerror}; check its "
                 "volume, and that this process may use it"
             ) from error
-        if not found:
+        if not is_directory:
             raise DirectoryRefused(
                 f"the storage directory {root} does not exist: create it, or mount its volume"
             )

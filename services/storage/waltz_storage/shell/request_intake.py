@@ -15,9 +15,10 @@ from waltz.net import FrameConnection
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
-"""The bound of the weight of a connection's unanswered reads, and of its other unanswered requests.
+"""The bound of the weight of a connection's unanswered reads.
 
-While the weight is this or more, no further read, or no other request, begins."""
+While their weight is this or more, no further read begins. The other requests of the connection
+have the same bound, and are counted separately."""
 MOST_WAITING_READS = 4096
 """While more reads of records wait, nothing is read from their connection."""
 

@@ -63,16 +63,16 @@ class Scrubbing:
 
     async def _perform(self, check: ScrubCheck) -> _Outcome:
         """Submit a check to the lane of its partition, and wait for its outcome."""
-        done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        checked: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
 
         def reply(outcome: _Outcome) -> None:
             # The future is cancelled if the storage stops during the check.
-            if not done.done():
-                done.set_result(outcome)
+            if not checked.done():
+                checked.set_result(outcome)
 
         task = ReadTask(partial(_check_steps, self._directory, check, reply))
         self._submit([Arrival(check.partition, task)])
-        return await done
+        return await checked
 
     def _note(self, check: ScrubCheck, outcome: _Outcome) -> None:
         """Report the outcome of a check to the scrubber, and log new damage.
@@ -81,13 +81,13 @@ class Scrubbing:
         """
         now, partition = self._clock(), check.partition
         if isinstance(outcome, CheckedRecords):
-            found = self.scrubber.note(check, outcome, now)
-            if found:
+            new_ranges = self.scrubber.note(check, outcome, now)
+            if new_ranges:
                 log.error(
                     "scrubber: partition %d has damaged records: %s; the storage serves its other "
                     "records, and servers read the damaged ones from other replicas; %s",
                     partition,
-                    _listed(found),
+                    _listed(new_ranges),
                     REMEDY,
                 )
             return

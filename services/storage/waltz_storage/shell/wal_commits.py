@@ -70,7 +70,10 @@ def pause_after(seconds: float) -> float:
 
 
 class _Locked(AbstractContextManager[None]):
-    """Holds the lock of ``commits``. One object serves all uses: a write takes the lock twice."""
+    """Holds the lock of ``commits``.
+
+    One object serves all uses: every write takes the lock, and a new object would take time.
+    """
 
     __slots__ = ("_commits",)
 

@@ -15,7 +15,7 @@ from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.engine.rounds import RoundPart
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.partitions.storage_directory import WalFigures
-from waltz_storage.core.wal.log_directory import check_no_log_directory, lock_log_directory
+from waltz_storage.core.wal.log_directory import lock_log_directory, untie_log_directory
 from waltz_storage.core.wal.logged_file_state import path_of
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_replay import Progress, ReplayResult
@@ -79,7 +79,7 @@ class WalEngine:
         options = self._options
         home = disk if options.directory is None else options.directory
         if options.directory is None:
-            check_no_log_directory(disk, logged=control.is_logged)
+            untie_log_directory(disk, logged=control.is_logged)
         else:
             self._lock = lock_log_directory(disk, home, logged=control.is_logged)
         try:
@@ -104,7 +104,7 @@ class WalEngine:
             log.info(
                 "replayed the write-ahead log: %d transactions in %d KiB, %.1f s%s",
                 result.transactions,
-                result.blocks * BLOCK_BYTES >> 10,
+                result.blocks * BLOCK_BYTES // 1024,
                 self._replay_seconds,
                 "; an interrupted transaction at its end was dropped" if result.torn else "",
             )
@@ -166,8 +166,8 @@ def _damaged_partitions(commits: WalCommits, result: ReplayResult) -> dict[int, 
 def _log_progress(progress: Progress) -> None:
     log.info(
         "replaying the write-ahead log: %d of %d KiB",
-        progress.blocks * BLOCK_BYTES >> 10,
-        progress.all_blocks * BLOCK_BYTES >> 10,
+        progress.blocks * BLOCK_BYTES // 1024,
+        progress.all_blocks * BLOCK_BYTES // 1024,
     )
 
 

@@ -55,7 +55,7 @@ class PartitionProgress(Generic[C]):
         """The number of the append that began last."""
 
         self._completed_mark = mark
-        """The last transaction that `next` has returned a delivery for.
+        """The last transaction that `begin_apply` has returned a delivery for.
 
         ``on_completion`` is not called again for this transaction or an earlier one.
         """
@@ -90,7 +90,7 @@ class PartitionProgress(Generic[C]):
             for each in transactions
         )
 
-    def next(self, transaction: Transaction[object]) -> Delivery[C] | None:
+    def begin_apply(self, transaction: Transaction[object]) -> Delivery[C] | None:
         """Begin to apply ``transaction``; return how, or None if it is not the next one to apply.
 
         The caller must call ``on_completion`` if the result has ``call_on_completion``. Only the

@@ -38,6 +38,10 @@ class _Client:
     bucket: TokenBucket | None
     connections: int = 0
 
+    def is_idle(self, now: float) -> bool:
+        """Return whether the client has no connection and could append as much as a new client."""
+        return not self.connections and (self.bucket is None or self.bucket.is_full(now))
+
 
 class ClientQuotas:
     """The connections and rates of all clients. A client is named by a text that the caller makes.
@@ -92,9 +96,7 @@ class ClientQuotas:
         return TokenBucket(rate, rate * BURST_SECONDS, now) if rate else None
 
     def _forget_idle(self, now: float) -> None:
-        """Forget clients without connections whose bucket is full, like that of a new client."""
+        """Forget the clients whose state is that of a new client."""
         self._clients = {
-            client: state
-            for client, state in self._clients.items()
-            if state.connections or (state.bucket is not None and not state.bucket.is_full(now))
+            client: state for client, state in self._clients.items() if not state.is_idle(now)
         }

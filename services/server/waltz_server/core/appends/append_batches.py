@@ -96,7 +96,7 @@ class AppendBatches:
         open_batch.outcomes[position] = outcome
         open_batch.missing -= 1
         if not open_batch.missing:
-            outcomes = tuple(each for each in open_batch.outcomes if each is not None)
+            outcomes = tuple(outcome for outcome in open_batch.outcomes if outcome is not None)
             self._ready.add(batch_answer(open_batch.batch.peer, open_batch.batch.req_id, outcomes))
 
 

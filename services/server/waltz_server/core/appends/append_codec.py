@@ -22,7 +22,7 @@ _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
 _REQ_ID_PLACE = slice(1, 1 + _REQ_ID.size)
 _INT = struct.Struct(">i")
-# A record tail: header, data length, data, checksum.
+# Offsets in a record tail, which is: header, data length, data, checksum.
 _LENGTH_OFFSET = 4
 _DATA_OFFSET = 8
 _CHECKSUM_BYTES = 4
@@ -30,21 +30,22 @@ _TAIL_OVERHEAD_BYTES = _DATA_OFFSET + _CHECKSUM_BYTES
 # An append with one write lock and no other, up to its data: the fields of _HEAD, number of write
 # locks, the lock, number of read locks, number of append locks, header, data length.
 _ONE_WRITE_LOCK = struct.Struct(">iiiiqiiiiii")
-_DATA_AFTER_ONE_LOCK = 1 + _ONE_WRITE_LOCK.size
-_TAIL_AFTER_ONE_LOCK = _DATA_AFTER_ONE_LOCK - _DATA_OFFSET
+# The offsets of its data and of its record tail in the message body.
+_ONE_LOCK_DATA_OFFSET = 1 + _ONE_WRITE_LOCK.size
+_ONE_LOCK_TAIL_OFFSET = _ONE_LOCK_DATA_OFFSET - _DATA_OFFSET
 
 Locks = tuple[int, ...]
 
 
 def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     """Return the partition and the append of a message body; raises MalformedMessage."""
-    if version >= APPEND_LOCKS_SINCE and len(body) >= _DATA_AFTER_ONE_LOCK:
+    if version >= APPEND_LOCKS_SINCE and len(body) >= _ONE_LOCK_DATA_OFFSET:
         # Most appends have one write lock and no other, so this form is decoded in one step.
         client, generation, partition, _, mark, num_write, lock, num_read, num_append, _, length = (
             _ONE_WRITE_LOCK.unpack_from(body, 1)
         )
         if num_write == 1 and num_read == 0 and num_append == 0:
-            tail = _checked_tail(body, _TAIL_AFTER_ONE_LOCK, length)
+            tail = _checked_tail(body, _ONE_LOCK_TAIL_OFFSET, length)
             req_id = body[_REQ_ID_PLACE]
             return partition, Append(client, generation, req_id, tail, mark, (lock,))
     return _decode_any_locks(body, version)
@@ -104,11 +105,11 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
             end = _end_of_tail(body, at)
             req_id = _REQ_ID.pack(client, generation, partition, wrapped(seq))
             tail = body[at:end]
-            one = Append(
+            append = Append(
                 client, generation, req_id, tail, mark, write_locks, read_locks, append_locks
             )
-            one.batch = body[_REQ_ID_PLACE]
-            appends.append(one)
+            append.batch = body[_REQ_ID_PLACE]
+            appends.append(append)
             at = end
     except struct.error:
         raise MalformedMessage("batch cut off") from None

@@ -227,10 +227,13 @@ class AppendQueue:
     ) -> None:
         """Grant or refuse an append that has just arrived, or let it wait."""
         peer, append = single
-        # Only clients that know the outcome AHEAD send appends that have an ``answer_to``.
-        if append.answer_to is not None and self._is_ahead(append):
-            refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
-            return
+        # Only clients that know LOG_MARK and AHEAD send appends that have an ``answer_to``.
+        if append.answer_to is not None:
+            self._replace_log_mark(append)
+            # No transaction is after such a mark, so no lock could refuse the append.
+            if append.client_mark > self._mark:
+                refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
+                return
         # The slots that a grant takes, and those that are checked against the client's mark.
         append.taken = append.checked = locks.slots(append.write_locks)
         if append.append_locks:
@@ -273,11 +276,12 @@ class AppendQueue:
     ) -> None:
         """Grant or refuse the appends of a batch that has just arrived, or let the batch wait."""
         if batch.peer.version >= APPEND_ANSWERS_SINCE:  # Older clients do not know AHEAD.
+            for append in batch.appends:
+                self._replace_log_mark(append)
             # All appends of a batch have the same mark, so either all are ahead or none.
-            ahead = [append for append in batch.appends if self._is_ahead(append)]
-            for append in ahead:
-                refused.append(self._refused(batch.peer, append, OutcomeKind.AHEAD, self._mark))
-            if ahead:
+            if batch.appends[0].client_mark > self._mark:
+                for append in batch.appends:
+                    refused.append(self._refused(batch.peer, append, OutcomeKind.AHEAD, self._mark))
                 return
         for append in batch.appends:
             append.taken = locks.slots(append.write_locks + append.append_locks)
@@ -343,14 +347,10 @@ class AppendQueue:
         wanted = chain.from_iterable(_slots_of(waiter.item))
         self._waiting.park(waiter, next(lock for lock in wanted if locks.any_open((lock,))))
 
-    def _is_ahead(self, append: Append) -> bool:
-        """Replace a mark `LOG_MARK` by the log's mark; return whether the log ends before the mark.
-
-        Then the append is refused: no transaction is after its mark, so no lock could refuse it.
-        """
+    def _replace_log_mark(self, append: Append) -> None:
+        """Replace a client's mark `LOG_MARK` by the log's mark."""
         if append.client_mark == LOG_MARK:
             append.client_mark = self._mark
-        return append.client_mark > self._mark
 
     def _refused(
         self, peer: Peer, append: Append, kind: OutcomeKind, transaction_id: int

@@ -1,8 +1,8 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
-A lock is *open* while an append that was granted, but is not committed yet, holds it. The lock
-table (`lock_table`) maps each lock to three *slots*, and a lock may be open only while all three
-are held.
+A lock is *open* while a granted append holds it, that is, until the store reports the append's
+outcome. The lock table (`lock_table`) maps each lock to three *slots*, and a lock may be open only
+while all three are held.
 
 A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
 in all its queues is *due*: the caller may try to grant it. If the caller finds one of its locks

@@ -8,10 +8,11 @@ which transaction took the lock last: sometimes too high, never too low. An esti
 high refuses an append, and its client tries again. An estimate that is too low would commit an
 append that was decided on stale data.
 
-An append is *open* until it is committed or dropped. Each slot also counts the open appends that
-hold it. If all three slots of a lock are held, an open append may hold the lock; otherwise none
-does. The next mark of a held lock is not known before that append ends, so an append that wants
-this lock waits (transcripts/clients/batches_and_locks.txt).
+A granted append *holds* its locks until the store reports its outcome. Each slot also counts the
+appends that hold it. If all three slots of a lock are held, an append may hold the lock, and the
+lock is *open*; otherwise no append holds it. The next mark of an open lock is not known before the
+append that holds it ends, so an append that wants the lock waits
+(transcripts/clients/batches_and_locks.txt).
 
 The planted bugs in tests/mutants/planted_clients.py and planted_batches.py show the failure that
 each rule prevents.
@@ -44,7 +45,7 @@ class LockTable:
         # transaction may have taken any lock.
         self._marks = [high_water_mark] * size
         self._open_counts = [0] * size
-        """For each slot, the number of open appends that hold it."""
+        """For each slot, the number of appends that hold it."""
 
     def slots(self, locks: Iterable[int]) -> Slots:
         """Return the slots of ``locks``, which are 32-bit hashes."""
@@ -60,7 +61,7 @@ class LockTable:
         return tuple(slots)
 
     def any_open(self, slots: Slots) -> bool:
-        """Whether one of the locks in ``slots`` may be held by an open append."""
+        """Whether one of the locks in ``slots`` is open: an append may hold it."""
         counts = self._open_counts
         for a, b, c in slots:  # noqa: SIM110 - `any` with a generator would be slower
             if counts[a] and counts[b] and counts[c]:
@@ -83,7 +84,7 @@ class LockTable:
         return latest
 
     def begin(self, slots: Slots) -> None:
-        """Count an open append that holds ``slots``."""
+        """Count an append that holds ``slots`` from now on."""
         counts = self._open_counts
         for a, b, c in slots:
             counts[a] += 1

@@ -310,12 +310,12 @@ class DataReads:
         batch = self._recent.batch_with(wanted)
         if batch is None:
             return None
-        found = None
+        wanted_tail = None
         for transaction_id, _, tail in batch.parts():
             self._cache.put(self._partition, transaction_id, tail)
             if transaction_id == wanted:
-                found = tail
-        return found
+                wanted_tail = tail
+        return wanted_tail
 
     def _is_being_read(self, wanted: int) -> bool:
         return any(first <= wanted < first + count for first, count in self._windows.items())

@@ -49,9 +49,9 @@ def in_version(frames: bytes, version: int) -> bytes:
     """Return ``frames`` with ``version`` in their version fields."""
     if version == _CACHED_VERSION:
         return frames
-    other = bytearray(frames)
-    other[_VERSION_OFFSET::FRAME_BYTES] = bytes((version,)) * (len(frames) // FRAME_BYTES)
-    return bytes(other)
+    converted = bytearray(frames)
+    converted[_VERSION_OFFSET::FRAME_BYTES] = bytes((version,)) * (len(frames) // FRAME_BYTES)
+    return bytes(converted)
 
 
 def headers_of_frames(frames: bytes) -> bytes:
@@ -102,7 +102,7 @@ class FeedCache:
                 block[start : start + take] = frames[position : position + take]
             position += take
 
-    def end_of_block(self, transaction_id: int) -> int:
+    def first_uncached_in_block(self, transaction_id: int) -> int:
         """Return the first transaction in the block of ``transaction_id`` that is not cached.
 
         If the whole block is cached, this is the first transaction of the next block.

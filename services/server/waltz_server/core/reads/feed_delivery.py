@@ -104,7 +104,7 @@ class FeedDelivery:
         """Give one catch-up feed its turn."""
         feed = self.feeds.next_catch_up()
         if feed is not None:
-            served = self._serve(feed, {})
+            served = self._serve_feed(feed, {})
             if served or self._reading is None:
                 self.feeds.end_turn(feed, self._mark)
             else:
@@ -121,7 +121,7 @@ class FeedDelivery:
         """
         known = dict(fresh or {})
         for feed in self.feeds.real_time():
-            while feed.remaining and self._serve(feed, known):
+            while feed.remaining and self._serve_feed(feed, known):
                 pass
         if self.feeds.any_catch_up:
             self._ready.add(ScheduleTurn())
@@ -156,12 +156,12 @@ class FeedDelivery:
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
         for feed in waiting:
-            self._serve(feed, {}, may_read=False)
+            self._serve_feed(feed, {}, may_read=False)
         for feed in waiting:
             self.feeds.end_turn(feed, self._mark)
         self.serve()
 
-    def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
+    def _serve_feed(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
         """Serve ``feed`` from the cache, or read missing headers; return whether it was served.
 
         It is not served if it is at the log's end, if its connection is congested, or if the cache
@@ -190,8 +190,8 @@ class FeedDelivery:
         """
         if self._reading is not None:
             return
-        # The first transaction of the block that is not cached: at most ``first_id``.
-        start = self._cache.end_of_block(first_id)
+        # At most ``first_id``, which is not cached.
+        start = self._cache.first_uncached_in_block(first_id)
         count = min(_HEADER_BLOCKS, self._cache.capacity_blocks) * BLOCK_TRANSACTIONS
         end = min(first_id - first_id % BLOCK_TRANSACTIONS + count, self._mark + 1)
         self._reading = _HeaderRead(start, first_id, end)

@@ -69,6 +69,8 @@ class RangeReads:
         self._mark: int | None = None
         self._confirmed = False
         """Whether the log certainly ends at the mark: no other server can have written since."""
+        self._session_delayed = False
+        """Whether it is unknown when the next session opens. Then no read of a replica begins."""
         self._unanswered: Counter[Peer] = Counter()
         """Number of unanswered requests of each connection."""
         self._due: dict[Peer, deque[RangeRead]] = {}
@@ -108,8 +110,22 @@ class RangeReads:
     def opened(self, mark: int) -> None:
         """Note that a store session has opened at ``mark``: the log ends there."""
         self._mark = mark
+        self._session_delayed = False
         self._confirmed = True
         self._serve_arrived(mark)
+        self.resume()
+
+    def session_delayed(self) -> None:
+        """Make the reads of replicas due again, because it is unknown when a session opens.
+
+        Until then they would count for `READS_PER_CONNECTION`, and the connection's reads of other
+        partitions would wait for this partition.
+        """
+        self._session_delayed = True
+        reading, self._reading = self._reading, {}
+        for read in reversed(reading):  # So the oldest is first again.
+            read.peer.range_reads -= 1
+            self._due.setdefault(read.peer, deque()).appendleft(read)
 
     def committed(self, mark: int, first_id: int, records: RecordBatch) -> None:
         """Note that the log has grown to ``mark``, by ``records``."""
@@ -205,14 +221,16 @@ class RangeReads:
     def _serve(self, peer: Peer) -> None:
         """Answer the due reads of a connection, or read a replica for them, within the limits."""
         queue = self._due.get(peer)
-        begun = self.answered_bytes
+        bytes_before = self.answered_bytes
         while queue and not peer.congested:
-            if self.answered_bytes - begun >= MAX_ANSWER_BYTES:
+            if self.answered_bytes - bytes_before >= MAX_ANSWER_BYTES:
                 # These answers may fill the socket. The shell finds that out only when it sends
                 # them, so the other reads wait for the next turn.
                 self._ready.add(ScheduleTurn())
                 return
             if not self._answer_from_memory(queue[0]):
+                if self._session_delayed:
+                    return
                 if peer.range_reads >= READS_PER_CONNECTION:
                     # These reads may be of other partitions, which do not report their end here:
                     # try again after a tick.

@@ -94,34 +94,39 @@ class RecentRecords:
 
     def batch_with(self, transaction_id: int) -> RecordBatch | None:
         """Return the batch that contains a transaction, None if that batch is not kept."""
-        at = bisect_right(self._first_ids, transaction_id, self._dropped) - 1
-        if at < self._dropped or self._next_id is None or transaction_id >= self._next_id:
-            return None
-        return self._batches[at]
+        at = self._index_of_batch_with(transaction_id)
+        return None if at is None else self._batches[at]
 
     def get(self, first_id: int, bounds: Bounds) -> RecordBatch | None:
         """Return one or more records from ``first_id`` on, None if ``first_id`` is not kept.
 
         The first record may be larger than the bound in bytes.
         """
-        at = bisect_right(self._first_ids, first_id, self._dropped) - 1
-        if at < self._dropped or self._next_id is None or first_id >= self._next_id:
+        at = self._index_of_batch_with(first_id)
+        if at is None:
             return None
         skip = first_id - self._first_ids[at]
-        found = [records_within(self._batches[at], skip, bounds, at_least_one=True)]
+        parts = [records_within(self._batches[at], skip, bounds, at_least_one=True)]
         # The next batch follows only if all records of this one fit.
-        complete = found[0].count == self._batches[at].count - skip
-        bounds = bounds.remaining_after(found[0])
+        complete = parts[0].count == self._batches[at].count - skip
+        bounds = bounds.remaining_after(parts[0])
         while complete and not bounds.used_up and at + 1 < len(self._batches):
             at += 1
             part = records_within(self._batches[at], 0, bounds, at_least_one=False)
             complete = part.count == self._batches[at].count
             bounds = bounds.remaining_after(part)
-            found.append(part)
-        if len(found) == 1:
-            return found[0]
-        count = sum(part.count for part in found)
-        return RecordBatch(count, b"".join(part.wire for part in found))
+            parts.append(part)
+        if len(parts) == 1:
+            return parts[0]
+        count = sum(part.count for part in parts)
+        return RecordBatch(count, b"".join(part.wire for part in parts))
+
+    def _index_of_batch_with(self, transaction_id: int) -> int | None:
+        if self._next_id is None or transaction_id >= self._next_id:
+            return None
+        # The last batch that begins at or before the transaction; dropped entries are not searched.
+        at = bisect_right(self._first_ids, transaction_id, lo=self._dropped) - 1
+        return at if at >= self._dropped else None
 
     @property
     def used_bytes(self) -> int:

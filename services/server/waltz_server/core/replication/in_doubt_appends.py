@@ -57,18 +57,18 @@ def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> l
     """
     num_committed = max(0, mark + 1 - in_doubt.first_id)
     assert num_committed <= len(in_doubt.appends), "the log has records that were not sent"
-    found: list[Outcome] = []
+    reports: list[Outcome] = []
     if num_committed:
         appends = in_doubt.appends[:num_committed]
         records = records_of(in_doubt.first_id, appends)
-        found.append(AppendsCommitted(in_doubt.first_id, appends, records))
+        reports.append(AppendsCommitted(in_doubt.first_id, appends, records))
     failed = in_doubt.appends[num_committed:]
     if failed:
         batch = failed[-1].batch  # The request id of the client's batch, None for a single append.
         while batch is not None and queue and queue[0].batch == batch:
             failed.append(queue.popleft())
-        found.append(AppendsFailed(failed))
-    return found
+        reports.append(AppendsFailed(failed))
+    return reports
 
 
 def _outcomes_of_stale(
@@ -80,13 +80,13 @@ def _outcomes_of_stale(
     that were not sent have failed. This server must not send them later: their clients do not find
     them in the log of the new generation and send them again, so they would be in the log twice.
     """
-    found: list[Outcome] = []
+    reports: list[Outcome] = []
     if in_doubt.appends:
-        found.append(AppendsUnresolved(in_doubt.appends))
+        reports.append(AppendsUnresolved(in_doubt.appends))
     stale = [append for append in queue if append.generation != generation]
     if stale:
         fresh = [append for append in queue if append.generation == generation]
         queue.clear()
         queue.extend(fresh)
-        found.append(AppendsFailed(stale))
-    return found
+        reports.append(AppendsFailed(stale))
+    return reports

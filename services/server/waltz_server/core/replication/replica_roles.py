@@ -127,10 +127,11 @@ def classify(
     """
     entry = entries.get(replica)
     role, case, cut_at = _rule_for(entry, entries, session, low_water_mark)
-    # The mark on the disk counts in three cases. A voter gets only resolved marks. The disk of a
-    # replica that is older than its metadata may also have a resolved mark. The metadata name the
-    # session on the disk: that session opened, so it had resolved its mark. In any other case, the
-    # mark may be of an earlier assignment, or an interim mark of a session that failed.
+    # The mark on the disk counts in three cases:
+    # * The replica is a voter: it gets only resolved marks.
+    # * The replica is older than its metadata: its disk may have a resolved mark.
+    # * The metadata name the session on the disk: it opened, so it had resolved its mark.
+    # Otherwise the mark may be of an earlier assignment, or an interim mark of a failed session.
     mark_confirmed = entry is not None and session != NEVER and session == entry.session_id
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or mark_confirmed
     interim_mark = None

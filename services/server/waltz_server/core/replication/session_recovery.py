@@ -103,7 +103,7 @@ class SessionRecovery:
         """
         self._voted_below: int | None = None
         """The position that a quorum supports, if it is below ``_known_committed``; else None."""
-        self._was_undecidable = False
+        self._was_undecidable = False  # Whether a vote with a counted replica was undecidable.
         self._counted_on: set[str] = set()
         """The replicas whose positions were counted when the mark was resolved."""
         self._persisted: set[str] = set()

@@ -21,8 +21,9 @@ class StoreStage(Enum):
 
     An attempt to begin a session goes from READING to BEGINNING to RUNNING. A store without a
     generation or replicas is IDLE. An attempt that fails leads to WAITING, and then to READING. A
-    session that ends leads to READING if it had opened, otherwise to WAITING. A new generation or
-    new replicas end REFUSED and WAITING at once. CLOSED is final.
+    session that fails to open leads to WAITING; any other session that ends leads to READING. A new
+    generation or new replicas end a session in recovery, REFUSED and WAITING at once. CLOSED is
+    final.
     """
 
     IDLE = auto()

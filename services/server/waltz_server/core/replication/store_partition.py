@@ -196,7 +196,8 @@ class StorePartition:
         if session is None or request.session_id != session.session_id:
             return
         if not session.answered(storage, request, response):
-            why = response.failure.message
+            failed = isinstance(response, st.FailureResponse)
+            why = response.failure.message if failed else f"unexpected answer {response!r}"
             self._log(LogLevel.WARNING, f"{storage} is not ready: {why}; backing off")
             self._backoff.back_off((storage,))
         self._after_session_input()
@@ -214,14 +215,15 @@ class StorePartition:
         if value.generation > self._generation:
             # Another server owns the partition now. A new session here would end its session.
             self._stage = StoreStage.REFUSED
+            self._reports.add(SessionDelayed())
             over = f"generation {self._generation} is over: generation {value.generation} has begun"
             self._log(LogLevel.WARNING, f"{over} on another server; waiting for a new assignment")
             return
         if contradiction := self._lost.check(value, version, self._last_session_id):
             self._retry_unhealthy(contradiction)
             return
-        begun = PartitionMetadata(self._generation, value.session_id + 1, value.replicas)
-        self._begun = begun
+        session_id = value.session_id + 1
+        begun = self._begun = PartitionMetadata(self._generation, session_id, value.replicas)
         self._stage = StoreStage.BEGINNING
         self._awaited.start(WriteMetadata(begun, version))
 
@@ -241,6 +243,7 @@ class StorePartition:
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
             self._stage = StoreStage.WAITING
+            self._reports.add(SessionDelayed())
             self._attempts.pause_without_metadata(f"metadata: {reason}")
         elif self._metadata is not None:
             self._metadata.failed(operation, reason)
@@ -307,16 +310,11 @@ class StorePartition:
         self._stage = StoreStage.RUNNING
         self._opened = False
         self._lost.session_begun(begun.session_id, version)
+        limits, queue, ready = self._limits, self._queue, self._ready
         session = self.session = StoreSession(
-            self.partition,
-            begun,
-            self._replicas,
-            self._limits,
-            self._queue,
-            self._ready,
-            self._reports,
+            self.partition, begun, self._replicas, limits, queue, ready, self._reports
         )
-        self._metadata = SessionMetadata(session, version, self._awaited, self._ready)
+        self._metadata = SessionMetadata(session, version, self._awaited, ready)
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session.session_id)))
         for name in self._backoff.available():
             session.storage_up(name)
@@ -375,7 +373,7 @@ class StorePartition:
                 self._log(LogLevel.INFO, f"{number} appends in doubt until the next session opens")
         why = f"{session.end_reason} ({session.recovery.summary() or 'no replica connected'})"
         self._log(LogLevel.INFO, f"session {session.session_id} ended: {why}")
-        if self._opened or session.drained_early:
+        if self._opened or session.drained_early or session.generation != self._generation:
             self._start_attempt()
         else:
             self._lost.session_ended(session.recovery.contradiction)

@@ -118,7 +118,7 @@ class StoreSession:
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
         """Handle an answer; ``response`` is None if the connection was lost: see `storage_down`.
 
-        Return False if the storage refused the request of `storage_up`: the store repeats it later.
+        Return False if the request of `storage_up` failed: the store repeats it later.
         """
         r = self.replica_states[storage]
         if self.phase is SessionPhase.CLOSED:
@@ -135,7 +135,7 @@ class StoreSession:
             return True
         if isinstance(response, st.FailureResponse):
             self._fail(r, f"{storage} refused: {response.failure.message}")
-        elif r.stage is ReplicaStage.ACTIVE:
+        elif r.stage is ReplicaStage.ACTIVE and isinstance(response, st.SuccessResponse):
             self._acknowledged(r, request)
         elif report_answer(self.recovery, storage, request, response):
             self._recover()

@@ -34,7 +34,7 @@ _READABLE = 8
 _WRITABLE = 16
 _ONLY_ONE_SWITCH = _READABLE | _WRITABLE
 _STAMP_SHIFT = 16
-"""The stamp is in the bits from this one on; the flags are in the bits below."""
+"""The lowest bit of the stamp; the flags are in the bits below."""
 _LOW_16_BITS = 0xFFFF
 _LAST_SEQUENCE = (1 << 31) - 1
 
@@ -189,8 +189,8 @@ class ControlEntry:
     @property
     def checksum(self) -> int:
         """The checksum in the struct: it differs after each update."""
-        found: int = _CHECKSUM.unpack(self.encode()[_STRUCT.size :])[0]
-        return found
+        checksum: int = _CHECKSUM.unpack(self.encode()[_STRUCT.size :])[0]
+        return checksum
 
 
 def entry_offset(partition: int) -> int:
@@ -213,19 +213,19 @@ def decode_entry(raw: bytes) -> ControlEntry:
     """Return the current struct of an entry; raises EntryCorrupted."""
     if len(raw) < ENTRY_BYTES:
         raise EntryCorrupted("partition info missing: the control file is cut off")
-    found = []
+    undamaged = []
     for slot in (0, 1):
         start = _PARTITION.size + STRUCT_BYTES * slot
         body = raw[start : start + _STRUCT.size]
         if crc32(body) == _CHECKSUM.unpack_from(raw, start + _STRUCT.size)[0]:
             session, low, local, flags, sequence = _STRUCT.unpack(body)
             info = PartitionInfo(session, low, local, _unstamped(flags, sequence))
-            found.append(ControlEntry(info, sequence, slot))
-    if not found:
+            undamaged.append(ControlEntry(info, sequence, slot))
+    if not undamaged:
         raise EntryCorrupted("partition info corrupted: both copies fail their checksums")
-    if len(found) == 2 and found[0].sequence == found[1].sequence:
+    if len(undamaged) == 2 and undamaged[0].sequence == undamaged[1].sequence:
         raise EntryCorrupted("both copies of the partition info have the same sequence number")
-    current = max(found, key=lambda entry: entry.sequence)
+    current = max(undamaged, key=lambda entry: entry.sequence)
     if current.sequence == _LAST_SEQUENCE:
         raise EntryCorrupted("the partition info has the highest possible sequence number")
     return current
@@ -252,7 +252,7 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
 def _stamped(flags: int, sequence: int) -> int:
     """Return the flags as they are written in update ``sequence``."""
     if flags & _ONLY_ONE_SWITCH:
-        return flags | (sequence & _LOW_16_BITS) << _STAMP_SHIFT
+        return flags | ((sequence & _LOW_16_BITS) << _STAMP_SHIFT)
     return flags
 
 
@@ -263,8 +263,9 @@ def _unstamped(raw: int, sequence: int) -> int:
     no other flag contradicts it.
     """
     flags = raw & _LOW_16_BITS
-    stamp_fits = raw >> _STAMP_SHIFT == sequence & _LOW_16_BITS
-    contradictory = bool(flags & _AVAILABLE) or flags & _ONLY_ONE_SWITCH == _ONLY_ONE_SWITCH
+    stamp_fits = (raw >> _STAMP_SHIFT) == (sequence & _LOW_16_BITS)
+    has_both = (flags & _ONLY_ONE_SWITCH) == _ONLY_ONE_SWITCH
+    contradictory = bool(flags & _AVAILABLE) or has_both
     if contradictory or not stamp_fits:
         return flags & ~_ONLY_ONE_SWITCH
     return flags

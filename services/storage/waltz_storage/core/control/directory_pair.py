@@ -135,9 +135,9 @@ class PairContent:
         for offset in _SLOT_OFFSETS:
             slot = raw[offset : offset + _SLOT.size]
             if len(slot) == _SLOT.size:
-                found, checksum = _SLOT.unpack(slot)
-                if checksum == _checksum(pair_id, found):
-                    generation = max(generation, found)
+                stored_generation, checksum = _SLOT.unpack(slot)
+                if checksum == _checksum(pair_id, stored_generation):
+                    generation = max(generation, stored_generation)
         return cls(pair_id, generation)
 
     def slot(self) -> tuple[int, bytes]:

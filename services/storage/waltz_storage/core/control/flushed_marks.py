@@ -45,7 +45,7 @@ _AT_OPENING = 0
 
 
 @dataclass(slots=True)
-class _PartitionSlots:
+class _PartitionState:
     """The slots of one partition, and its mark."""
 
     slots: list[MarkSlot | None]
@@ -99,7 +99,7 @@ class FlushedMarks:
             file.write(len(raw), bytes(size - len(raw)))
         file.flush()
         self._partitions = [
-            _partition_slots(decode_slots(raw, partition)) for partition in range(num_partitions)
+            _durable_state(decode_slots(raw, partition)) for partition in range(num_partitions)
         ]
         # Flushes have numbers, from 1 on. A slot is durable if a flush has ended that began after
         # the slot was written. Only the thread that holds `DiskFile.one_flush` changes these two
@@ -122,15 +122,16 @@ class FlushedMarks:
         off. That changes its struct, so `before_update` writes the mark again. If the partition is
         then assigned again, its log is opened again, and must be refused again.
         """
-        found = self._partitions[partition]
-        slot = current_slot(found.slots, entry_checksum)
-        found.slots = [
-            each if each and each.entry_checksum == entry_checksum else None for each in found.slots
+        state = self._partitions[partition]
+        slot = current_slot(state.slots, entry_checksum)
+        state.slots = [
+            written if written and written.entry_checksum == entry_checksum else None
+            for written in state.slots
         ]
-        found.newest = found.newest_of(range(SLOTS))
-        found.entry_checksum = entry_checksum
-        found.end = slot.end if slot else None
-        return found.end
+        state.newest = state.newest_of(range(SLOTS))
+        state.entry_checksum = entry_checksum
+        state.end = slot.end if slot else None
+        return state.end
 
     def mark_of(self, partition: int) -> PartitionMark:
         """Return the mark of one partition, for its log."""
@@ -141,21 +142,21 @@ class FlushedMarks:
 
         If the disk is full, the mark stays behind the log, which is safe. Raises DiskFailed.
         """
-        found = self._partitions[partition]
-        if found.end == end:
+        state = self._partitions[partition]
+        if state.end == end:
             return
         try:
-            self._write(partition, end, found.entry_checksum, self._slot_to_write(found))
+            self._write(partition, end, state.entry_checksum, self._slot_to_write(state))
         except NoSpace:
             return
-        found.end = end
+        state.end = end
 
     def lower_to(self, partition: int, end: FlushedEnd) -> None:
         """Write a mark durably if it is lower; raises NoSpace, DiskFailed."""
-        found = self._partitions[partition]
-        if found.end is not None and end.last_id < found.end.last_id:
-            self._write(partition, end, found.entry_checksum, self._slot_to_write(found))
-            found.end = end
+        state = self._partitions[partition]
+        if state.end is not None and end.last_id < state.end.last_id:
+            self._write(partition, end, state.entry_checksum, self._slot_to_write(state))
+            state.end = end
             self._flush()
 
     def before_update(self, partition: int, entry_checksum: int) -> None:
@@ -165,9 +166,9 @@ class FlushedMarks:
         after a crash, the struct that is current on the disk decides which slot counts. Raises
         NoSpace, DiskFailed.
         """
-        found = self._partitions[partition]
-        if found.end is not None:
-            self._write(partition, found.end, entry_checksum, self._unneeded_slot(found))
+        state = self._partitions[partition]
+        if state.end is not None:
+            self._write(partition, state.end, entry_checksum, self._unneeded_slot(state))
             self._flush()
 
     def after_update(self, partition: int, entry_checksum: int) -> None:
@@ -178,7 +179,7 @@ class FlushedMarks:
         """Remove the marks of a partition durably; raises NoSpace, DiskFailed."""
         self._file.write(slot_offset(partition, 0), bytes(PARTITION_BYTES))
         self._dirty = True
-        self._partitions[partition] = _partition_slots([None] * SLOTS)
+        self._partitions[partition] = _durable_state([None] * SLOTS)
         self._flush()
 
     def flush(self) -> None:
@@ -206,36 +207,36 @@ class FlushedMarks:
 
     def _write(self, partition: int, end: FlushedEnd, entry_checksum: int, slot: int) -> None:
         """Write the mark ``end`` to a slot, without a flush; raises NoSpace, DiskFailed."""
-        found = self._partitions[partition]
-        found.last_sequence += 1
-        written = MarkSlot(found.last_sequence, end, entry_checksum)
+        state = self._partitions[partition]
+        state.last_sequence += 1
+        written = MarkSlot(state.last_sequence, end, entry_checksum)
         self._file.write(slot_offset(partition, slot), written.encode(partition))
-        found.slots[slot] = written
-        found.newest = slot
+        state.slots[slot] = written
+        state.newest = slot
         # Read the counter after the write: a flush that began meanwhile may not include all of it.
-        found.durable_after[slot] = self._newest_begun_flush + 1
+        state.durable_after[slot] = self._newest_begun_flush + 1
         self._dirty = True
 
-    def _slot_to_write(self, found: _PartitionSlots) -> int:
+    def _slot_to_write(self, state: _PartitionState) -> int:
         """Return the number of the slot for the next mark of the present control struct.
 
         Example: slot 0 has the newest durable mark, and a flush is writing slot 1. The next mark
         goes to slot 2. So does each mark after it, until a flush begins that writes slot 2.
         """
-        newest = found.newest
-        no_flush_writes_it = found.durable_after[newest] > self._newest_begun_flush
-        return newest if no_flush_writes_it else self._unneeded_slot(found)
+        newest = state.newest
+        no_flush_writes_it = state.durable_after[newest] > self._newest_begun_flush
+        return newest if no_flush_writes_it else self._unneeded_slot(state)
 
-    def _unneeded_slot(self, found: _PartitionSlots) -> int:
+    def _unneeded_slot(self, state: _PartitionState) -> int:
         """Return the number of a slot that is neither the newest nor the newest durable one.
 
         If there are two such slots, it is the older one.
         """
-        newest = found.newest
-        durable = [n for n in range(SLOTS) if found.durable_after[n] <= self._newest_ended_flush]
-        newest_durable = found.newest_of(durable) if durable else newest
+        newest = state.newest
+        durable = [n for n in range(SLOTS) if state.durable_after[n] <= self._newest_ended_flush]
+        newest_durable = state.newest_of(durable) if durable else newest
         unneeded = (n for n in range(SLOTS) if n not in (newest, newest_durable))
-        return min(unneeded, key=found.sequence)
+        return min(unneeded, key=state.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +271,9 @@ def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
     return marks
 
 
-def _partition_slots(slots: list[MarkSlot | None]) -> _PartitionSlots:
+def _durable_state(slots: list[MarkSlot | None]) -> _PartitionState:
     """Return the state of a partition whose ``slots`` are durable."""
     last_sequence = max((slot.sequence for slot in slots if slot), default=-1)
-    found = _PartitionSlots(slots, [_AT_OPENING] * SLOTS, last_sequence)
-    found.newest = found.newest_of(range(SLOTS))
-    return found
+    state = _PartitionState(slots, [_AT_OPENING] * SLOTS, last_sequence)
+    state.newest = state.newest_of(range(SLOTS))
+    return state

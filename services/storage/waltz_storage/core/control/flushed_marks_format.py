@@ -49,18 +49,18 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
 
     ``raw`` is the whole file, which may be truncated.
     """
-    found: list[MarkSlot | None] = []
+    slots: list[MarkSlot | None] = []
     for slot in range(SLOTS):
         start = slot_offset(partition, slot)
         part = raw[start : start + SLOT_BYTES]
         body = part[: _SLOT.size]
         checksum_is_right = part[_SLOT.size :] == _CHECKSUM.pack(_checksum(body, partition))
         if len(part) < SLOT_BYTES or not checksum_is_right:
-            found.append(None)
+            slots.append(None)
             continue
         sequence, last_id, checksum, entry_checksum = _SLOT.unpack(body)
-        found.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), entry_checksum))
-    return found
+        slots.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), entry_checksum))
+    return slots
 
 
 def current_slot(slots: Iterable[MarkSlot | None], entry_checksum: int) -> MarkSlot | None:
@@ -75,8 +75,8 @@ def current_slot(slots: Iterable[MarkSlot | None], entry_checksum: int) -> MarkS
 def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
     """Return the mark of a partition, None if no slot is valid.
 
-    ``raw`` is the whole file. ``entry_checksum`` is the checksum of the
-    partition's current control struct.
+    ``raw`` is the whole file. ``entry_checksum`` is the checksum of the partition's current control
+    struct.
     """
     slot = current_slot(decode_slots(raw, partition), entry_checksum)
     return slot.end if slot else None

@@ -177,7 +177,7 @@ class Engine:
 
     def step(self, inputs: Sequence[EngineInput]) -> Ready:
         """Give inputs to their lanes and take the jobs of these lanes that can begin now."""
-        touched = [self._add(each) for each in inputs]
+        touched = [self._add(added) for added in inputs]
         ready = Ready()
         for lane in touched:
             while not lane.taken and (lane.jobs or lane.reads):

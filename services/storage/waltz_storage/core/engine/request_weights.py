@@ -46,10 +46,10 @@ class RequestWeights:
     def of(self, request: storage.Message, message_bytes: int) -> int:
         """Return the weight of a request, whose message has ``message_bytes``."""
         match request:
-            case storage.BoundedRecordListRequest(max_bytes=most):
-                return _clamped(most, BULK_LIMIT_BYTES)
-            case storage.CommittedRecordListRequest(max_bytes=most):
-                return _clamped(most, BULK_LIMIT_BYTES)
+            case storage.BoundedRecordListRequest(max_bytes=max_bytes):
+                return _clamped(max_bytes, BULK_LIMIT_BYTES)
+            case storage.CommittedRecordListRequest(max_bytes=max_bytes):
+                return _clamped(max_bytes, BULK_LIMIT_BYTES)
             case storage.RecordListRequest(max_records=count):
                 size = self._sizes.get(request.partition, READ_LIMIT_BYTES)
                 return _clamped(int(count * size), READ_LIMIT_BYTES)
@@ -68,5 +68,6 @@ def admin_weight(request: admin.Message) -> int:
     return ADMIN_WEIGHT
 
 
-def _clamped(size: int, most: int) -> int:
-    return max(LEAST_READ_BYTES, min(size, most))
+def _clamped(size: int, limit: int) -> int:
+    """Return the weight of a read of ``size`` bytes whose answer has at most ``limit``."""
+    return max(LEAST_READ_BYTES, min(size, limit))

@@ -91,55 +91,55 @@ def _check_windows(
     """
     damaged: list[int] = []
     checked_bytes, next_id = 0, first_id
-    for start, stop in _windows(offsets, segment.end, max_bytes):
-        window_id, window_bytes = first_id + start, offsets[stop] - offsets[start]
-        if not _is_possible(offsets, start, segment.end):
+    for number, stop in _windows(offsets, segment.end, max_bytes):
+        window_id, window_bytes = first_id + number, offsets[stop] - offsets[number]
+        if not _is_possible(offsets, number, segment.end):
             # The record cannot be found. Nothing is read.
             damaged.append(window_id)
             window_bytes = 0
         elif checked_bytes and checked_bytes + window_bytes > max_bytes:
             break
         elif window_bytes <= max_bytes:
-            damaged += _damaged_in(data, window_id, offsets[start : stop + 1])
-        elif not _has_length(data, window_id, offsets[start], window_bytes):
+            damaged += _damaged_in(data, window_id, offsets[number : stop + 1])
+        elif not _has_length(data, window_id, offsets[number], window_bytes):
             # The length of a long record in the index is wrong. Nothing is read.
             damaged.append(window_id)
             window_bytes = 0
-        elif not _long_record_is_sound(data, offsets[start], window_bytes):
+        elif not _long_record_is_sound(data, offsets[number], window_bytes):
             damaged.append(window_id)
         checked_bytes += window_bytes
         next_id = first_id + stop
     return CheckedRecords(first_id, next_id, end_id, checked_bytes, tuple(damaged))
 
 
-def _is_possible(offsets: array[int], number: int, end: int) -> bool:
+def _is_possible(offsets: array[int], number: int, segment_end: int) -> bool:
     """Return whether the index gives a record a possible position and length.
 
-    ``number`` is the place of the record in ``offsets``, from 0. ``end`` is the end of the segment.
+    ``number`` is the place of the record in ``offsets``, from 0.
     """
-    start, stop = offsets[number], offsets[number + 1]
-    return start >= HEADER_BYTES and start + RECORD_OVERHEAD_BYTES <= stop <= end
+    start, end = offsets[number], offsets[number + 1]
+    return start >= HEADER_BYTES and start + RECORD_OVERHEAD_BYTES <= end <= segment_end
 
 
-def _windows(offsets: array[int], end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+def _windows(offsets: array[int], segment_end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield the windows: the number of the first record, and the number after the last one.
 
     Records are numbered from 0 by their place in ``offsets``. The positions in a window increase,
     because each of its records has a possible length. A record without a possible position is a
     window of its own.
     """
-    count, start = len(offsets) - 1, 0
-    while start < count:
-        stop = start + 1
-        if _is_possible(offsets, start, end):
+    count, first = len(offsets) - 1, 0
+    while first < count:
+        stop = first + 1
+        if _is_possible(offsets, first, segment_end):
             while (
                 stop < count
-                and _is_possible(offsets, stop, end)
-                and offsets[stop + 1] - offsets[start] <= max_bytes
+                and _is_possible(offsets, stop, segment_end)
+                and offsets[stop + 1] - offsets[first] <= max_bytes
             ):
                 stop += 1
-        yield start, stop
-        start = stop
+        yield first, stop
+        first = stop
 
 
 def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[int]:

@@ -121,10 +121,10 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     """
     if not known.has_files:
         return
-    found = disk.exists(identity.directory)
-    if found and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
+    has_directory = disk.exists(identity.directory)
+    if has_directory and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
         return
-    what = "its directory has no segments" if found else "its directory is missing"
+    what = "its directory has no segments" if has_directory else "its directory is missing"
     evidence = (
         f"the partition has records up to {known.must_reach}"
         if known.must_reach >= 0
@@ -152,11 +152,11 @@ def _check_flushed_record(log: PartitionLog, known: KnownLog) -> None:
     identity = log.identity
     try:
         try:
-            found = log.end_at(flushed.last_id)
+            stored = log.end_at(flushed.last_id)
         except OSError as error:
             what = f"record {flushed.last_id} cannot be read: {error.strerror}"
             raise PartitionDamaged(identity.partition, identity.directory, 0, what) from error
-        if found != flushed:
+        if stored != flushed:
             raise PartitionDamaged(
                 identity.partition,
                 identity.directory,
@@ -220,7 +220,7 @@ def _plan(
         data.close()
         raise
     files = SegmentFiles(data, index)
-    # The suffix of the file that an error below is about.
+    # The suffix of the file that an error below names: the data file if it is about both files.
     suffix = INDEX_SUFFIX
     try:
         check_header(files.index, identity.key, identity.partition, first_id)

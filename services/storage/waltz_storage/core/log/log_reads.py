@@ -60,8 +60,9 @@ def record_steps(
     """Read and verify consecutive records; yield those of each step, and whether they are the last.
 
     The read ends at ``max_records``, at the present end of the log, or before the record that would
-    exceed ``max_bytes`` on disk. The first record is read whatever its size. Raises
-    PartitionDamaged, OSError.
+    exceed ``max_bytes`` on disk. The first record is read whatever its size. The last records may
+    be yielded as if more followed: only the next step can show that the record after them would
+    exceed ``max_bytes``. Raises PartitionDamaged, OSError.
     """
     removals, next_id = segments.removals, first_id
     end = min(first_id + max_records, segments.tail.next_id)
@@ -70,19 +71,19 @@ def record_steps(
         segment = segments.segment_of(next_id)
         count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
         at_least = 1 if next_id == first_id else 0
-        found = segments.read_step(segment, next_id, count, min(max_bytes, STEP_BYTES), at_least)
-        if not found.count and max_bytes > STEP_BYTES:
+        records = segments.read_step(segment, next_id, count, min(max_bytes, STEP_BYTES), at_least)
+        if not records.count and max_bytes > STEP_BYTES:
             # The next record is larger than a step, but it may be within the bound of the read.
-            found = segments.read_step(segment, next_id, 1, max_bytes, 0)
-        if not found.count:
+            records = segments.read_step(segment, next_id, 1, max_bytes, at_least=0)
+        if not records.count:
             return
-        next_id += found.count
+        next_id += records.count
         # A step with fewer records than requested has reached its bound in bytes. If the bound was
         # ``max_bytes``, and not `STEP_BYTES`, the whole read has reached its end.
-        reached_max_bytes = found.count < count and max_bytes <= STEP_BYTES
+        reached_max_bytes = records.count < count and max_bytes <= STEP_BYTES
         is_last = next_id >= end or reached_max_bytes
-        max_bytes -= len(found.raw)
-        yield found, is_last
+        max_bytes -= len(records.raw)
+        yield records, is_last
         if is_last:
             return
 
@@ -92,9 +93,9 @@ def batch_steps(
 ) -> Steps[RecordBatch]:
     """Read the records of `record_steps` as one batch, which may be empty."""
     count, wire = 0, []
-    for found, is_last in record_steps(segments, first_id, max_records, max_bytes):
-        count += found.count
-        wire.append(found.wire)
+    for records, is_last in record_steps(segments, first_id, max_records, max_bytes):
+        count += records.count
+        wire.append(records.wire)
         if not is_last:
             yield
     return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
@@ -120,10 +121,11 @@ def header_steps(
         extent = segments.extent(segment, next_id, count)
         step_budget = HeaderBudget(_STEP_HEADER_READS, STEP_BYTES)
         with segments.damage_in(segment, DATA_SUFFIX):
-            found = read_headers(segments.files(segment.first_id).data, extent, step_budget)
-        assert found, "a step with a budget reads at least one header"
-        headers += found
-        next_id += len(found)
+            data = segments.files(segment.first_id).data
+            step_headers = read_headers(data, extent, step_budget)
+        assert step_headers, "a step with a budget reads at least one header"
+        headers += step_headers
+        next_id += len(step_headers)
         # What this step has spent counts against the whole list, too.
         list_budget.reads_left -= _STEP_HEADER_READS - step_budget.reads_left
         list_budget.bytes_left -= STEP_BYTES - step_budget.bytes_left

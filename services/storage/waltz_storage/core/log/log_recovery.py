@@ -96,12 +96,12 @@ def recover_segment(
         plan = _scan(data, first_id, last_clean, decode_entries(raw)[0])
         if plan.next_id > last_clean:
             return plan
-    # The record at the end of the known-clean part is invalid, or its index entry is wrong. A scan
-    # of all records shows which, and rebuilds the index.
+    # The known-clean part has at most one record of this segment, or its last record is invalid, or
+    # the index is wrong. A scan of all records shows which, and rebuilds the index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if last_clean == first_id:
         # If the segment begins at a checkpoint, for example with record 2000, `_known_clean` may
-        # have returned just this checkpoint. It shows nothing about record 2000 itself. So the mark
+        # have returned this checkpoint, which shows nothing about record 2000 itself. So the mark
         # alone decides whether the first record is known clean. Waltz 0.13.2 does not check the
         # mark here, and drops a damaged first record as a torn tail
         # (`test_damaged_first_record_below_local_mark_is_damage`).
@@ -132,7 +132,7 @@ def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
     """
     if claimed_last <= local_low_water_mark:
         return claimed_last
-    checkpoint = max(0, claimed_last - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
+    checkpoint = (max(0, claimed_last - 1) // CHECKPOINT_INTERVAL) * CHECKPOINT_INTERVAL
     return max(local_low_water_mark, checkpoint)
 
 
@@ -169,9 +169,9 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
         if position + RECORD_OVERHEAD_BYTES > len(window):
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
             position = 0
-        found, length = ID_AND_LENGTH.unpack_from(window, position)
+        stored_id, length = ID_AND_LENGTH.unpack_from(window, position)
         # The length may be damaged, too: the checksum below confirms it.
-        if found != next_id or not 0 <= length <= size - offset - RECORD_OVERHEAD_BYTES:
+        if stored_id != next_id or not 0 <= length <= size - offset - RECORD_OVERHEAD_BYTES:
             break
         end = position + RECORD_OVERHEAD_BYTES + length
         if end <= len(window):

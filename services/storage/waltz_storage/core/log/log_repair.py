@@ -179,9 +179,9 @@ def _wrong_entries(
 ) -> tuple[int, bytes]:
     """Return a position in the index file, and the entries to write there; none if all are right.
 
-    Checked are the entries of the repaired records and of the record after them: if the latter was
-    wrong, the last repaired record would count as damaged. The entries of the newest records are
-    not in the file yet. They are in memory, and right.
+    Checked are the entries of the repaired records and of the record after them: if the entry of
+    the record after them was wrong, the last repaired record would count as damaged. The entries of
+    the newest records are not in the file yet. They are in memory, and right.
     """
     number = first_id - segment.first_id
     count = min(len(offsets), segments.entries_in_file(segment) - number)
@@ -215,36 +215,44 @@ def _start_of(
 
 
 def _refuse_undamaged(
-    segments: LogSegments, segment: SegmentBounds, data: ByteSource, transaction: int, offset: int
+    segments: LogSegments,
+    segment: SegmentBounds,
+    data: ByteSource,
+    transaction_id: int,
+    offset: int,
 ) -> None:
-    """Raise RequestRefused if the log has an undamaged record with the id ``transaction``.
+    """Raise RequestRefused if the log has an undamaged record with the id ``transaction_id``.
 
     A repair must not replace that record by a different one of the peer. The record is searched at
     ``offset``, where the peer's record would be written, and at its position by the index. Raises
     OSError.
     """
-    for position in (offset, _indexed_position(segments, segment, transaction)):
+    for position in (offset, _indexed_position(segments, segment, transaction_id)):
         if position is None:
             continue
-        if _sound_size(data, transaction, position, segment.end) is not None:
+        if _sound_size(data, transaction_id, position, segment.end) is not None:
             raise RequestRefused(
-                f"record {transaction} is not damaged, and it differs from that of the peer: "
+                f"record {transaction_id} is not damaged, and it differs from that of the peer: "
                 "nothing is repaired; compare the replicas with waltz storage compare"
             )
 
 
 def _begins_at(
-    segments: LogSegments, segment: SegmentBounds, data: ByteSource, transaction: int, position: int
+    segments: LogSegments,
+    segment: SegmentBounds,
+    data: ByteSource,
+    transaction_id: int,
+    position: int,
 ) -> bool:
-    """Return whether the record ``transaction`` begins at ``position``.
+    """Return whether the record ``transaction_id`` begins at ``position``.
 
     That is true if the index says so, or if an undamaged record with this id is there. If
-    ``transaction`` is the id after the last record, it must be the end of the segment.
+    ``transaction_id`` is the id after the last record, ``position`` must be the segment's end.
     """
-    if _indexed_position(segments, segment, transaction) == position:
+    if _indexed_position(segments, segment, transaction_id) == position:
         return True
-    is_in_segment = transaction < segment.next_id
-    return is_in_segment and _sound_size(data, transaction, position, segment.end) is not None
+    is_in_segment = transaction_id < segment.next_id
+    return is_in_segment and _sound_size(data, transaction_id, position, segment.end) is not None
 
 
 def _indexed_position(
@@ -274,9 +282,9 @@ def _sound_size(data: ByteSource, transaction_id: int, start: int, end: int) -> 
     head = _read_exactly(data, start, ID_AND_LENGTH.size) if start >= HEADER_BYTES else None
     if head is None:
         return None
-    found, length = ID_AND_LENGTH.unpack(head)
+    stored_id, length = ID_AND_LENGTH.unpack(head)
     size: int = RECORD_OVERHEAD_BYTES + length
-    if found != transaction_id or length < 0 or start + size > end:
+    if stored_id != transaction_id or length < 0 or start + size > end:
         return None
     try:
         return size if long_record_is_valid(data, start, size) else None
@@ -373,8 +381,8 @@ def _range_checksum(records: Sequence[bytes]) -> int:
 
 def _record_checksum(record: bytes) -> int:
     """Return the record checksum of a record in disk form."""
-    found: int = CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0]
-    return found
+    checksum: int = CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0]
+    return checksum
 
 
 def _read_exactly(data: ByteSource, offset: int, length: int) -> bytes | None:

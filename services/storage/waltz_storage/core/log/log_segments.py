@@ -199,4 +199,5 @@ class LogSegments:
         self._open[first_id] = files
         self._open.move_to_end(first_id)
         while len(self._open) > max(1, self.options.open_segments):
-            self._open.popitem(last=False)[1].close()
+            _, least_recent = self._open.popitem(last=False)
+            least_recent.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from waltz.protocol.checksums import crc32
+from waltz.protocol.checksums import as_signed, crc32
 from waltz.protocol.records import (
     NO_TRANSACTION,
     WIRE_OVERHEAD_BYTES,
@@ -259,10 +259,10 @@ class PartitionLog:
         Raises PartitionDamaged, OSError.
         """
         count = size = 0
-        for found, _ in record_steps(self._segments, first_id, max_records, max_bytes):
-            count += found.count
-            size += len(found.raw)
-            checksum = crc32(found.raw, checksum)
+        for records, _ in record_steps(self._segments, first_id, max_records, max_bytes):
+            count += records.count
+            size += len(records.raw)
+            checksum = crc32(records.raw, checksum)
         return ScannedRecords(count, size, checksum)
 
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
@@ -329,7 +329,7 @@ class PartitionLog:
             for position in range(HEADER_BYTES, segment.end, _CHECKSUM_STEP_BYTES):
                 step = min(_CHECKSUM_STEP_BYTES, segment.end - position)
                 value = crc32(data.read(position, step), value)
-        return value - (1 << 32) if value & 0x8000_0000 else value
+        return as_signed(value)
 
     def close(self) -> None:
         """Close the log cleanly: trim the files, complete the index, make everything durable.
@@ -373,9 +373,11 @@ class PartitionLog:
         segment = segments.segment_of(last_id + 1)
         if segment.first_id == last_id + 1:
             return HEADER_BYTES
-        found = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
+        last = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
+        # ``raw`` is as long as the index says, ``wire`` as long as the record itself says.
+        data_bytes = len(last.wire) - WIRE_OVERHEAD_BYTES
         with segments.damage_in(segment, INDEX_SUFFIX):
-            if len(found.raw) != len(found.wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
+            if len(last.raw) != data_bytes + RECORD_OVERHEAD_BYTES:
                 position = entry_position(last_id + 1 - segment.first_id)
                 raise Damage(position, f"index corrupted: record {last_id} does not end there")
         return segments.extent(segment, last_id, 1).offsets[1]

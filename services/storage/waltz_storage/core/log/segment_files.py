@@ -61,8 +61,8 @@ class SegmentFiles:
 class SegmentBounds:
     """Which records a segment has: the ids from ``first_id`` to ``next_id`` - 1.
 
-    They end at byte ``end`` of the data file. The bounds of the tail are those at one moment: an
-    append moves them.
+    The records end at byte ``end`` of the data file. The bounds of the tail are those at one
+    moment: an append moves them.
     """
 
     first_id: int
@@ -96,7 +96,8 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
     opened: list[DiskFile] = []
     try:
         for path in (index_path, new_path):
-            opened.append(file := disk.create(path))
+            file = disk.create(path)
+            opened.append(file)
             file.truncate(0)
             file.write(0, header)
             file.flush()
@@ -108,7 +109,8 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
             disk.remove(path)
         raise
     disk.flush_directory(identity.directory)
-    return SegmentFiles(opened[1], opened[0])
+    index, data = opened
+    return SegmentFiles(data, index)
 
 
 def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:

@@ -132,11 +132,12 @@ class SegmentEncoder:
             transaction_id, length = unpack(wire, position)
             if transaction_id != next_id:
                 break
-            data = position + _WIRE_PREFIX_BYTES
-            data_end = data + length
+            data_start = position + _WIRE_PREFIX_BYTES
+            data_end = data_start + length
             # In wire form the checksum of the data follows the data.
             next_position = data_end + checksum_bytes
-            record = wire[position:data] + wire[data_end:next_position] + wire[data:data_end]
+            prefix, data = wire[position:data_start], wire[data_start:data_end]
+            record = prefix + wire[data_end:next_position] + data
             add_part(record)
             add_part(pack(crc32(record)))
             add_offset(offset)
@@ -160,19 +161,19 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
     for transaction_id in range(first_id, first_id + count):
         if position + RECORD_OVERHEAD_BYTES > total:
             raise Damage(offset + position, f"record {transaction_id} is cut off")
-        found, length = ID_AND_LENGTH.unpack_from(raw, position)
-        if found != transaction_id:
-            raise _id_mismatch(offset + position, transaction_id, found)
+        stored_id, length = ID_AND_LENGTH.unpack_from(raw, position)
+        if stored_id != transaction_id:
+            raise _id_mismatch(offset + position, transaction_id, stored_id)
         end = position + RECORD_PREFIX_BYTES + length
         next_position = end + CHECKSUM.size
         if length < 0 or next_position > total:
             raise Damage(offset + position, f"record {transaction_id} has the length {length}")
         if crc32(view[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
             raise Damage(offset + position, f"record {transaction_id} fails its checksum")
-        data = position + RECORD_PREFIX_BYTES
-        data_checksum = data - CHECKSUM.size
+        data_start = position + RECORD_PREFIX_BYTES
+        data_checksum = data_start - CHECKSUM.size
         # In disk form the checksum of the data precedes the data.
-        parts += (raw[position:data_checksum], raw[data:end], raw[data_checksum:data])
+        parts += (raw[position:data_checksum], raw[data_start:end], raw[data_checksum:data_start])
         position = next_position
     return b"".join(parts)
 
@@ -187,9 +188,10 @@ def decode_record_header(
     """
     if position + RECORD_PREFIX_BYTES > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
-    found, client, generation, partition, seq, header, length = WIRE_HEAD.unpack_from(raw, position)
-    if found != transaction_id:
-        raise _id_mismatch(offset + position, transaction_id, found)
+    head = WIRE_HEAD.unpack_from(raw, position)
+    stored_id, client, generation, partition, seq, header, length = head
+    if stored_id != transaction_id:
+        raise _id_mismatch(offset + position, transaction_id, stored_id)
     if length != size - RECORD_OVERHEAD_BYTES:
         raise Damage(
             offset + position,
@@ -246,6 +248,6 @@ def entry_position(number: int) -> int:
     return HEADER_BYTES + ENTRY_BYTES * number
 
 
-def _id_mismatch(offset: int, wanted: int, found: int) -> Damage:
-    what = f"transaction id mismatch: record {wanted} is expected, but {found} is stored"
+def _id_mismatch(offset: int, expected: int, stored: int) -> Damage:
+    what = f"transaction id mismatch: record {expected} is expected, but {stored} is stored"
     return Damage(offset, what)

@@ -114,7 +114,8 @@ class TailSegment:
         interval, and recovery scans the records of the newest interval. If a crash could tear two
         intervals, recovery would trust wrong entries. A full disk delays the checkpoint.
         """
-        due = self.next_id // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - self.first_id
+        checkpoint = (self.next_id // CHECKPOINT_INTERVAL) * CHECKPOINT_INTERVAL
+        due = checkpoint - self.first_id
         if due > self._indexed:
             try:
                 self._write_entries(due)
@@ -184,6 +185,7 @@ class TailSegment:
         """Return where ``count`` records begin, and where the last of them ends; raises Damage."""
         number = transaction_id - self.first_id
         stop = number + count + 1  # the entry of the next record is the end of the last one
+        # The older entries are in the file, the newer ones in memory.
         entries = array("q")
         if number < self._indexed:
             entries = read_entries(self.files.index, number, min(stop, self._indexed) - number)

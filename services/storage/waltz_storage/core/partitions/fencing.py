@@ -59,7 +59,7 @@ def is_possible(session_id: int, info: PartitionInfo) -> bool:
     refused until the storage restarts, and for ever once the id is persisted.
 
     A possible id may be wrong, too: a storage cannot distinguish it from the id of a new
-    server. Nevertheless a fence never falls, also when the connection that raised it ends. Example:
+    server. Nevertheless a fence never falls, even when the connection that raised it ends. Example:
     the new server, with session 8, has read that this log ends at 100, and its connection is lost,
     which it has not noticed yet. If the fence fell to 7, the old server, with session 7, could
     commit an append 101 here, and the new server would begin its session without this append.
@@ -136,9 +136,9 @@ def check_truncation(
     """Check that the log, which ends at ``max_id``, may be cut; raises RequestRefused.
 
     Records up to the low-water mark are committed, unless a session that never opened wrote the
-    mark. Only a server can know that it never opened. A server that knows it sends a
-    TruncateBelowMarkRequest, which version 3 introduced, with the mark that it has read from this
-    storage. In version 3 any other cut below the mark is refused.
+    mark. Only a server can know that the session never opened. Such a server sends a
+    TruncateBelowMarkRequest, which version 3 introduced, with the mark that the server has read
+    from this storage. In version 3 any other cut below the mark is refused.
 
     Versions 0 to 2 have one request for all cuts, so cuts below the mark are executed, with one
     exception: a cut that removes all records of an intact log is refused, because a server sends it

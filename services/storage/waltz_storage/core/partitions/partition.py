@@ -142,21 +142,22 @@ class StoragePartition:
         log = self.log
         with _refusing_read_errors():
             match request:
-                case storage.RecordHeaderRequest(transaction_id=wanted):
-                    headers = yield from log.header_steps(wanted, 1)
+                case storage.RecordHeaderRequest(transaction_id=transaction_id):
+                    headers = yield from log.header_steps(transaction_id, 1)
                     return storage.RecordHeaderResponse(*context, headers[0] if headers else None)
-                case storage.RecordRequest(transaction_id=wanted):
-                    batch = yield from log.batch_steps(wanted, 1, READ_LIMIT_BYTES)
+                case storage.RecordRequest(transaction_id=transaction_id):
+                    batch = yield from log.batch_steps(transaction_id, 1, READ_LIMIT_BYTES)
                     return storage.RecordResponse(*context, batch if batch.count else None)
-                case storage.RecordHeaderListRequest(first_id=first_id, max_records=most):
-                    headers = yield from log.header_steps(first_id, min(most, _MAX_HEADERS))
+                case storage.RecordHeaderListRequest(first_id=first_id, max_records=max_records):
+                    count = min(max_records, _MAX_HEADERS)
+                    headers = yield from log.header_steps(first_id, count)
                     return storage.RecordHeaderListResponse(*context, headers)
-                case storage.RecordListRequest(first_id=first_id, max_records=most):
-                    batch = yield from log.batch_steps(first_id, most, READ_LIMIT_BYTES)
+                case storage.RecordListRequest(first_id=first_id, max_records=max_records):
+                    batch = yield from log.batch_steps(first_id, max_records, READ_LIMIT_BYTES)
                     return storage.RecordListResponse(*context, batch)
-                case storage.BoundedRecordListRequest(_, _, _, first_id, most, max_bytes):
+                case storage.BoundedRecordListRequest(_, _, _, first_id, max_records, max_bytes):
                     size = min(max_bytes, BULK_LIMIT_BYTES)
-                    batch = yield from log.batch_steps(first_id, most, size)
+                    batch = yield from log.batch_steps(first_id, max_records, size)
                     return storage.RecordListResponse(*context, batch)
                 case storage.CommittedRecordListRequest():
                     return (yield from self._committed_steps(request))
@@ -221,12 +222,12 @@ class StoragePartition:
         A StoredRecordListRequest, which is a subclass, is answered in disk form.
         """
         context = (request.session_id, request.seq_num, request.partition)
-        most = min(request.max_records, request.last_id + 1 - request.first_id)
+        max_records = min(request.max_records, request.last_id + 1 - request.first_id)
         size = min(request.max_bytes, BULK_LIMIT_BYTES)
         if isinstance(request, storage.StoredRecordListRequest):
-            stored = yield from self.log.stored_steps(request.first_id, most, size)
+            stored = yield from self.log.stored_steps(request.first_id, max_records, size)
             return storage.StoredRecordListResponse(*context, stored)
-        batch = yield from self.log.batch_steps(request.first_id, most, size)
+        batch = yield from self.log.batch_steps(request.first_id, max_records, size)
         return storage.RecordListResponse(*context, batch)
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:

@@ -6,6 +6,7 @@ The checksum is computed in slices, so that other requests to the partition are 
 from __future__ import annotations
 
 from waltz.protocol.admin import RangeChecksumRequest, RangeChecksumResponse
+from waltz.protocol.checksums import as_signed
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.partition import StoragePartition
 
@@ -36,28 +37,29 @@ class RangeChecksum:
         request = self._request
         if request.first_id < 0:
             raise RequestRefused(f"no record has the id {request.first_id}: ids begin at 0")
-        left = RANGE_LIMIT_BYTES - self._size
-        most = request.last_id + 1 - self._next_id
-        found = opened.scan(self._next_id, most, min(_SLICE_BYTES, left), self._value)
-        # A scan reads at least one record, which may be larger than the rest of the limit. It
-        # counts only if it is the first record of the answer.
-        fits = found.size <= left or not self._size
+        left_bytes = RANGE_LIMIT_BYTES - self._size
+        max_records = request.last_id + 1 - self._next_id
+        max_bytes = min(_SLICE_BYTES, left_bytes)
+        scanned = opened.scan(self._next_id, max_records, max_bytes, self._value)
+        # A scan reads at least one record, which may be larger than the rest of the limit. Such a
+        # record counts only if it is the first one of the answer.
+        fits = scanned.size <= left_bytes or not self._size
         if fits:
-            self._next_id += found.count
-            self._size += found.size
-            self._value = found.checksum
-        if fits and found.count and self._next_id <= request.last_id:
+            self._next_id += scanned.count
+            self._size += scanned.size
+            self._value = scanned.checksum
+        # A scan without a record has reached the end of the log.
+        if fits and scanned.count and self._next_id <= request.last_id:
             return None
         return self._answer()
 
     def _answer(self) -> RangeChecksumResponse:
-        request, value = self._request, self._value
-        signed = value - (1 << 32) if value & 0x8000_0000 else value
+        request = self._request
         return RangeChecksumResponse(
             request.seq_num,
             request.partition,
             request.first_id,
             self._next_id - 1,
             self._size,
-            signed,
+            as_signed(self._value),
         )

@@ -158,10 +158,10 @@ class StorageDirectory:
 
     def partition(self, partition: int) -> StoragePartition:
         """Return an open partition; raises RequestRefused."""
-        found = self._partitions.get(partition)
-        if found is None:
+        opened = self._partitions.get(partition)
+        if opened is None:
             raise self._refused.get(partition) or NotAssigned(partition)
-        return found
+        return opened
 
     def info(self, partition: int) -> PartitionInfo:
         """Return a partition's persisted info; raises UnknownPartition, PartitionDamaged."""

@@ -9,8 +9,8 @@ from waltz_storage.core.log.log_check import CheckedRecords
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class DamagedRange:
-    """The records from ``first_id`` to ``last_id`` are damaged."""
+class IdRange:
+    """The records from ``first_id`` to ``last_id``, both included."""
 
     first_id: int
     last_id: int
@@ -27,7 +27,7 @@ class DamagedRange:
         return f"{self.first_id}-{self.last_id}"
 
 
-Ranges = tuple[DamagedRange, ...]
+Ranges = tuple[IdRange, ...]
 """Damaged ranges in ascending order, with undamaged records between each two of them."""
 
 
@@ -45,7 +45,7 @@ class Findings:
     @property
     def count(self) -> int:
         """How many records are damaged."""
-        return sum(each.count for ranges in self._ranges.values() for each in ranges)
+        return sum(damaged.count for ranges in self._ranges.values() for damaged in ranges)
 
     def note(self, partition: int, checked: CheckedRecords) -> Ranges:
         """Note the result of a check; return the damaged ranges that were not known before."""
@@ -53,13 +53,14 @@ class Findings:
         kept = _without(before, checked.first_id, checked.next_id)
         # A truncation has removed the records above the end; other records may get their ids.
         kept = _without(kept, checked.end_id, None)
+        # The damaged ids among the checked ones that were known before.
         known: set[int] = set()
-        for each in before:
-            first_id = max(each.first_id, checked.first_id)
-            next_id = min(each.last_id + 1, checked.next_id)
+        for damaged in before:
+            first_id = max(damaged.first_id, checked.first_id)
+            next_id = min(damaged.last_id + 1, checked.next_id)
             known.update(range(first_id, next_id))
         self._set(partition, _joined((*kept, *_ranges(checked.damaged))))
-        return _ranges(damaged for damaged in checked.damaged if damaged not in known)
+        return _ranges(damaged_id for damaged_id in checked.damaged if damaged_id not in known)
 
     def forget(self, partition: int) -> None:
         """Forget the damaged records of a partition that is not open any more."""
@@ -79,17 +80,17 @@ class Findings:
 
 def _ranges(ids: Iterable[int]) -> Ranges:
     """Return the ranges of single ids, which ascend."""
-    return _joined(DamagedRange(each, each) for each in ids)
+    return _joined(IdRange(transaction_id, transaction_id) for transaction_id in ids)
 
 
-def _joined(ranges: Iterable[DamagedRange]) -> Ranges:
+def _joined(ranges: Iterable[IdRange]) -> Ranges:
     """Return disjoint ranges in ascending order, with neighbours joined."""
-    joined: list[DamagedRange] = []
-    for each in sorted(ranges):
-        if joined and each.first_id == joined[-1].last_id + 1:
-            joined[-1] = DamagedRange(joined[-1].first_id, each.last_id)
+    joined: list[IdRange] = []
+    for following in sorted(ranges):
+        if joined and following.first_id == joined[-1].last_id + 1:
+            joined[-1] = IdRange(joined[-1].first_id, following.last_id)
         else:
-            joined.append(each)
+            joined.append(following)
     return tuple(joined)
 
 
@@ -98,10 +99,11 @@ def _without(ranges: Ranges, first_id: int, next_id: int | None) -> Ranges:
 
     If ``next_id`` is None, return them without all ids from ``first_id`` on.
     """
-    kept: list[DamagedRange] = []
-    for each in ranges:
-        if each.first_id < first_id:
-            kept.append(DamagedRange(each.first_id, min(each.last_id, first_id - 1)))
-        if next_id is not None and each.last_id >= next_id:
-            kept.append(DamagedRange(max(each.first_id, next_id), each.last_id))
+    kept: list[IdRange] = []
+    for old in ranges:
+        # A part of the old range may stay on each side of the removed ids.
+        if old.first_id < first_id:
+            kept.append(IdRange(old.first_id, min(old.last_id, first_id - 1)))
+        if next_id is not None and old.last_id >= next_id:
+            kept.append(IdRange(max(old.first_id, next_id), old.last_id))
     return tuple(kept)

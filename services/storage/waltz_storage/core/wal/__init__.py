@@ -27,7 +27,7 @@ The files that the log changes:
 
 The use of the log:
 
-* `wal_file`: create the file of the log, read its header and its blocks
+* `wal_file`: create the file of the log, recover its header, read its blocks
 * `wal_writer`: append transactions, give up the space of old ones
 * `logged_changes`: find the operations that a replay could apply wrongly, before they are written
 * `logged_files`: commit transactions and make checkpoints

@@ -46,7 +46,11 @@ class CatalogueDamaged(Exception):
 
 
 class FileKind(IntEnum):
-    """What a file contains; POSITION marks the two rows that name no file."""
+    """What a file contains; POSITION marks the two rows that name no file.
+
+    The storage writes no row with the kind CONTROL or FLUSHED_MARKS: it changes these files without
+    the log (see `shell.logged_disk`).
+    """
 
     POSITION = 1
     CONTROL = 2
@@ -155,7 +159,7 @@ class Catalogue:
         self._position_row = 1
         """The row that has the position; the next position goes to the other one."""
         self._next_unused = FIRST_REGION
-        """No row from this one on was ever written."""
+        """Neither the row of this region nor a later row was ever written."""
         self._reusable: list[int] = []
         """The regions of removed files that `new_region` may return."""
         self._removed: set[int] = set()
@@ -222,7 +226,7 @@ class Catalogue:
             self._removed.add(region)
 
     def new_region(self) -> int:
-        """Return a region whose row may be written for a new file. Each call returns another."""
+        """Return a region whose row may be written for a new file; a different one in each call."""
         if self._reusable:
             return self._reusable.pop()
         assert self._next_unused < MAX_REGIONS, "a region has 24 bits"

@@ -29,8 +29,8 @@ class Checksum:
 
 DEFAULT = Checksum("CRC-32", 4, crc32_variants.iso_hdlc)
 ALGORITHMS: Mapping[str, Checksum] = {
-    each.name: each
-    for each in (
+    algorithm.name: algorithm
+    for algorithm in (
         DEFAULT,
         Checksum("CRC-32C", 4, crc32_variants.iscsi),
         Checksum("CRC-64", 8, crc64_variants.xz),

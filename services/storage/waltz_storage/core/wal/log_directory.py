@@ -37,12 +37,12 @@ _REMEDY = (
 )
 
 
-def check_no_log_directory(data: Disk, *, logged: bool) -> None:
-    """Check that the log is in the storage directory, or may be made there.
+def untie_log_directory(data: Disk, *, logged: bool) -> None:
+    """Untie the storage directory ``data`` from a directory of its log: the log is in ``data``.
 
     ``logged`` says whether the storage directory needs its log. If it does not, its pair file is
-    removed durably: the log in the former directory is empty and not used any more. Raises
-    DirectoryRefused, OSError, DiskFailed.
+    removed durably: the log in the other directory is empty and not used any more. If it does, and
+    the log is in another directory, DirectoryRefused is raised. Raises OSError, DiskFailed.
     """
     if not data.exists(LOG_PAIR_FILE):
         return
@@ -98,8 +98,8 @@ def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
                 f"storage.wal.directory has the write-ahead log {WAL_FILE} of another storage: "
                 "set another directory, or empty this one if no storage uses it any more"
             )
-        # A UUID that was found is written again: the process that wrote it may have died before its
-        # flush, or by a failed flush.
+        # A UUID that was found is written again: the process that wrote it may have ended before
+        # its flush, or because its flush failed.
         text = found or str(uuid.uuid4()).encode()
         for disk, pair_file in ((data, file), (home, lock)):
             pair_file.write_durably(0, text)

@@ -91,29 +91,29 @@ class LoggedChanges:
                 # Almost all operations. This does what the code below does, but creates no object
                 # for the range.
                 address = operation.address
-                found = self._of_region(address.region, transaction)
-                found.end = max(found.end, address.offset + len(operation.data))
+                changes = self._of_region(address.region, transaction)
+                changes.end = max(changes.end, address.offset + len(operation.data))
                 continue
             changed = changed_range(operation)
-            found = self._of_region(changed.region, transaction)
+            changes = self._of_region(changed.region, transaction)
             if operation.address.region == CATALOGUE_REGION:
                 # Until a checkpoint passes this row write, it blocks the whole file, so ``end`` is
                 # not needed. ``end`` restarts at 0: a checkpoint that passes the row write has also
                 # passed all earlier operations, so only later ones can still matter then.
-                found.row, found.end = transaction, 0
+                changes.row, changes.end = transaction, 0
             else:
-                found.end = max(found.end, changed.end)
+                changes.end = max(changes.end, changed.end)
             if isinstance(operation, Move):
                 source = range_at(operation.source, operation.length)
                 self._sources.append((transaction, source))
 
     def _of_region(self, region: int, transaction: TransactionId) -> _RegionChanges:
         """Return the changes of a region, of which ``transaction`` is the last one now."""
-        found = self._regions.get(region)
-        if found is None:
-            found = self._regions[region] = _RegionChanges(transaction)
-        found.last = transaction
-        return found
+        changes = self._regions.get(region)
+        if changes is None:
+            changes = self._regions[region] = _RegionChanges(transaction)
+        changes.last = transaction
+        return changes
 
     def forget(self, checkpoint: TransactionId) -> None:
         """Remove the transactions before ``checkpoint``, which must be durable in the header."""

@@ -94,11 +94,11 @@ class LoggedFileState:
 
     def settle(self, number: int) -> None:
         """Remove the changes up to ``number``: they were applied to the file."""
-        done = [change for change in self.changes if change.number <= number]
-        del self.changes[: len(done)]
+        applied = [change for change in self.changes if change.number <= number]
+        del self.changes[: len(applied)]
         if self.creation <= number:
             self.creation = 0
-        for change in done:
+        for change in applied:
             if change.data is None:
                 self.size_on_disk = change.offset
             else:
@@ -134,6 +134,7 @@ class LoggedFileState:
             # Where the change begins in the result; negative if it begins before it.
             start = change.offset - offset
             if change.data is None:
+                # After a cut the bytes are zeros, until a later change writes them.
                 kept = max(0, start)
                 result[kept:] = bytes(max(0, length - kept))
                 continue

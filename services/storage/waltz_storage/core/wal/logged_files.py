@@ -36,12 +36,15 @@ from waltz_storage.core.wal.region_files import Flush, RegionFiles
 from waltz_storage.core.wal.ring import TransactionId
 from waltz_storage.core.wal.wal_writer import WalWriter, WrittenTransaction
 
+_NO_LIMIT = 1 << 30
+"""More files than a process can open."""
+
 
 class LoggedFiles:
     """The files of a storage, and the log that has their last changes."""
 
     def __init__(
-        self, writer: WalWriter, files: RegionFiles, checksum: Checksum, most_open: int = 1 << 30
+        self, writer: WalWriter, files: RegionFiles, checksum: Checksum, most_open: int = _NO_LIMIT
     ) -> None:
         """Take an open log.
 
@@ -233,7 +236,8 @@ class LoggedFiles:
         self._reclaimed = reclaimed
         self._changes.forget(reclaimed)
         while self._removed and self._removed[0][0] <= reclaimed:
-            self.files.catalogue.allow_reuse(self._removed.pop(0)[1])
+            _, regions = self._removed.pop(0)
+            self.files.catalogue.allow_reuse(regions)
 
     def _is_data(self, region: int) -> bool:
         """Return whether the file of a region exists and is the data file of a segment."""

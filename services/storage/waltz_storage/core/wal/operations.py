@@ -4,6 +4,8 @@ An operation changes or checks a range of *memory*. Memory is all files of a sto
 space: an address has the number of a region in its high 24 bits, and the offset in that region in
 its low 40 bits. All numbers are little-endian. An operation is encoded as an entry: address (64
 bits), type (32 bits), length (32 bits), then data that depends on the type.
+
+A replay applies all four kinds of operations. The storage itself writes no Move and no Zero.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class MalformedTransaction(ValueError):
 
 
 class _Type(IntEnum):
-    """The number of an operation's type in its entry."""
+    """The number of an operation's type in its entry, with the names of docs/formats.md."""
 
     MEMCPY = 0
     MEMMOVE = 1

@@ -170,6 +170,7 @@ class RegionFiles:
         """
         buffer = self._buffer_to_change(address.region)
         assert buffer is not None, "data are written only to a file that exists"
+        # Earlier changes first: the data must not begin beyond the end of the file.
         buffer.write_out()
         buffer.file.write(address.offset, data)
         return _flush_of(buffer.file)
@@ -255,13 +256,13 @@ class RegionFiles:
 
     def _buffer(self, region: int) -> Buffer | None:
         """Return the buffer of a region, None if its file is removed."""
-        found = self._open.get(region)
-        if found is None:
+        buffer = self._open.get(region)
+        if buffer is None:
             row = self._row(region)
             if row.state is RowState.REMOVED:
                 return None
-            found = self._open[region] = self._open_file(row.file)
-        return found
+            buffer = self._open[region] = self._open_file(row.file)
+        return buffer
 
     def _write_row(self, region: int, row: CatalogueRow) -> None:
         """Write a row, and create, cut or remove the file of its region."""

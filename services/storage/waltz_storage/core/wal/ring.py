@@ -30,7 +30,7 @@ class TransactionId:
     @property
     def value(self) -> int:
         """The id as the 64-bit number on disk."""
-        return self.sequence << _BLOCK_BITS | self.block
+        return (self.sequence << _BLOCK_BITS) | self.block
 
     @classmethod
     def of(cls, value: int) -> TransactionId:

@@ -62,11 +62,7 @@ def encode_transaction(
     """Return the blocks of a transaction, one after the other."""
     entries = encode_operations(operations)
     tail = encode_checksum(checksum.encode(entries))
-    # The blocks of the entries, and one more if the last of them has no room for the tail.
-    count, rest = divmod(len(entries), ROOM_BYTES)
-    count += rest > 0
-    if count == 0 or (rest or ROOM_BYTES) + len(tail) > ROOM_BYTES:
-        count += 1
+    count = blocks_of_bytes(len(entries), checksum)
     raw = bytearray(count * BLOCK_BYTES)
     # A view is divided without a copy: each byte is copied once.
     view = memoryview(entries)
@@ -90,10 +86,10 @@ def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
 
 def blocks_of_bytes(size: int, checksum: Checksum) -> int:
     """Return how many blocks a transaction has whose encoded operations have ``size`` bytes."""
-    full_blocks, rest = divmod(size + len(encode_checksum(bytes(checksum.size))), ROOM_BYTES)
     # A tail that does not fit into the last block gets a block of its own. The number of blocks is
     # the same as if the tail were divided between the two.
-    return full_blocks + (rest > 0)
+    tail_bytes = len(encode_checksum(bytes(checksum.size)))
+    return (size + tail_bytes + ROOM_BYTES - 1) // ROOM_BYTES  # Rounded up.
 
 
 def read_transaction(

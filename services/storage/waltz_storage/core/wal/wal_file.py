@@ -1,4 +1,4 @@
-"""Pure. The file of a write-ahead log: create it, read its header, read its blocks.
+"""Pure. The file of a write-ahead log: create it, recover its header, read its blocks.
 
 The file is used only through the `Disk` that the caller passes.
 """
@@ -39,8 +39,8 @@ def create_wal(disk: Disk, header: WalHeader) -> None:
         file.close()
 
 
-def read_wal_header(file: DiskFile) -> WalHeader:
-    """Make the current header durable and return it.
+def recover_wal_header(file: DiskFile) -> WalHeader:
+    """Read the current header, make it durable, and return it.
 
     The file has two blocks for headers. An update of the header writes the block that is not
     current. The last process may have written the current header and died before it flushed the

@@ -81,16 +81,16 @@ class WalHeader:
 
 def decode_wal_header(first: bytes, second: bytes) -> WalHeader:
     """Return the current header from the first two blocks of the file; raises HeaderDamaged."""
-    found: list[WalHeader] = []
+    valid: list[WalHeader] = []
     problems: list[str] = []
     for block in (first, second):
         try:
-            found.append(_decode(block))
+            valid.append(_decode(block))
         except HeaderDamaged as damaged:
             problems.append(str(damaged))
-    if not found:
-        raise HeaderDamaged("; ".join(problems))
-    return max(found, key=lambda header: header.updates)
+    if not valid:
+        raise HeaderDamaged("; ".join(dict.fromkeys(problems)))
+    return max(valid, key=lambda header: header.updates)
 
 
 def _decode(block: bytes) -> WalHeader:

@@ -30,7 +30,7 @@ from waltz_storage.core.wal.transaction_blocks import Transaction
 from waltz_storage.core.wal.wal_file import (
     BlockReader,
     flush_wal,
-    read_wal_header,
+    recover_wal_header,
     write_wal_header,
 )
 from waltz_storage.core.wal.wal_header import WalHeader
@@ -103,9 +103,9 @@ def replay_log(
     Raises HeaderDamaged, WalDamaged, VolumesDiffer, CatalogueDamaged and OSError before a file of
     a region is changed. Raises NoSpace, DiskFailed.
     """
-    header = read_wal_header(file)
+    header = recover_wal_header(file)
     reader = BlockReader(file)
-    survey, end = _survey(header, reader)
+    survey, end = _read_first(header, reader)
     _complete_rows(files, survey)
     last = survey.last
     if last is not None and not _direct_data_are_whole(last, files, header.checksum):
@@ -126,18 +126,18 @@ def replay_log(
     return ReplayedLog(writer, header.checksum, result)
 
 
-def _survey(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
-    """Read the log without a change; raises WalDamaged, CatalogueDamaged, OSError."""
+def _read_first(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
+    """Do the first reading, without a change; raises WalDamaged, CatalogueDamaged, OSError."""
     survey = _Survey()
-    for found in scan_transactions(header, reader.read_block):
-        if isinstance(found, LogEnd):
-            return survey, found
+    for scanned in scan_transactions(header, reader.read_block):
+        if isinstance(scanned, LogEnd):
+            return survey, scanned
         survey.transactions += 1
-        survey.blocks += found.blocks
-        survey.last = found
-        for region, row in written_rows(found.operations):
+        survey.blocks += scanned.blocks
+        survey.last = scanned
+        for region, row in written_rows(scanned.operations):
             survey.rows.setdefault(region, row)
-        for operation in found.operations:
+        for operation in scanned.operations:
             survey.named.add(changed_range(operation).region)
             if isinstance(operation, Move):
                 survey.named.add(operation.source.region)
@@ -202,8 +202,8 @@ def _check_position(header: WalHeader, end: LogEnd, files: RegionFiles) -> None:
 def _write_again(file: DiskFile, files: RegionFiles, header: WalHeader, last: Transaction) -> None:
     """Make the last transaction and its direct data durable.
 
-    The process that wrote them may have died before the flush, or by a failed flush. After a failed
-    flush, Linux counts the cached pages as flushed, so the same bytes are written again. All
+    The process that wrote them may have ended before the flush, or because the flush failed. Then
+    Linux counts the cached pages as flushed, so the same bytes are written again. All
     transactions before the last one are durable: it was written after their flushes.
     """
     for operation in last.operations:
@@ -249,10 +249,10 @@ def _transactions(
     """Yield the transactions from the checkpoint to ``end``, which the first reading has found."""
     if header.checkpoint == end:
         return
-    for found in scan_transactions(header, reader.read_block):
-        assert isinstance(found, Transaction), "the first reading has found the end"
-        yield found
-        if header.ring.after(found.id, found.blocks) == end:
+    for transaction in scan_transactions(header, reader.read_block):
+        assert isinstance(transaction, Transaction), "the first reading has found the end"
+        yield transaction
+        if header.ring.after(transaction.id, transaction.blocks) == end:
             return
 
 
@@ -268,9 +268,9 @@ class _UnchangedChecks:
         for operation in transaction.operations:
             changed = changed_range(operation)
             if changed.region in self._checks:
-                kept = self._checks[changed.region]
+                earlier = self._checks[changed.region]
                 self._checks[changed.region] = [
-                    check for check in kept if not changed_range(check).overlaps(changed)
+                    check for check in earlier if not changed_range(check).overlaps(changed)
                 ]
             if isinstance(operation, Check):
                 self._checks.setdefault(changed.region, []).append(operation)

@@ -56,18 +56,19 @@ def scan_transactions(
     ring, position = header.ring, header.checkpoint
     while True:
         free = ring.free(header.checkpoint, position)
-        found = _read_at(header, read_block, position, free)
-        if not isinstance(found, Transaction):
+        at_position = _read_at(header, read_block, position, free)
+        if not isinstance(at_position, Transaction):
             break
-        yield found
-        position = ring.after(position, found.blocks)
+        yield at_position
+        position = ring.after(position, at_position.blocks)
     # The length of the invalid transaction is not known: the next one may begin at any later block
     # of the free space.
     for distance in range(1, free):
         later = ring.after(position, distance)
         if isinstance(_read_at(header, read_block, later, free - distance), Transaction):
             raise WalDamaged(position, later)
-    yield LogEnd(position, torn=found is Unreadable.INVALID)
+    # Without a free block nothing was read at the end, and no transaction can be torn there.
+    yield LogEnd(position, torn=free > 0 and at_position is Unreadable.INVALID)
 
 
 def _read_at(

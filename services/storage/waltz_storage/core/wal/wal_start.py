@@ -21,7 +21,7 @@ from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE, RegionFiles, create_catalogue
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import Transaction
-from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader, create_wal, read_wal_header
+from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader, create_wal, recover_wal_header
 from waltz_storage.core.wal.wal_header import HeaderDamaged, WalHeader
 from waltz_storage.core.wal.wal_replay import Progress, ReplayResult, VolumesDiffer, replay_log
 from waltz_storage.core.wal.wal_scan import WalDamaged, scan_transactions
@@ -121,8 +121,8 @@ def _empty_header(disk: Disk) -> WalHeader | None:
         return None
     file = disk.open(WAL_FILE)
     try:
-        header = read_wal_header(file)
-        found = next(scan_transactions(header, BlockReader(file).read_block))
+        header = recover_wal_header(file)
+        first = next(scan_transactions(header, BlockReader(file).read_block))
     except HeaderDamaged:
         # A plain directory needs nothing of its log.
         return None
@@ -130,7 +130,7 @@ def _empty_header(disk: Disk) -> WalHeader | None:
         raise DirectoryRefused(_not_empty(str(error))) from error
     finally:
         file.close()
-    if isinstance(found, Transaction):
+    if isinstance(first, Transaction):
         raise DirectoryRefused(_not_empty("it has transactions after its checkpoint"))
     return header
 

@@ -117,22 +117,24 @@ class WalWriter:
     def write(self, operations: Sequence[Operation]) -> WrittenTransaction:
         """Write a transaction, not durably; raises NoSpace, DiskFailed."""
         assert self._written is None, "a transaction is written when the last one is durable"
-        begun = self._following
-        raw = encode_transaction(begun, operations, self._header.checksum)
+        transaction_id = self._following
+        raw = encode_transaction(transaction_id, operations, self._header.checksum)
         count = len(raw) // BLOCK_BYTES
         assert count <= self.free_blocks, "a transaction must not overwrite one that is needed"
         position = 0
-        for block, length in self._ring.pieces(begun.block, count):
-            size = length * BLOCK_BYTES
+        for block, blocks in self._ring.pieces(transaction_id.block, count):
+            size = blocks * BLOCK_BYTES
             self._file.write(block * BLOCK_BYTES, raw[position : position + size])
             position += size
-        self._written = WrittenTransaction(begun, self._ring.after(begun, count))
+        following = self._ring.after(transaction_id, count)
+        self._written = WrittenTransaction(transaction_id, following)
         self._flushed = None
         return self._written
 
     def flush(self) -> None:
         """Make the written transaction and the written header durable; raises DiskFailed.
 
+        An empty write does the flush, as in `flush_wal`.
         Another thread may call `advance` meanwhile: its header is durable after the next flush.
         After an error the process must end: the content of the disk is unknown.
         """

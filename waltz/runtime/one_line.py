@@ -1,4 +1,4 @@
-"""Print each error of the command line as one line. Touches the standard streams.
+"""Print each error of a command line as one line. Touches the standard streams.
 
 typer shows an error as a box of several lines, which programs cannot read and log collectors
 split.
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 # The class ClickException, the base class of all errors of the command line: BadParameter is a
 # UsageError, which is a ClickException. It is not imported by name, because newer versions of typer
@@ -40,8 +40,11 @@ _HELP_ERROR_CLASS = "NoArgsIsHelpError"
 """The error of a group that is typed without a verb: its text is the help."""
 
 
-class OneLineGroup(TyperGroup):
-    """The group ``waltz``: ends with one line on standard error if the command line is wrong."""
+class _OneLine:
+    """Ends with one line on standard error if the command line is wrong."""
+
+    program = "waltz"
+    """The name that the line begins with."""
 
     def main(
         self,
@@ -53,8 +56,9 @@ class OneLineGroup(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run the command; in the standalone mode, end the program with its status."""
+        run_command: Any = super().main  # type: ignore[misc]
         run = partial(
-            super().main,
+            run_command,
             args,
             prog_name,
             complete_var,
@@ -67,14 +71,31 @@ class OneLineGroup(TyperGroup):
         try:
             status = run()
         except _CommandLineError as error:
-            sys.exit(_show(error))
+            sys.exit(_show(self.program, error))
         except typer.Abort:
-            print("waltz: aborted", file=sys.stderr)  # noqa: T201
+            print(f"{self.program}: aborted", file=sys.stderr)  # noqa: T201
             sys.exit(1)
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _show(error: Any) -> int:
+class OneLineGroup(_OneLine, TyperGroup):
+    """The group ``waltz``."""
+
+
+class OneLineCommand(_OneLine, TyperCommand):
+    """A program that is one command."""
+
+
+def one_line_command(program_name: str) -> type[TyperCommand]:
+    """Return the class of the command of the program ``program_name``."""
+
+    class Command(OneLineCommand):
+        program = program_name
+
+    return Command
+
+
+def _show(program: str, error: Any) -> int:
     """Print the error; return the exit status."""
     if type(error).__name__ == _HELP_ERROR_CLASS:
         error.show()
@@ -85,7 +106,7 @@ def _show(error: Any) -> int:
     if context is not None:
         # A suggestion (`Did you mean ...?`) needs no semicolon.
         text += f"{'' if text.endswith('?') else ';'} see: {context.command_path} --help"
-    print(f"waltz: {text}", file=sys.stderr)  # noqa: T201
+    print(f"{program}: {text}", file=sys.stderr)  # noqa: T201
     return int(error.exit_code)
 
 

@@ -1,0 +1,104 @@
+"""Find out when a problem began, as far as the metadata of partitions show it. Pure.
+
+A server writes the metadata of a partition when a store session begins, and when a replica joins
+it. The metadata say which replicas take part; they were true when they were written. So a replica
+that is missing in them was missing then, and a replica that is in them was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import quorum
+from waltz.admin.core.sample import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What is known of the time at which a problem began, in seconds since 1970.
+
+    It was there at ``since`` already, and not yet at ``after``. Both are None if no such time is
+    known.
+    """
+
+    since: float | None = None
+    after: float | None = None
+
+    @classmethod
+    def of_first(cls, periods: Iterable[Period]) -> Period:
+        """Return the period of the first of several equal problems."""
+        all_periods = list(periods)
+        since = min((each.since for each in all_periods if each.since is not None), default=None)
+        afters = [each.after for each in all_periods if each.after is not None]
+        # A problem for which ``after`` is unknown may have begun before all others.
+        after = min(afters, default=None) if len(afters) == len(all_periods) else None
+        if since is not None and after is not None and after >= since:
+            after = None
+        return cls(since, after)
+
+
+UNKNOWN_PERIOD = Period()
+
+
+def of_any(now: Sample, partition: int) -> Period:
+    """Return the period of a problem that the metadata do not show."""
+    return UNKNOWN_PERIOD
+
+
+def of_silent_storage(now: Sample, storage: str) -> Period:
+    """Return since when a storage has not answered.
+
+    Metadata in which its replica takes part show that the storage answered when they were written.
+    Metadata in which its assigned replica takes no part show that the storage did not answer.
+    """
+    answered: list[float] = []
+    silent: list[float] = []
+    for partition, at in now.changed_at.items():
+        if now.in_session(partition, storage):
+            answered.append(at)
+        elif storage in now.maps.assignments.storages_of(partition):
+            silent.append(at)
+    last_answer = max(answered, default=None)
+    # Silence before the last answer has ended, so only later silence counts.
+    silent_since = [at for at in silent if last_answer is None or at > last_answer]
+    return Period(min(silent_since, default=None), last_answer)
+
+
+def of_silent_server(now: Sample, server: int) -> Period:
+    """Return since when a server has not answered: not yet when it last wrote metadata."""
+    written = [
+        at
+        for partition, at in now.changed_at.items()
+        if (metadata := now.metadata.get(partition)) is not None
+        and now.owner(partition) == (server, metadata.generation)
+    ]
+    return Period(after=max(written, default=None))
+
+
+def of_missing_server(now: Sample, partition: int) -> Period:
+    """Return since when a partition has no server: not yet when one last wrote its metadata."""
+    return Period(after=now.changed_at.get(partition))
+
+
+def of_closed_session(now: Sample, partition: int) -> Period:
+    """Return since when a partition has no open session.
+
+    If a majority of its replicas takes part in its metadata, it had one when they were written.
+    """
+    replicas = now.maps.assignments.storages_of(partition)
+    present = sum(now.in_session(partition, storage) for storage in replicas)
+    if not replicas or present < quorum(len(replicas)):
+        return UNKNOWN_PERIOD
+    return Period(after=now.changed_at.get(partition))
+
+
+def of_missing_replica(now: Sample, partition: int) -> Period:
+    """Return since when a partition lacks a replica: already when its metadata were written."""
+    return Period(since=now.changed_at.get(partition))
+
+
+def of_refused_replica(now: Sample, partition: int, storage: str) -> Period:
+    """Return since when a storage refuses a replica, which then takes part in no session."""
+    at = now.changed_at.get(partition)
+    return Period(after=at) if now.in_session(partition, storage) else Period(since=at)
