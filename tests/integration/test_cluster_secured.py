@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from typer.testing import CliRunner, Result
 
 import waltz
 from tests.integration.secured import HOST, SecuredCluster, exit_status
@@ -18,8 +19,9 @@ from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from waltz.admin import ServerUnreachable
 from waltz.admin.server_query import ServerQuery
+from waltz.cli.app import app
 from waltz.client.opening import Opening
-from waltz.net import TlsConfig
+from waltz.net import PLAINTEXT, TlsConfig
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
@@ -62,6 +64,34 @@ async def refusal(cluster: SecuredCluster, tls: TlsConfig) -> str:
     except ServerUnreachable as refused:
         return str(refused)
     return ""
+
+
+def show_servers(cluster: SecuredCluster, *options: str) -> Result:
+    where = ["--zookeeper", cluster.zookeeper, "--root", cluster.root]
+    return CliRunner().invoke(app, ["server", "list", "--output", "json", *where, *options])
+
+
+async def test_client_without_settings_is_sent_to_its_missing_certificate(
+    cluster: SecuredCluster, old: Authority, tmp_path: Path
+) -> None:
+    """The servers have declared TLS; a client needs a certificate, because they have a CA."""
+    async with asyncio.timeout(30):
+        with pytest.raises(
+            waltz.ClusterUnreachable, match=r"requires a certificate .*certificate, key and ca"
+        ):
+            await waltz.connect(cluster.zookeeper, root=cluster.root)
+        # Settings that are given are never changed to what the servers have declared.
+        with pytest.raises(waltz.ClusterUnreachable, match="uses TLS, and this client does not"):
+            await connect(cluster, PLAINTEXT)
+    refused = await asyncio.to_thread(show_servers, cluster)
+    assert "show one by tls.certificate and tls.key" in refused.output
+    tls = old.issue("client", server_name=NAME)
+    file = tmp_path / "tls.yml"
+    file.write_text(f"certificate: {tls.certificate}\nkey: {tls.key}\nca: {tls.ca}\n")
+    with file.open("a") as more:
+        more.write(f"serverName: {NAME}\n")
+    shown = await asyncio.to_thread(show_servers, cluster, "--tls", str(file))
+    assert shown.exit_code == 0, shown.output
 
 
 def install(source: TlsConfig, folder: Path) -> None:

@@ -38,6 +38,7 @@ from waltz.metadata.core.membership_steps import (
     next_for_server,
 )
 from waltz.metadata.core.policy import PolicyError, Shuffle, assign
+from waltz.metadata.core.server_transport import Transport
 from waltz.metadata.retry import reconnections, retry_delays, until_answered, wait_at_most
 from waltz.metadata.store import (
     ANY_VERSION,
@@ -46,6 +47,7 @@ from waltz.metadata.store import (
     StoreUnavailable,
     VersionConflict,
 )
+from waltz.metadata.transport import declare_transport
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,8 @@ class ServerMembership:
 
     ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
     they may have changed. ``preferred`` are the partitions that the server should own if possible.
-    ``shuffle`` is passed to `policy.assign`; tests replace the random one.
+    ``shuffle`` is passed to `policy.assign`; tests replace the random one. With
+    ``uses_tls``, the server declares whenever it joins whether it uses TLS (`metadata.transport`).
     """
 
     def __init__(
@@ -122,8 +125,10 @@ class ServerMembership:
         *,
         preferred: Iterable[int] = (),
         shuffle: Shuffle = random.shuffle,
+        uses_tls: bool | None = None,
     ) -> None:
         self._cluster = cluster
+        self._uses_tls = uses_tls
         self._on_partitions = on_partitions
         self._shuffle = shuffle
         self._descriptor = ServerDescriptor(0, *endpoint, tuple(preferred))
@@ -224,6 +229,9 @@ class ServerMembership:
         session_id = self._cluster.store.health.session_id
         match next_for_server(membership, self.server_id, session_id, self._applied_version):
             case CreateNode():
+                # Before: clients that find the server know what it uses. After: another server that
+                # has read the members just before may have left this declaration out.
+                await self._declare_transport()
                 await self._cluster.store.create(
                     self._cluster.paths.new_server_descriptor,
                     self._descriptor.encode(),
@@ -231,11 +239,17 @@ class ServerMembership:
                     sequence=True,
                 )
                 log.info("server %d: joined as %s", self.server_id, self._descriptor)
+                await self._declare_transport()
             case WriteAssignment():
                 await self._write_assignment(membership)
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
+
+    async def _declare_transport(self) -> None:
+        if self._uses_tls is not None:
+            own = Transport.TLS if self._uses_tls else Transport.PLAINTEXT
+            await declare_transport(self._cluster, self._descriptor.address, own)
 
     async def _write_assignment(self, membership: Membership) -> None:
         assignment = assign(

@@ -174,7 +174,7 @@ def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
         "platform": platform.platform(),
         "zookeeper": where.zookeeper,
         "root": where.root,
-        "tls": where.tls.enabled,
+        "tls": None if where.tls is None else where.tls.enabled,
         "processes": dict(processes),
         "environment": environment_without_secrets(os.environ, "WALTZ_"),
     }
