@@ -66,9 +66,64 @@ async def refusal(cluster: SecuredCluster, tls: TlsConfig) -> str:
     return ""
 
 
-def show_servers(cluster: SecuredCluster, *options: str) -> Result:
+def command(cluster: SecuredCluster, *arguments: str) -> Result:
+    """Run a verb of `waltz` with the options that name the cluster, and no settings of TLS."""
     where = ["--zookeeper", cluster.zookeeper, "--root", cluster.root]
-    return CliRunner().invoke(app, ["server", "list", "--output", "json", *where, *options])
+    return CliRunner().invoke(app, [*arguments, *where])
+
+
+def show_servers(cluster: SecuredCluster, *options: str) -> Result:
+    return command(cluster, "server", "list", "--output", "json", *options)
+
+
+async def assert_reached_without_tls_settings(cluster: SecuredCluster, data: bytes) -> None:
+    """Check that every way into the cluster follows what its server has declared."""
+    async with waltz.connect(cluster.zookeeper, root=cluster.root) as client:
+        transaction = await client.append(0, data)
+        assert await client.read(0, transaction) == data
+    for verb in (
+        ["log", "tail", "0", "-n", "1"],
+        ["server", "list"],
+        ["storage", "validate"],
+        ["cluster", "verify"],
+        ["doctor"],
+    ):
+        done = await asyncio.to_thread(command, cluster, *verb)
+        assert done.exit_code == 0, (verb, done.output)
+
+
+async def assert_refused(cluster: SecuredCluster, tls: TlsConfig, reason: str) -> None:
+    """Check that settings that are given fail within seconds, and are not changed."""
+    async with asyncio.timeout(10):
+        with pytest.raises(waltz.ClusterUnreachable, match=reason):
+            await connect(cluster, tls)
+
+
+async def test_cluster_is_reached_without_tls_settings_before_and_after_a_change_to_tls(
+    tmp_path: Path, zookeeper: str, zk_root: str, old: Authority
+) -> None:
+    """Without a CA, servers require no certificate, so clients need no settings at all."""
+    uses, does_not_use = "uses TLS, and this client does not", "does not use TLS, and this client"
+    encrypted = replace(old.issue(NAME), ca=None)
+    cluster = SecuredCluster(tmp_path, zookeeper, zk_root, PLAINTEXT)
+    try:
+        await cluster.start()
+        assert "declared that clients use plaintext" in cluster.log_of("server")
+        await assert_reached_without_tls_settings(cluster, b"plaintext")
+        await assert_refused(cluster, TlsConfig(), does_not_use)
+        refused = await asyncio.to_thread(command, cluster, "log", "tail", "0", "--tls", "on")
+        assert refused.exit_code == 1
+        assert does_not_use in refused.output
+
+        await cluster.restart(encrypted)
+        assert "declared that clients use tls" in cluster.log_of("server")
+        await assert_reached_without_tls_settings(cluster, b"TLS")
+        await assert_refused(cluster, PLAINTEXT, uses)
+        refused = await asyncio.to_thread(command, cluster, "log", "tail", "0", "--tls", "off")
+        assert refused.exit_code == 1
+        assert uses in refused.output
+    finally:
+        await cluster.stop()
 
 
 async def test_client_without_settings_is_sent_to_its_missing_certificate(

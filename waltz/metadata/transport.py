@@ -1,7 +1,7 @@
 """Read and declare whether the servers of a cluster use TLS. Touches ZooKeeper.
 
-Each server declares it in the znode `R/transport` when it registers (spec/zookeeper.md section 11).
-A client whose settings do not say whether to use TLS follows the znode: `tls_of_cluster`.
+Each server declares it in the znode `R/transport` when it registers, and after each assignment that
+it applies (spec/zookeeper.md section 11). A client whose settings do not say whether to use TLS follows the znode: `tls_of_cluster`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.server_transport import ServerTransport, Transport, declare
 from waltz.metadata.retry import until_answered
 from waltz.metadata.store import NodeExists, NodeMissing, VersionConflict
-from waltz.metadata.zookeeper_access import AccessDenied
 from waltz.net.tls import PLAINTEXT, TlsConfig
 
 log = logging.getLogger(__name__)
@@ -51,33 +50,41 @@ async def restore_transport(cluster: Cluster, declared: ServerTransport) -> None
     await until_answered(cluster.store, create)
 
 
-async def declare_transport(cluster: Cluster, server: str, own: Transport) -> None:
+async def declare_transport(
+    cluster: Cluster, server: str, own: Transport, *, has_registered: bool = False
+) -> None:
     """Declare what ``server``, an address for clients, uses; see `declare`.
 
-    A znode that cannot be decoded stays as it is, because a newer version may have written it. A
-    server without the permission to write declares nothing: clients that name TLS do not need it.
-    Both are logged. Raises NoCluster, NodeMissing.
+    A server passes ``has_registered`` once after it has created its znode. Then the declaration is
+    written even if it is there already, so that the writes of servers fail that have read the
+    members before.
+
+    Raises MalformedMetadata if the znode cannot be decoded; it stays as it is, because a newer
+    version may have written it. Raises AccessDenied without the permission to write, NoCluster,
+    NodeMissing.
     """
-    try:
-        while not await until_answered(cluster.store, lambda: _try_declare(cluster, server, own)):
-            continue
-    except (MalformedMetadata, AccessDenied) as problem:
-        log.error("server %s: failed to declare that it uses %s: %s", server, own.value, problem)
+
+    async def try_once() -> bool:
+        return await _try_declare(cluster, server, own, must_write=has_registered)
+
+    while not await until_answered(cluster.store, try_once):
+        continue
 
 
-async def _try_declare(cluster: Cluster, server: str, own: Transport) -> bool:
+async def _try_declare(cluster: Cluster, server: str, own: Transport, *, must_write: bool) -> bool:
     """Try to declare once; return False if the znode changed meanwhile.
 
     If the answer to a write is lost, the repetition finds the znode as it should be.
     """
     # The znode is read before the members. A server that registers after this reading declares
     # itself again after it has registered, which changes the version of the znode. So the write
-    # below fails unless the members include every server whose declaration it would leave out.
+    # below fails unless the members include every server whose declaration it would leave out
+    # (test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off).
     stored = await _read_once(cluster)
     members = (await cluster.membership()).servers().values()
     before = None if stored is None else stored.value
     after = declare(before, server, own, {member.address for member in members})
-    if after == before:
+    if after == before and not must_write:
         return True
     path = cluster.paths.transport
     try:

@@ -22,6 +22,11 @@ class Transport(StrEnum):
     TLS = "tls"
     PLAINTEXT = "plaintext"
 
+    @classmethod
+    def of(cls, *, uses_tls: bool) -> Transport:
+        """Return TLS or PLAINTEXT."""
+        return cls.TLS if uses_tls else cls.PLAINTEXT
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTransport:
@@ -48,7 +53,9 @@ class ServerTransport:
                 raise ValueError(f"format {fields['format']} is not {_FORMAT}")
             servers = {str(server): Transport(each) for server, each in fields["servers"].items()}
             return cls(Transport(fields["client_port"]), servers)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        except KeyError as problem:
+            raise MalformedMetadata("ServerTransport", f"it has no {problem}") from problem
+        except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise MalformedMetadata("ServerTransport", str(problem)) from problem
 
 
@@ -58,21 +65,18 @@ def declare(
     """Return ``before`` with the declaration ``own`` of ``server``.
 
     ``registered`` are the addresses of the servers in the cluster. Declarations of others are left
-    out. A server with TLS turns TLS on for clients. Only if every registered server has declared
+    out. One server with TLS turns TLS on for clients. Only if every registered server has declared
     plaintext, TLS is turned off: a server that was started without TLS by mistake must not make
-    clients send plaintext to a cluster with TLS. What is plaintext already stays so, because a
-    server that was not registered for a moment has lost its declaration.
+    clients send plaintext to a cluster with TLS. What is plaintext already stays so while no server
+    declares TLS, because a server that was not registered for a moment has lost its declaration.
     """
-    others = {
-        each: transport
-        for each, transport in ({} if before is None else before.servers).items()
-        if each in registered and each != server
-    }
-    servers = others | {server: own}
-    if before is not None and before.clients is Transport.PLAINTEXT:
-        is_plaintext = own is Transport.PLAINTEXT
+    known = {} if before is None else before.servers
+    servers = {each: known[each] for each in known if each in registered} | {server: own}
+    declared = {servers.get(each) for each in {server, *registered}}
+    if Transport.TLS in declared:
+        clients = Transport.TLS
+    elif before is not None and before.clients is Transport.PLAINTEXT:
+        clients = Transport.PLAINTEXT
     else:
-        is_plaintext = all(
-            servers.get(each) is Transport.PLAINTEXT for each in {server, *registered}
-        )
-    return ServerTransport(Transport.PLAINTEXT if is_plaintext else Transport.TLS, servers)
+        clients = Transport.TLS if None in declared else Transport.PLAINTEXT
+    return ServerTransport(clients, servers)
