@@ -1,7 +1,8 @@
 """Read and declare whether the servers of a cluster use TLS. Touches ZooKeeper.
 
 Each server declares it in the znode `R/transport` when it registers, and after each assignment that
-it applies (spec/zookeeper.md section 11). A client whose settings do not say whether to use TLS follows the znode: `tls_of_cluster`.
+it applies (spec/zookeeper.md section 11). A client whose settings do not say whether to use TLS
+follows the znode: `tls_of_cluster`.
 """
 
 from __future__ import annotations
