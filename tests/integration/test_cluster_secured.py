@@ -81,13 +81,7 @@ async def assert_reached_without_tls_settings(cluster: SecuredCluster, data: byt
     async with waltz.connect(cluster.zookeeper, root=cluster.root) as client:
         transaction = await client.append(0, data)
         assert await client.read(0, transaction) == data
-    for verb in (
-        ["log", "tail", "0", "-n", "1"],
-        ["server", "list"],
-        ["storage", "validate"],
-        ["cluster", "verify"],
-        ["doctor"],
-    ):
+    for verb in (["log", "tail", "0", "-n", "1"], ["cluster", "verify"], ["doctor"]):
         done = await asyncio.to_thread(command, cluster, *verb)
         assert done.exit_code == 0, (verb, done.output)
 
@@ -108,7 +102,7 @@ async def test_cluster_is_reached_without_tls_settings_before_and_after_a_change
     cluster = SecuredCluster(tmp_path, zookeeper, zk_root, PLAINTEXT)
     try:
         await cluster.start()
-        assert "declared that clients use plaintext" in cluster.log_of("server")
+        await eventually(lambda: "declared that clients use plaintext" in cluster.log_of("server"))
         await assert_reached_without_tls_settings(cluster, b"plaintext")
         await assert_refused(cluster, TlsConfig(), does_not_use)
         refused = await asyncio.to_thread(command, cluster, "log", "tail", "0", "--tls", "on")
@@ -116,7 +110,7 @@ async def test_cluster_is_reached_without_tls_settings_before_and_after_a_change
         assert does_not_use in refused.output
 
         await cluster.restart(encrypted)
-        assert "declared that clients use tls" in cluster.log_of("server")
+        await eventually(lambda: "declared that clients use tls" in cluster.log_of("server"))
         await assert_reached_without_tls_settings(cluster, b"TLS")
         await assert_refused(cluster, PLAINTEXT, uses)
         refused = await asyncio.to_thread(command, cluster, "log", "tail", "0", "--tls", "off")

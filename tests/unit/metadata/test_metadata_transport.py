@@ -377,6 +377,7 @@ async def test_rolling_change_uses_tls_while_a_server_does(
     for name in names:
         await servers[name].leave()
         await turns()
+        del uses[name]
         found = await declared(cluster)
         assert found is not None
         assert found.clients is (TLS if TLS in uses.values() else PLAIN)
