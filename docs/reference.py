@@ -94,6 +94,10 @@ file, and the variables of the settings themselves override them:
 `certificate`, `key` and `ca`; the file also sets `enabled`, by default to `true`. Settings that \
 the variable does not set keep their values. |
 
+`WALTZ_CLUSTER` and `WALTZ_PROFILE` are for the command line and the client library alone. A \
+server or storage that finds one of them in its environment ignores it, and logs a warning at its \
+start.
+
 An unknown setting is an error that suggests the most similar setting. `waltz config explain \
 server server.yml` shows which value each setting has, and the origin of the value.
 

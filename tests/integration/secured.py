@@ -1,4 +1,4 @@
-"""Run a storage and a server with mutual TLS as processes on free ports."""
+"""Run a storage and a server as processes on free ports, with mutual TLS or other TLS settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = 60.0
 
 
 class SecuredCluster:
-    """One partition on one storage; ``tls`` names the files of both processes."""
+    """One partition on one storage; ``tls`` has the TLS settings of both processes."""
 
     def __init__(self, folder: Path, zookeeper: str, root: str, tls: TlsConfig) -> None:
         self.zookeeper = zookeeper
@@ -33,6 +33,8 @@ class SecuredCluster:
         self.key = uuid.uuid4()
         self._folder = folder
         self._tls = tls
+        self._own: dict[str, dict[str, Any]] = {}
+        """The settings of each process that are not those of the other one."""
         self.storage = self._child("storage")
         self.server = self._child("server")
 
@@ -51,11 +53,15 @@ class SecuredCluster:
         maps = assign_everything({address: 0}, {address: admin_port}, _PARTITIONS)
         await create_cluster(store, self.root, "secured", _PARTITIONS, key=self.key, storages=maps)
         (self._folder / "data").mkdir()
-        self._write(
-            "storage",
-            {"port": port, "admin.port": admin_port, "directory": str(self._folder / "data")},
-        )
-        self._write("server", {"port": 0, "advertised.host": HOST})
+        self._own = {
+            "storage": {
+                "port": port,
+                "admin.port": admin_port,
+                "directory": str(self._folder / "data"),
+            },
+            "server": {"port": 0, "advertised.host": HOST},
+        }
+        self._write_settings()
         await self._start(self.storage)
         executor = OrderExecutor(Cluster(store, self.root), self._tls)
         await carry_out(Synchronization(address), executor)
@@ -66,6 +72,14 @@ class SecuredCluster:
         """Stop both processes."""
         await self.server.stop()
         await self.storage.stop()
+
+    async def restart(self, tls: TlsConfig) -> None:
+        """Stop both processes, and start them with other TLS settings."""
+        await self.stop()
+        self._tls = tls
+        self._write_settings()
+        await self._start(self.storage)
+        await self._start(self.server)
 
     def log_of(self, name: str) -> str:
         """Return the log of a process."""
@@ -85,26 +99,26 @@ class SecuredCluster:
             at.with_suffix(".log"),
         )
 
-    def _write(self, name: str, own: dict[str, Any]) -> None:
-        tls = {
-            "certificate": str(self._tls.certificate),
-            "key": str(self._tls.key),
-            "ca": str(self._tls.ca),
-        }
-        if name == "server":
-            tls["serverName"] = str(self._tls.server_name)
-        settings = {
-            "zookeeper": {"connectString": self.zookeeper, "sessionTimeout": 6000},
-            "cluster.root": self.root,
-            name: own
-            | {
-                "bind.host": HOST,
-                "jetty.port": 0,
-                "ports.file": str(self._folder / f"{name}.json"),
-                "tls": tls,
-            },
-        }
-        (self._folder / f"{name}.yml").write_text(yaml.safe_dump(settings))
+    def _write_settings(self) -> None:
+        """Write the settings files of both processes."""
+        files = {"certificate": self._tls.certificate, "key": self._tls.key, "ca": self._tls.ca}
+        tls: dict[str, Any] = {"enabled": self._tls.enabled}
+        tls |= {key: str(file) for key, file in files.items() if file is not None}
+        for name, own in self._own.items():
+            is_named = name == "server" and self._tls.server_name is not None
+            server_name = {"serverName": self._tls.server_name} if is_named else {}
+            settings = {
+                "zookeeper": {"connectString": self.zookeeper, "sessionTimeout": 6000},
+                "cluster.root": self.root,
+                name: own
+                | {
+                    "bind.host": HOST,
+                    "jetty.port": 0,
+                    "ports.file": str(self._folder / f"{name}.json"),
+                    "tls": tls | server_name,
+                },
+            }
+            (self._folder / f"{name}.yml").write_text(yaml.safe_dump(settings))
 
 
 async def exit_status(child: ChildProcess) -> int | None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.local import LocalCluster
+from waltz.sync import connect
 
 
 def invoke(cluster: LocalCluster | None, *arguments: str, stdin: bytes | None = None) -> Result:
@@ -186,3 +187,28 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
     except FileNotFoundError:
         return False
+
+
+def test_cluster_that_only_zookeeper_names_is_used_without_tls_settings(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The servers use plaintext, and have declared it in ZooKeeper."""
+    monkeypatch.chdir(tmp_path)
+    described = json.loads(cluster.layout.description.read_text())
+    zookeeper, root = described["zookeeper"], described["root"]
+    with connect(zookeeper, root=root) as client:
+        last = client.append(1, b"without TLS settings")
+    where = ["--zookeeper", zookeeper, "--root", root]
+    for verb in (
+        ["log", "tail", "1", "-n", "1"],
+        ["server", "list"],
+        ["storage", "validate"],
+        ["cluster", "verify"],
+        ["doctor"],
+    ):
+        shown = CliRunner().invoke(app, [*verb, *where])
+        assert shown.exit_code == 0, (verb, shown.output)
+    assert last >= 0
+    refused = CliRunner().invoke(app, ["log", "tail", "1", *where, "--tls", "on"])
+    assert refused.exit_code == 1
+    assert "does not use TLS, and this client does" in refused.output

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from typer.testing import CliRunner, Result
 
 import waltz
 from tests.integration.secured import HOST, SecuredCluster, exit_status
@@ -18,8 +19,9 @@ from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from waltz.admin import ServerUnreachable
 from waltz.admin.server_query import ServerQuery
+from waltz.cli.app import app
 from waltz.client.opening import Opening
-from waltz.net import TlsConfig
+from waltz.net import PLAINTEXT, TlsConfig
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
@@ -62,6 +64,83 @@ async def refusal(cluster: SecuredCluster, tls: TlsConfig) -> str:
     except ServerUnreachable as refused:
         return str(refused)
     return ""
+
+
+def command(cluster: SecuredCluster, *arguments: str) -> Result:
+    """Run a verb of `waltz` with the options that name the cluster, and no settings of TLS."""
+    where = ["--zookeeper", cluster.zookeeper, "--root", cluster.root]
+    return CliRunner().invoke(app, [*arguments, *where])
+
+
+def show_servers(cluster: SecuredCluster, *options: str) -> Result:
+    return command(cluster, "server", "list", "--output", "json", *options)
+
+
+async def assert_reached_without_tls_settings(cluster: SecuredCluster, data: bytes) -> None:
+    """Check that every way into the cluster follows what its server has declared."""
+    async with waltz.connect(cluster.zookeeper, root=cluster.root) as client:
+        transaction = await client.append(0, data)
+        assert await client.read(0, transaction) == data
+    for verb in (["log", "tail", "0", "-n", "1"], ["cluster", "verify"], ["doctor"]):
+        done = await asyncio.to_thread(command, cluster, *verb)
+        assert done.exit_code == 0, (verb, done.output)
+
+
+async def assert_refused(cluster: SecuredCluster, tls: TlsConfig, reason: str) -> None:
+    """Check that settings that are given fail within seconds, and are not changed."""
+    async with asyncio.timeout(10):
+        with pytest.raises(waltz.ClusterUnreachable, match=reason):
+            await connect(cluster, tls)
+
+
+async def test_cluster_is_reached_without_tls_settings_before_and_after_a_change_to_tls(
+    tmp_path: Path, zookeeper: str, zk_root: str, old: Authority
+) -> None:
+    """Without a CA, servers require no certificate, so clients need no settings at all."""
+    uses, does_not_use = "uses TLS, and this client does not", "does not use TLS, and this client"
+    encrypted = replace(old.issue(NAME), ca=None)
+    cluster = SecuredCluster(tmp_path, zookeeper, zk_root, PLAINTEXT)
+    try:
+        await cluster.start()
+        await eventually(lambda: "declared that clients use plaintext" in cluster.log_of("server"))
+        await assert_reached_without_tls_settings(cluster, b"plaintext")
+        await assert_refused(cluster, TlsConfig(), does_not_use)
+        refused = await asyncio.to_thread(command, cluster, "log", "tail", "0", "--tls", "on")
+        assert refused.exit_code == 1
+        assert does_not_use in refused.output
+
+        await cluster.restart(encrypted)
+        await eventually(lambda: "declared that clients use tls" in cluster.log_of("server"))
+        await assert_reached_without_tls_settings(cluster, b"TLS")
+        await assert_refused(cluster, PLAINTEXT, uses)
+        refused = await asyncio.to_thread(command, cluster, "log", "tail", "0", "--tls", "off")
+        assert refused.exit_code == 1
+        assert uses in refused.output
+    finally:
+        await cluster.stop()
+
+
+async def test_client_without_settings_is_sent_to_its_missing_certificate(
+    cluster: SecuredCluster, old: Authority, tmp_path: Path
+) -> None:
+    """The servers have declared TLS; a client needs a certificate, because they have a CA."""
+    async with asyncio.timeout(30):
+        with pytest.raises(
+            waltz.ClusterUnreachable, match=r"requires a certificate .*certificate, key and ca"
+        ):
+            await waltz.connect(cluster.zookeeper, root=cluster.root)
+        # Settings that are given are never changed to what the servers have declared.
+        with pytest.raises(waltz.ClusterUnreachable, match="uses TLS, and this client does not"):
+            await connect(cluster, PLAINTEXT)
+    refused = await asyncio.to_thread(show_servers, cluster)
+    assert "show one by tls.certificate and tls.key" in refused.output
+    tls = old.issue("client", server_name=NAME)
+    file = tmp_path / "tls.yml"
+    file.write_text(f"certificate: {tls.certificate}\nkey: {tls.key}\nca: {tls.ca}\n")
+    with file.open("a") as more:
+        more.write(f"serverName: {NAME}\n")
+    shown = await asyncio.to_thread(show_servers, cluster, "--tls", str(file))
+    assert shown.exit_code == 0, shown.output
 
 
 def install(source: TlsConfig, folder: Path) -> None:

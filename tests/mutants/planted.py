@@ -24,6 +24,7 @@ from tests.mutants.planted_shells import SHELL_BUGS
 from tests.mutants.planted_spark import SPARK_BUGS
 from tests.mutants.planted_storage import STORAGE_BUGS
 from tests.mutants.planted_testing import TESTING_BUGS
+from tests.mutants.planted_transport import TRANSPORT_BUGS
 from tests.mutants.planted_users import USER_BUGS
 from tests.mutants.planted_waits import WAIT_BUGS
 from tests.mutants.planted_wal import WAL_BUGS
@@ -39,6 +40,7 @@ PLANTED = (
     *READ_BUGS,
     *REPAIR_BUGS,
     *METADATA_BUGS,
+    *TRANSPORT_BUGS,
     *NET_BUGS,
     *LEAK_BUGS,
     *ADMIN_BUGS,

@@ -20,6 +20,7 @@ from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import encode_backup
 from waltz.metadata.store import MetadataStore
+from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_probe import probe_zookeeper
 from waltz.net import TCP, Network, TlsConfig
 
@@ -37,7 +38,7 @@ class BundleCollector:
         self,
         open_cluster: OpenCluster,
         zookeeper: str,
-        tls: TlsConfig,
+        tls: TlsConfig | None,
         *,
         timeout_seconds: float,
         network: Network = TCP,
@@ -95,7 +96,7 @@ class BundleCollector:
     async def _sample(self, cluster: Cluster) -> Any:
         async with Monitor(
             cluster,
-            self._tls,
+            await tls_of_cluster(cluster, self._tls),
             timeout_seconds=self._timeout_seconds,
             details=True,
             network=self._network,
@@ -105,18 +106,22 @@ class BundleCollector:
 
     async def _facts(self, cluster: Cluster) -> Any:
         found = await inspect(
-            cluster, self._tls, timeout_seconds=self._timeout_seconds, network=self._network
+            cluster,
+            await tls_of_cluster(cluster, self._tls),
+            timeout_seconds=self._timeout_seconds,
+            network=self._network,
         )
         return {"servers": found.servers, "storages": found.storages}
 
     async def _storage_metrics(self, cluster: Cluster) -> Any:
         params, maps = await cluster.store_params(), await cluster.storage_maps()
+        tls = await tls_of_cluster(cluster, self._tls)
 
         async def query(storage: str, port: int) -> Any:
             try:
                 async with asyncio.timeout(self._timeout_seconds):
                     async with await StorageAdmin.open(
-                        storage, port, self._tls, params, self._network
+                        storage, port, tls, params, self._network
                     ) as admin:
                         return await admin.metrics()
             except (OSError, TimeoutError) as problem:

@@ -18,6 +18,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
+from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_access import AccessDenied
 from waltz.metadata.zookeeper_probe import probe_zookeeper
 from waltz.net import TCP, Network, TlsConfig
@@ -29,7 +30,7 @@ OpenCluster = Callable[[], AbstractAsyncContextManager[Cluster]]
 async def diagnose(
     open_cluster: OpenCluster,
     zookeeper: str,
-    tls: TlsConfig,
+    tls: TlsConfig | None,
     *,
     timeout_seconds: float,
     network: Network = TCP,
@@ -37,7 +38,8 @@ async def diagnose(
     """Return the health of a cluster.
 
     ``open_cluster`` opens a session with the ZooKeeper at ``zookeeper``. A process has
-    ``timeout_seconds`` for an answer. Raises BadRoot, TlsConfigError and BadCredentials, which are
+    ``timeout_seconds`` for an answer. Without ``tls``, the servers' declaration in ZooKeeper says
+    whether ports use TLS. Raises BadRoot, TlsConfigError and BadCredentials, which are
     about the caller's own settings.
     """
     opened = False
@@ -64,9 +66,13 @@ async def diagnose(
 
 
 async def _diagnose(
-    cluster: Cluster, tls: TlsConfig, timeout_seconds: float, network: Network
+    cluster: Cluster, given: TlsConfig | None, timeout_seconds: float, network: Network
 ) -> Health:
     """Return the health of a cluster whose ZooKeeper answers."""
+    try:
+        tls = await tls_of_cluster(cluster, given)
+    except MalformedMetadata as problem:
+        return unknown_health(_critical(f"{problem}.", "Until then, give --tls on or --tls off"))
     async with Monitor(
         cluster, tls, timeout_seconds=timeout_seconds, details=True, network=network
     ) as monitor:

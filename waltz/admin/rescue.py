@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -25,10 +26,13 @@ from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.access import create_access_rules, read_access_rules
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams, decode_id
+from waltz.metadata.core.server_transport import ServerTransport
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.store import VersionConflict
+from waltz.metadata.transport import read_transport, restore_transport
 from waltz.net import (
     ConnectionLost,
     DialFailed,
@@ -39,6 +43,8 @@ from waltz.net import (
 )
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as messages
+
+log = logging.getLogger(__name__)
 
 ID_ROOM = 1_000_000
 """How far new ids of clients and servers are above those of the backup, which may be old."""
@@ -68,7 +74,7 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
     """
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
-    access = await read_access_rules(cluster)
+    access, transport = await read_access_rules(cluster), await _transport(cluster)
     preferences = {server.address: server.preferred for server in servers if server.preferred}
     return ClusterBackup(
         name=params.name,
@@ -81,7 +87,21 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
         preferred=preferences,
         partitions=await read_partitions(cluster, store.num_partitions),
         access=None if access is None else access.value,
+        transport=transport,
     )
+
+
+async def _transport(cluster: Cluster) -> ServerTransport | None:
+    """Return what the servers have declared about TLS; None also if it cannot be decoded.
+
+    Servers declare it again, so an unreadable declaration must not prevent a backup.
+    """
+    try:
+        stored = await read_transport(cluster)
+    except MalformedMetadata as problem:
+        log.warning("%s; the backup is made without it", problem)
+        return None
+    return None if stored is None else stored.value
 
 
 async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
@@ -101,6 +121,8 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
     )
     if backup.access is not None:
         await create_access_rules(cluster, backup.access)
+    if backup.transport is not None:
+        await restore_transport(cluster, backup.transport)
 
 
 async def query_storages(

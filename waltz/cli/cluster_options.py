@@ -35,7 +35,7 @@ from waltz.runtime.cluster_file import (
 )
 from waltz.runtime.configuration import ConfigError, read_settings
 from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
-from waltz.runtime.profiles import PROFILE_VARIABLE, BadProfile, find_profile
+from waltz.runtime.profiles import AS_DECLARED, PROFILE_VARIABLE, BadProfile, find_profile
 
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / CLUSTER_FILE
 _PANEL = "Which cluster"
@@ -97,8 +97,8 @@ Tls = Annotated[
         envvar=TLS_VARIABLE,
         metavar="on|off|FILE",
         help="Whether connections use TLS. FILE is a YAML file with the keys certificate, key and "
-        "ca (paths of PEM files) and serverName. Default: as in the cluster file, or on if no "
-        "cluster file is used.",
+        "ca (paths of PEM files) and serverName. Default: as in the cluster file; without one, as "
+        "the servers have declared in ZooKeeper, or on if they have not.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -114,7 +114,9 @@ class Target:
 
     zookeeper: str
     root: str
-    tls: TlsConfig
+    tls: TlsConfig | None
+    """None if nothing says whether to use TLS; then `waltz.cli.running.tls_of` gets it from the
+    servers' declaration in ZooKeeper."""
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     local_directory: Path | None = field(default=None, compare=False)
     """The directory of the local cluster whose ``cluster.json`` names the cluster."""
@@ -152,7 +154,7 @@ def named_cluster(
         return Target(
             zookeeper or settings.zookeeper,
             root or settings.root,
-            tls_from_option(tls, default=settings.tls_settings.config()),
+            tls_from_option(tls) or settings.tls_settings.config(),
             settings.zookeeper_access,
         )
     if cluster is not None:
@@ -163,7 +165,7 @@ def named_cluster(
         return Target(
             zookeeper or description.zookeeper,
             root or description.root,
-            tls_from_option(tls, default=TlsConfig() if description.tls else PLAINTEXT),
+            tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:
@@ -179,9 +181,9 @@ def named_cluster(
         return Target(
             zookeeper or found.zookeeper,
             root or found.root,
-            tls_from_option(tls or found.tls, default=TlsConfig()),
+            tls_from_option(tls or (None if found.tls == AS_DECLARED else found.tls)),
         )
-    return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls, default=TlsConfig()))
+    return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls))
 
 
 def _cluster_options() -> list[Any]:
@@ -250,13 +252,13 @@ def target(context: typer.Context) -> Target:
     return found
 
 
-def tls_from_option(option: str | None, *, default: TlsConfig) -> TlsConfig:
-    """Return the configuration for ``on``, ``off`` or the path of a file; for None, ``default``.
+def tls_from_option(option: str | None) -> TlsConfig | None:
+    """Return the configuration for ``on``, ``off`` or the path of a file; None for None.
 
     Raises ClusterNotNamed.
     """
     if option is None:
-        return default
+        return None
     if option.lower() == "off":
         return PLAINTEXT
     if option.lower() == "on":

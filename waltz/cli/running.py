@@ -35,7 +35,8 @@ from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.metadata.store import StoreError
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
+from waltz.metadata.transport import tls_of_cluster
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig, TlsConfigError
 from waltz.protocol import UnsupportedByPeer
 from waltz.runtime.extras import ExtraMissing
 from waltz.runtime.profiles import BadProfile
@@ -145,6 +146,15 @@ async def open_cluster(
         yield Cluster(store, target.root)
     finally:
         await store.close()
+
+
+async def tls_of(target: Target, cluster: Cluster) -> TlsConfig:
+    """Return the TLS settings for the ports of ``cluster``, the cluster of ``target``.
+
+    Servers use the same settings for clients and for storages, so the storages' ports follow the
+    servers' declaration, too. Raises MalformedMetadata.
+    """
+    return await tls_of_cluster(cluster, target.tls)
 
 
 async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:

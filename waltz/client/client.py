@@ -17,6 +17,7 @@ from waltz.client.core.errors import (
     ClusterUnreachable,
     ErrorFactory,
     TransactionNotFound,
+    no_answer_of_zookeeper,
 )
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.metrics import measure_append
@@ -27,6 +28,7 @@ from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
 from waltz.client.stream import ServerStream, StreamDependencies
+from waltz.client.tls_check import with_tls_of_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
@@ -52,6 +54,7 @@ class Client(LogClient[DataT]):
     ) -> None:
         self._cluster = cluster
         self._owns_store = owns_store
+        assert options.tls is not None, "see `over`"
         self._dialer = Dialer(options.tls, spec, network)
         self._directory = Directory()
         self._request_client = RequestClient(client_id, self._directory, self._dialer)
@@ -92,19 +95,18 @@ class Client(LogClient[DataT]):
 
         With ``owns_store``, closing the client closes the metadata store. ``spec`` has the protocol
         versions that the client offers to servers; tests offer fewer versions to act as an older
-        client. ``network`` opens the connections. Raises ClusterNotFound or ClusterUnreachable.
+        client. ``network`` opens the connections. Without ``options.tls`` the client uses TLS
+        unless the servers have declared plaintext. Raises ClusterNotFound or ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):
                 params = await cluster.params()
+                options = await with_tls_of_cluster(cluster, options)
                 client_id = await cluster.next_client_id()
         except NoCluster as error:
             raise ClusterNotFound(str(error)) from None
         except TimeoutError:
-            raise ClusterUnreachable(
-                f"ZooKeeper did not answer within {options.connect_timeout:g} s: "
-                "check that a majority of its servers is running"
-            ) from None
+            raise no_answer_of_zookeeper(options.connect_timeout) from None
         return cls(
             cluster,
             params,

@@ -9,12 +9,12 @@ from typing import Any, TypeVar, Unpack, overload
 
 from waltz.client.client import Client
 from waltz.client.core.arguments import shown
-from waltz.client.core.errors import ClusterUnreachable
+from waltz.client.core.errors import ClusterUnreachable, no_answer_of_zookeeper
 from waltz.client.core.values import Serializer
 from waltz.client.location import find_cluster
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
-from waltz.client.tls_check import check_tls
+from waltz.client.tls_check import check_tls, with_tls_of_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.paths import Paths
 from waltz.metadata.zookeeper_access import BadCredentials
@@ -63,6 +63,9 @@ def connect(
     connects to the local cluster in ``waltz-local/cluster.json``, or, if there is none, to that of
     the profile in use.
 
+    If none of these says whether to use TLS, the client does what the servers have declared in
+    ZooKeeper. If they have declared nothing, it uses TLS.
+
     Await the result to get the client, or enter it with ``async with``, which closes the client at
     the end:
 
@@ -89,7 +92,8 @@ def connect(
 
     Raises:
         ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read; or the
-            servers use TLS and the client does not, or the other way round.
+            servers use TLS and the client does not, or the other way round; or ``tls`` is not given
+            and what the servers have declared in ZooKeeper cannot be decoded.
         ClusterNotFound: No cluster is named, the file cannot be read, or there is no cluster at
             ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
@@ -142,7 +146,8 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
     Paths(root)  # Raises BadRoot. Later, the session with ZooKeeper would have to be closed.
     # Raise an error if a TLS file cannot be used. The connections to servers, which are opened in
     # the background, could only log it.
-    options.tls.dialing_context()
+    if options.tls is not None:
+        options.tls.dialing_context()
     try:
         store = await KazooStore.connect(
             zookeeper,
@@ -154,23 +159,34 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
         raise ClusterUnreachable(str(error)) from None
     cluster = Cluster(store, root)
     try:
+        options = await _with_tls(cluster, options)
         client = await Client.over(cluster, options, owns_store=True)
     except BaseException:
         await store.close()
         raise
     try:
-        await _check_tls(cluster, options)
+        assert options.tls is not None
+        await _check_tls(cluster, options.tls, options.connect_timeout)
     except BaseException:
         await client.close()
         raise
     return client
 
 
-async def _check_tls(cluster: Cluster, options: ClientOptions) -> None:
-    """Raise ClusterUnreachable if client and servers do not agree about TLS."""
+async def _with_tls(cluster: Cluster, options: ClientOptions) -> ClientOptions:
+    """Return the options with the TLS settings to use. Raises ClusterUnreachable."""
     try:
         async with asyncio.timeout(options.connect_timeout):
+            return await with_tls_of_cluster(cluster, options)
+    except TimeoutError:
+        raise no_answer_of_zookeeper(options.connect_timeout) from None
+
+
+async def _check_tls(cluster: Cluster, tls: TlsConfig, seconds: float | None) -> None:
+    """Raise ClusterUnreachable if client and servers do not agree about TLS."""
+    try:
+        async with asyncio.timeout(seconds):
             servers = (await cluster.membership()).servers().values()
     except (NoCluster, TimeoutError):
         return  # The client reports either error when it needs a server.
-    await check_tls([(server.host, server.port) for server in servers], options.tls)
+    await check_tls([(server.host, server.port) for server in servers], tls)

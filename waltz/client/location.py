@@ -16,7 +16,13 @@ from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
 from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
 from waltz.runtime.extras import needs_extra
-from waltz.runtime.profiles import PROFILE_VARIABLE, BadProfile, Profile, find_profile
+from waltz.runtime.profiles import (
+    AS_DECLARED,
+    PROFILE_VARIABLE,
+    BadProfile,
+    Profile,
+    find_profile,
+)
 
 LOCAL_CLUSTER_FILE = Path("waltz-local/cluster.json")
 """The description of the cluster that ``waltz local up`` starts in the working directory."""
@@ -24,11 +30,15 @@ LOCAL_CLUSTER_FILE = Path("waltz-local/cluster.json")
 
 @dataclass(frozen=True, slots=True)
 class ClusterLocation:
-    """The addresses of ZooKeeper, the root znode, and the TLS settings for the servers."""
+    """The addresses of ZooKeeper, the root znode, and the TLS settings for the servers.
+
+    ``tls`` is None if nothing says whether to use TLS: then the servers' declaration in ZooKeeper
+    decides.
+    """
 
     zookeeper: str
     root: str
-    tls: TlsConfig
+    tls: TlsConfig | None
 
 
 def find_cluster(
@@ -67,7 +77,7 @@ def find_cluster(
                 return ClusterLocation(
                     zookeeper or profile.zookeeper,
                     root or profile.root,
-                    tls or _tls_of(profile.tls) or TlsConfig(),
+                    tls or _tls_of_profile(profile),
                 )
         if zookeeper is None:
             raise ClusterNotFound(
@@ -75,7 +85,7 @@ def find_cluster(
                 "cluster.json to connect, set WALTZ_ZOOKEEPER, WALTZ_CLUSTER or WALTZ_PROFILE, or "
                 "start a cluster here with: waltz local up"
             )
-        return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls or TlsConfig())
+        return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls)
     try:
         described = read_cluster_file(file)
     except BadClusterFile as problem:
@@ -109,6 +119,11 @@ def _file_of(place: str | Path | None, variable: str | None, *, is_named: bool) 
             )
         return Path(variable)
     return LOCAL_CLUSTER_FILE if not is_named and LOCAL_CLUSTER_FILE.exists() else None
+
+
+def _tls_of_profile(profile: Profile) -> TlsConfig | None:
+    """Return the TLS settings of a profile, None if it follows the servers' declaration."""
+    return None if profile.tls == AS_DECLARED else _tls_of(profile.tls)
 
 
 def _tls_of(variable: str | None) -> TlsConfig | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypedDict, get_args
 
 from waltz.client.core.arguments import MOST_INT, check_count, check_seconds, shown
@@ -17,8 +17,9 @@ class ClientOptions:
     """The options of a client, with their defaults. Times are in seconds.
 
     Attributes:
-        tls: The TLS settings of connections to servers. By default TLS is on, and any server
-            certificate is accepted, as in Waltz 0.13.2.
+        tls: The TLS settings of connections to servers. None: TLS is on, and any server
+            certificate is accepted, as in Waltz 0.13.2, unless the servers have declared in
+            ZooKeeper that they use plaintext. Settings that are given are never changed.
         zookeeper_access: TLS and authentication of the connection to ZooKeeper. By default the
             connection is plaintext, and the client is not authenticated.
         serializer: Converts the application's values to bytes and back. None: data are bytes.
@@ -42,7 +43,7 @@ class ClientOptions:
             data, holds before it stops reading.
     """
 
-    tls: TlsConfig = field(default_factory=TlsConfig)
+    tls: TlsConfig | None = None
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     serializer: Serializer[Any] | None = None
     unreadable: Unreadable = "raise"
@@ -59,7 +60,7 @@ class ClientOptions:
 
         Most options are used long after the client was opened, and some by tasks in the background.
         """
-        if not isinstance(self.tls, TlsConfig):
+        if not isinstance(self.tls, TlsConfig | None):
             raise TypeError(
                 f"tls is {shown(self.tls)}: it is waltz.PLAINTEXT, or a waltz.TlsConfig such as "
                 "TlsConfig(ca=path)"
@@ -111,8 +112,6 @@ def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) 
             f"connect has no option {unknown[0]}; its options are {', '.join(sorted(known))}"
         )
     tls = options.pop("tls", None)
-    if tls is None:
-        tls = TlsConfig()
     access = options.pop("zookeeper_access", OPEN_ACCESS)
     others: _PlainOptions = options
     return ClientOptions(serializer=serializer, tls=tls, zookeeper_access=access, **others)

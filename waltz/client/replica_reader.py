@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import (
     ConnectionLost,
@@ -65,16 +66,24 @@ class ReplicaReader:
         cls,
         zookeeper: str,
         root: str,
-        tls: TlsConfig,
+        tls: TlsConfig | None,
         access: ZooKeeperAccess = OPEN_ACCESS,
         *,
         connect_seconds: float,
     ) -> ReplicaReader:
-        """Open a session with ZooKeeper. Raises ConnectFailed, BadCredentials, TlsConfigError."""
+        """Open a session with ZooKeeper.
+
+        Without ``tls``, the servers' declaration there says whether storages use TLS. Raises
+        ConnectFailed, BadCredentials, TlsConfigError, MalformedMetadata.
+        """
         store = await KazooStore.connect(
             zookeeper, _SESSION_MS, access, connect_timeout_s=connect_seconds
         )
-        return cls(store, root, tls)
+        try:
+            return cls(store, root, await tls_of_cluster(Cluster(store, root), tls))
+        except BaseException:
+            await store.close()
+            raise
 
     async def read_records(self, wanted: WantedRecords) -> StoredBatch | None:
         """Return one or more unchecked records from ``wanted.first_id`` on.

@@ -1,4 +1,7 @@
-"""Find out, when a client is opened, whether it and the servers agree about TLS. Touches sockets.
+"""Let a client that is opened agree with the servers about TLS. Touches sockets and ZooKeeper.
+
+Whether to use TLS is in the client's settings, or in what the servers have declared in ZooKeeper.
+Then the servers are dialed, to find out whether they do the same.
 
 The links to servers retry without a limit, because a server may be down for a while. Therefore,
 without this check, a client would wait in silence if it uses TLS and the servers do not, or the
@@ -11,9 +14,14 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Iterable
+from dataclasses import replace
 
 from waltz.client.core.errors import ClusterUnreachable
+from waltz.client.options import ClientOptions
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.membership_steps import Endpoint
+from waltz.metadata.transport import tls_of_cluster
 from waltz.net import (
     ConnectionLost,
     DialFailed,
@@ -44,8 +52,21 @@ class _IgnoreMessages(FrameHandler):
         """Ignore the end: `FrameConnection.handshake` reports it."""
 
 
+async def with_tls_of_cluster(cluster: Cluster, options: ClientOptions) -> ClientOptions:
+    """Return the options with TLS settings: those of ``options``, or what the servers declared.
+
+    Raises ClusterUnreachable if the declaration cannot be decoded.
+    """
+    try:
+        return replace(options, tls=await tls_of_cluster(cluster, options.tls))
+    except MalformedMetadata as problem:
+        raise ClusterUnreachable(str(problem)) from None
+
+
 async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig) -> None:
     """Raise ClusterUnreachable if a server uses TLS and ``tls`` does not, or the other way round.
+
+    Also raise it if a server requires a certificate and ``tls`` has none.
 
     The first server that answers decides. Servers that cannot be reached say nothing about TLS.
     """
@@ -98,6 +119,12 @@ async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
                 f"server {join_address(host, port)} uses TLS, and this client does not: turn TLS "
                 "on by tls=waltz.TlsConfig(), WALTZ_TLS=on or --tls on"
             ) from None
+        if tls.enabled and tls.certificate is None and await _requires_certificate(host, port):
+            raise ClusterUnreachable(
+                f"server {join_address(host, port)} requires a certificate of its CA, and this "
+                "client has none: name certificate, key and ca, by tls=waltz.TlsConfig(...), or in "
+                "a file by WALTZ_TLS or --tls"
+            ) from None
         return False
     except DialFailed:
         return False
@@ -120,3 +147,24 @@ async def _speaks_tls(host: str, port: int) -> bool:
     with contextlib.suppress(OSError):
         await writer.wait_closed()
     return True
+
+
+async def _requires_certificate(host: str, port: int) -> bool:
+    """Whether the port refuses a TLS handshake, because it requires a certificate.
+
+    With TLS 1.3 a client's handshake ends before the server has verified the client's certificate.
+    With TLS 1.2 the handshake fails. A server that is not there any more refuses the connection.
+    """
+    context = TlsConfig().dialing_context()
+    assert context is not None
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+    except (ConnectionResetError, ssl.SSLError):
+        return True
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return False

@@ -10,6 +10,7 @@ modules beside `core` touch ZooKeeper and the event loop:
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster
 * `access`: reads, follows and changes the access rules of one cluster
+* `transport`: whether the servers of one cluster use TLS, as they declare in ZooKeeper
 * `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions)
 * `lifecycle`: creation and deletion of a cluster
 * `membership`: joins a cluster as a server, or follows the servers as a client

@@ -38,6 +38,7 @@ from waltz.metadata.core.membership_steps import (
     next_for_server,
 )
 from waltz.metadata.core.policy import PolicyError, Shuffle, assign
+from waltz.metadata.core.server_transport import Transport
 from waltz.metadata.retry import reconnections, retry_delays, until_answered, wait_at_most
 from waltz.metadata.store import (
     ANY_VERSION,
@@ -46,6 +47,8 @@ from waltz.metadata.store import (
     StoreUnavailable,
     VersionConflict,
 )
+from waltz.metadata.transport import declare_transport
+from waltz.metadata.zookeeper_access import AccessDenied
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +114,8 @@ class ServerMembership:
 
     ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
     they may have changed. ``preferred`` are the partitions that the server should own if possible.
-    ``shuffle`` is passed to `policy.assign`; tests replace the random one.
+    ``shuffle`` is passed to `policy.assign`; tests replace the random one. ``uses_tls`` is what the
+    server declares to clients (`metadata.transport`); with None it declares nothing.
     """
 
     def __init__(
@@ -122,8 +126,14 @@ class ServerMembership:
         *,
         preferred: Iterable[int] = (),
         shuffle: Shuffle = random.shuffle,
+        uses_tls: bool | None = None,
     ) -> None:
         self._cluster = cluster
+        self._uses_tls = uses_tls
+        self._is_new_member = False
+        """Whether the server may have created its znode since its last declaration."""
+        self._declaration_problem = ""
+        """Why the last declaration failed, "" if it did not."""
         self._on_partitions = on_partitions
         self._shuffle = shuffle
         self._descriptor = ServerDescriptor(0, *endpoint, tuple(preferred))
@@ -222,8 +232,16 @@ class ServerMembership:
     async def _act(self, membership: Membership) -> None:
         """Perform the server's next step."""
         session_id = self._cluster.store.health.session_id
-        match next_for_server(membership, self.server_id, session_id, self._applied_version):
+        step = next_for_server(membership, self.server_id, session_id, self._applied_version)
+        if self._is_new_member and not isinstance(step, CreateNode):
+            # ZooKeeper has created the znode, and the answer was lost.
+            await self._declare_transport()
+        match step:
             case CreateNode():
+                # Before: clients that find the server know what it uses. After: another server that
+                # has read the members just before may have left this declaration out.
+                await self._declare_transport()
+                self._is_new_member = True
                 await self._cluster.store.create(
                     self._cluster.paths.new_server_descriptor,
                     self._descriptor.encode(),
@@ -231,11 +249,37 @@ class ServerMembership:
                     sequence=True,
                 )
                 log.info("server %d: joined as %s", self.server_id, self._descriptor)
+                await self._declare_transport()
             case WriteAssignment():
                 await self._write_assignment(membership)
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
+                # Other servers may have left: the last one with TLS, or one that had declared
+                # nothing.
+                await self._declare_transport()
+
+    async def _declare_transport(self) -> None:
+        """Declare whether this server uses TLS; log an error that persists only once.
+
+        After an error the server goes on: clients whose settings name TLS need no declaration.
+        """
+        if self._uses_tls is None:
+            return
+        own, address = Transport.of(uses_tls=self._uses_tls), self._descriptor.address
+        before, self._declaration_problem = self._declaration_problem, ""
+        try:
+            await declare_transport(self._cluster, address, own, has_registered=self._is_new_member)
+        except (MalformedMetadata, AccessDenied) as problem:
+            self._declaration_problem = str(problem)
+            log.log(
+                logging.DEBUG if before == str(problem) else logging.ERROR,
+                "server %d: failed to declare in ZooKeeper that it uses %s: %s; continuing without",
+                self.server_id,
+                own.value,
+                problem,
+            )
+        self._is_new_member = False
 
     async def _write_assignment(self, membership: Membership) -> None:
         assignment = assign(

@@ -15,6 +15,10 @@ from typing import Any, Self
 PROFILE_VARIABLE = "WALTZ_PROFILE"
 
 
+AS_DECLARED = "as declared"
+"""The ``tls`` of a profile that follows what the servers have declared in ZooKeeper."""
+
+
 class BadProfile(ValueError):
     """A profile does not exist, or the file of profiles cannot be used. The text says which."""
 
@@ -23,7 +27,8 @@ class BadProfile(ValueError):
 class Profile:
     """A cluster: the addresses of its ZooKeeper, its root znode, and its TLS.
 
-    ``tls`` is ``on``, ``off`` or the absolute path of a file, as in ``WALTZ_TLS``.
+    ``tls`` is ``on``, ``off`` or the absolute path of a file, as in ``WALTZ_TLS``; or
+    `AS_DECLARED`.
     """
 
     zookeeper: str

@@ -31,7 +31,7 @@ def locate(options: ClusterOptions) -> ClusterLocation:
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
-        return ClusterLocation(options.zookeeper, root, tls or TlsConfig(), seconds, access)
+        return ClusterLocation(options.zookeeper, root, tls, seconds, access)
     try:
         described = read_cluster_file(options.cluster_file)
     except BadClusterFile as problem:

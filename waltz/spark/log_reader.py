@@ -67,11 +67,14 @@ class LogEndsBefore(WaltzError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLocation:
-    """The cluster of a source or sink, and the time limit for the answers of its servers."""
+    """The cluster of a source or sink, and the time limit for the answers of its servers.
+
+    Without ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS.
+    """
 
     zookeeper: str
     root: str
-    tls: TlsConfig
+    tls: TlsConfig | None
     timeout_seconds: float
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
 

@@ -58,8 +58,8 @@ _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
 
 A cluster whose creation was interrupted has no other ones.
 """
-_ACCESS_ZNODE = "access"
-"""The name of the znode that has the access rules of the cluster, directly below its root."""
+_OPTIONAL_ZNODES = {"access", "transport"}
+"""The znodes below the root that have the access rules, and what servers declare about TLS."""
 
 
 async def observe(
@@ -156,7 +156,7 @@ async def read_metadata(
         return ClusterMalformed(str(malformed))
     servers = frozenset(each.address for each in membership.servers().values())
     count = params.num_partitions
-    known = {*_CLUSTER_ZNODES, _ACCESS_ZNODE}
+    known = _CLUSTER_ZNODES | _OPTIONAL_ZNODES
     foreign = bool({*(await store.children(root)).names} - known)
     return ClusterPresent(params.name, count, store_params.key, maps, replicas, servers, foreign)
 

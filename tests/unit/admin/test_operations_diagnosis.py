@@ -17,12 +17,14 @@ from waltz.admin.monitoring import Monitor
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
-from waltz.net import PLAINTEXT
+from waltz.net import PLAINTEXT, TlsConfig
 from waltz.testing import InProcessCluster
 from waltz.testing.nodes import ROOT
 
 
-async def diagnosed(cluster: InProcessCluster, root: str = ROOT) -> Health:
+async def diagnosed(
+    cluster: InProcessCluster, root: str = ROOT, tls: TlsConfig | None = PLAINTEXT
+) -> Health:
     @asynccontextmanager
     async def open_cluster() -> AsyncIterator[Cluster]:
         store = cluster.zookeeper.connect()
@@ -33,7 +35,7 @@ async def diagnosed(cluster: InProcessCluster, root: str = ROOT) -> Health:
 
     network = cluster.network.host("admin")
     return await diagnose(
-        open_cluster, "no-zookeeper.invalid:1", PLAINTEXT, timeout_seconds=0.5, network=network
+        open_cluster, "no-zookeeper.invalid:1", tls, timeout_seconds=0.5, network=network
     )
 
 
@@ -41,6 +43,17 @@ async def test_healthy_cluster_has_no_problems() -> None:
     async with InProcessCluster(partitions=2) as cluster:
         health = await diagnosed(cluster)
     assert (health.state, health.statements) == (HealthState.HEALTHY, ())
+
+
+async def test_declaration_of_tls_is_followed_and_a_malformed_one_is_named() -> None:
+    async with InProcessCluster() as cluster:
+        assert (await diagnosed(cluster, tls=None)).state is HealthState.HEALTHY
+        store = cluster.zookeeper.connect()
+        await store.set(f"{ROOT}/transport", b"{}", -1)
+        (statement,) = (await diagnosed(cluster, tls=None)).statements
+        assert f"{ROOT}/transport in ZooKeeper" in statement.text
+        assert "--tls on or --tls off" in statement.remedy
+        assert (await diagnosed(cluster)).state is HealthState.HEALTHY
 
 
 async def test_two_dead_storages_are_both_named_with_the_lost_quorum() -> None:

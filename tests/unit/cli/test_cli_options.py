@@ -45,8 +45,9 @@ def test_options_override_the_file(described: Path) -> None:
     assert named_cluster("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 
 
-def test_tls_is_on_by_default_without_a_cluster_file(described: Path) -> None:
-    assert named_cluster("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
+def test_tls_without_option_and_cluster_file_is_left_to_the_servers(described: Path) -> None:
+    assert named_cluster("y:2", None, None, None) == Target("y:2", "/waltz", None)
+    assert named_cluster("y:2", None, None, "on").tls == TlsConfig()
     assert named_cluster("y:2", None, None, "off").tls == PLAINTEXT
 
 

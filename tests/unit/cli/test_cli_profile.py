@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.cli.cluster_options import ClusterNotNamed, Target, named_cluster
-from waltz.net import PLAINTEXT, TlsConfig
+from waltz.net import PLAINTEXT
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_first_profile_is_in_use_and_names_the_cluster() -> None:
     assert "saved in" in waltz("add", "staging", "-z", "zk:1", "-r", "/s", "--tls", "off").stderr
     assert waltz("add", "prod", "-z", "zk:2").exit_code == 0
     assert named_cluster() == Target("zk:1", "/s", PLAINTEXT)
-    assert named_cluster(profile="prod") == Target("zk:2", "/waltz", TlsConfig())
+    assert named_cluster(profile="prod") == Target("zk:2", "/waltz", None)
     assert named_cluster(profile="prod", root="/r", tls="off") == Target("zk:2", "/r", PLAINTEXT)
     assert named_cluster("z:9").zookeeper == "z:9"
 

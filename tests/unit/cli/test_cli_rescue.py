@@ -21,9 +21,10 @@ from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup, encode_backup
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import TlsConfig
+from waltz.net import PLAINTEXT, TlsConfig
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT, KEY, PARTITIONS = "/waltz/orders", uuid.UUID(int=7), 2
@@ -147,3 +148,13 @@ def test_rescue_with_preferences_in_its_backup_prints_the_commands_that_set_them
         f"waltz server prefer '[::1]:55180' 0 {where}",
         f"waltz server prefer server-1:55180 1 {where}",
     ]
+
+
+@pytest.mark.parametrize("given", [None, TlsConfig(), PLAINTEXT])
+async def test_rescue_from_a_backup_uses_the_declaration_in_it(given: TlsConfig | None) -> None:
+    """ZooKeeper is empty, so it has no declaration of the servers."""
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    where = Target("z:1", ROOT, given)
+    assert await rescue._tls(cluster, where, BACKUP) == (given or TlsConfig())
+    declared = replace(BACKUP, transport=ServerTransport(Transport.PLAINTEXT))
+    assert await rescue._tls(cluster, where, declared) == (given or PLAINTEXT)

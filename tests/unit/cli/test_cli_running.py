@@ -9,11 +9,14 @@ import pytest
 import typer
 
 from waltz.cli.admin_access import open_admin
-from waltz.cli.running import Failed, run
+from waltz.cli.cluster_options import Target
+from waltz.cli.running import Failed, run, tls_of
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.server_transport import Transport
 from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import PLAINTEXT
+from waltz.metadata.transport import declare_transport
+from waltz.net import PLAINTEXT, TlsConfig
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 
@@ -69,3 +72,13 @@ def test_verb_whose_file_cannot_be_used_fails_with_the_name_of_the_file(
         run(opens_a_missing_file())
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err == "waltz: /backup/orders: No such file or directory\n"
+
+
+async def test_tls_of_a_verb_follows_the_servers_unless_given() -> None:
+    cluster = Cluster(MemoryZooKeeper().connect(), "/test")
+    await create_cluster(cluster.store, "/test", "test", 1, key=uuid.UUID(int=7))
+    follows, given = Target("z:1", "/test", None), Target("z:1", "/test", TlsConfig())
+    assert await tls_of(follows, cluster) == TlsConfig()
+    await declare_transport(cluster, "server:1", Transport.PLAINTEXT)
+    assert await tls_of(follows, cluster) == PLAINTEXT
+    assert await tls_of(given, cluster) == TlsConfig()

@@ -16,7 +16,7 @@ from waltz.client.location import ClusterLocation, find_cluster
 from waltz.metadata.core.paths import BadRoot
 from waltz.net import PLAINTEXT, TlsConfig, TlsConfigError
 from waltz.runtime.configuration import ConfigError
-from waltz.runtime.profiles import Profile, Profiles, profiles_file, write_profiles
+from waltz.runtime.profiles import AS_DECLARED, Profile, Profiles, profiles_file, write_profiles
 
 TLS = TlsConfig()
 VARIABLES = ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_CLUSTER", "WALTZ_PROFILE", "WALTZ_TLS")
@@ -41,7 +41,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_addresses_and_root_are_used_without_the_environment() -> None:
     variables = {"WALTZ_ZOOKEEPER": "other:1", "WALTZ_ROOT": "/other", "WALTZ_TLS": "off"}
-    assert find_cluster("zk:1", "/r", None, variables) == ClusterLocation("zk:1", "/r", TLS)
+    assert find_cluster("zk:1", "/r", None, variables) == ClusterLocation("zk:1", "/r", None)
 
 
 def test_root_has_a_default() -> None:
@@ -65,7 +65,7 @@ def test_environment_names_zookeeper_root_and_tls() -> None:
     variables = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_ROOT": "/r", "WALTZ_TLS": "off"}
     assert find_cluster(None, None, None, variables) == ClusterLocation("zk:1", "/r", PLAINTEXT)
     assert find_cluster(None, "/s", TLS, variables) == ClusterLocation("zk:1", "/s", TLS)
-    assert find_cluster(None, None, None, {"WALTZ_ZOOKEEPER": "zk:1"}).tls == TLS
+    assert find_cluster(None, None, None, {"WALTZ_ZOOKEEPER": "zk:1"}).tls is None
 
 
 def test_environment_names_a_file_whose_values_other_variables_override(directory: Path) -> None:
@@ -85,7 +85,7 @@ def test_local_cluster_is_found_in_the_working_directory(directory: Path) -> Non
 def test_tls_file_of_the_environment_is_read(directory: Path) -> None:
     (directory / "tls.yml").write_text("serverName: waltz\n")
     variables = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_TLS": "tls.yml"}
-    assert find_cluster(None, None, None, variables).tls.server_name == "waltz"
+    assert find_cluster(None, None, None, variables).tls == TlsConfig(server_name="waltz")
     with pytest.raises(ConfigError, match="missing"):
         find_cluster(None, None, None, variables | {"WALTZ_TLS": "missing.yml"})
 
@@ -165,6 +165,15 @@ def test_profile_that_does_not_exist_is_an_error_with_the_others(directory: Path
         find_cluster(None, None, None, variables)
     with pytest.raises(ClusterNotFound, match="no cluster is named"):
         find_cluster(None, None, None, with_profiles(directory, None))
+
+
+def test_profile_as_declared_names_no_tls_and_is_overridden(directory: Path) -> None:
+    variables = {"XDG_CONFIG_HOME": str(directory / "config"), "WALTZ_PROFILE": "plain"}
+    profiles = Profiles().add("plain", Profile("zk:9", "/s", AS_DECLARED))
+    write_profiles(profiles_file(variables), profiles)
+    assert find_cluster(None, None, None, variables) == ClusterLocation("zk:9", "/s", None)
+    assert find_cluster(None, None, None, variables | {"WALTZ_TLS": "off"}).tls == PLAINTEXT
+    assert find_cluster(None, None, TLS, variables | {"WALTZ_TLS": "off"}).tls == TLS
 
 
 def assert_is_alone(error: BaseException) -> None:

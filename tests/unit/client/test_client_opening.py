@@ -216,6 +216,7 @@ def test_configuration_file_of_0_13_2_is_read(
     assert options.session_timeout_ms == 9000
     assert options.max_in_flight == 7
     assert options.long_wait_seconds == 1.5
+    assert options.tls is not None
     assert not options.tls.enabled
     for key in ("client.autoMount", "client.numConsumerThreads", "client.ssl.keyStore.location"):
         assert f"{key} has no effect" in caplog.text

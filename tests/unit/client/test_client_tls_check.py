@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import Authority
 from waltz.client.core.errors import ClusterUnreachable
 from waltz.client.tls_check import check_tls
 from waltz.net import PLAINTEXT, FrameHandler, Listener, TlsConfig
@@ -95,3 +98,24 @@ async def test_servers_that_cannot_be_reached_are_no_mismatch() -> None:
     closing = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with closing:
         await check_tls([closing.sockets[0].getsockname()[:2]], PLAINTEXT)
+
+
+async def test_client_without_certificate_at_a_port_that_requires_one_is_an_error(
+    tmp_path: Path,
+) -> None:
+    secured = Authority(tmp_path, "authority").issue("127.0.0.1")
+    async with server(secured) as endpoint, asyncio.timeout(10):
+        for tls in (TLS, TlsConfig(ca=secured.ca, verify_server_name=False)):
+            with pytest.raises(ClusterUnreachable, match="requires a certificate of its CA"):
+                await check_tls([DEAD, endpoint], tls)
+        await check_tls([endpoint], replace(secured, verify_server_name=False))
+
+
+async def test_server_that_stops_during_the_handshake_requires_no_certificate() -> None:
+    """A port that closes every connection may be one of a server that stops."""
+    context = TLS.listening_context()
+    closing = await asyncio.start_server(
+        lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
+    )
+    async with closing:
+        await check_tls([closing.sockets[0].getsockname()[:2]], TLS)

@@ -23,6 +23,7 @@ from waltz.metadata.core.formats import (
     ReplicaAssignments,
     ReplicaState,
 )
+from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps
 
 _BACKUP = ClusterBackup(
@@ -44,6 +45,9 @@ _BACKUP = ClusterBackup(
 
 def test_backup_is_read_as_it_was_written() -> None:
     assert decode_backup(encode_backup(_BACKUP)) == _BACKUP
+    transport = ServerTransport(Transport.PLAINTEXT, {"a:1": Transport.PLAINTEXT})
+    declared = replace(_BACKUP, transport=transport)
+    assert decode_backup(encode_backup(declared)) == declared
 
 
 @pytest.mark.parametrize(

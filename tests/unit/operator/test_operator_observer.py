@@ -18,6 +18,8 @@ from waltz.metadata.access import change_access_rules
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.access_rules import Grant, Right
 from waltz.metadata.core.formats import encode_id
+from waltz.metadata.core.server_transport import Transport
+from waltz.metadata.transport import declare_transport
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
@@ -194,7 +196,7 @@ async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
     assert world.objects[ObjectKey("Secret", "log-tls")]["data"] == parts, "the secret is unchanged"
 
 
-async def test_access_rules_belong_to_the_cluster() -> None:
+async def test_access_rules_and_declaration_of_tls_belong_to_the_cluster() -> None:
     world = World(cluster_resource(), [])
     desired, znodes = world.desired(), StoredZnodes(world)
     store = znodes.session
@@ -202,6 +204,7 @@ async def test_access_rules_belong_to_the_cluster() -> None:
     environment = cast(Environment, FakeEnvironment(znodes, Faults()))
     grant = Grant("app", Right.READ, 0, 0)
     await change_access_rules(Cluster(store, desired.root), lambda rules: rules.with_grant(grant))
+    await declare_transport(Cluster(store, desired.root), "server-0:1", Transport.TLS)
     found = await read_metadata(store, desired, environment)
     assert isinstance(found, ClusterPresent)
     assert not found.foreign_znodes

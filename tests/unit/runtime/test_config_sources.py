@@ -160,6 +160,21 @@ def test_variable_similar_to_a_setting_logs_a_warning(
     assert expected in caplog.text
 
 
+@pytest.mark.parametrize("name", ["WALTZ_CLUSTER", "WALTZ_PROFILE"])
+@pytest.mark.parametrize("model", [ServerConfig, StorageConfig])
+def test_variable_of_the_command_line_is_ignored_by_a_process_with_one_warning(
+    model: type[Settings], name: str
+) -> None:
+    variables = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_ROOT": "/own", name: "cluster.json"}
+    report = settings_report(model, None, variables)
+    values = {each.key.name: each.value for each in report.settings}
+    assert (values["zookeeper.connectString"], values["cluster.root"]) == ("zk:1", "/own")
+    (warning,) = report.warnings
+    assert warning.startswith(f"${name} has no effect: a {model.process} ignores it; to name")
+    # The configuration file of a client names its cluster, and is the choice of the program.
+    assert settings_report(ClientSettings, None, variables).warnings == ()
+
+
 def test_variables_of_other_programs_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     others = {"WALTZ": "1", "WALTZ_STORAGE_TLS_CA": "x", "PATH": "/bin"}
     links = {

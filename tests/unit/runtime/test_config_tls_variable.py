@@ -98,6 +98,7 @@ def test_tls_variable_does_not_change_tls_to_zookeeper(tmp_path: Path) -> None:
 
 def test_client_options_have_the_tls_of_the_variable() -> None:
     _, _, options = read_client_settings(None, VARIABLES | {"WALTZ_TLS": "off"})
+    assert options.tls is not None
     assert not options.tls.enabled
 
 

@@ -82,6 +82,10 @@ def test_service_without_file_reads_the_environment(tmp_path: Path) -> None:
         WALTZ_STORAGE_PORT="7",
         WALTZ_STORAGE_ADMIN_PORT="7",
         WALTZ_STORAGE_DIRECTORY=str(tmp_path),
+        WALTZ_PROFILE="staging",
     )
     assert ended.returncode == 1
     assert "the environment: storage.port, storage.admin.port" in ended.stderr
+    assert "WARNING waltz.runtime.configuration.reading: $WALTZ_PROFILE has no effect: a " in (
+        ended.stderr
+    )

@@ -156,3 +156,10 @@ def test_options_that_would_expose_or_lack_credentials_are_refused(
 ) -> None:
     with pytest.raises(OptionError, match=text):
         parse_options(CLUSTER | given)
+
+
+def test_cluster_without_tls_options_is_left_to_the_servers() -> None:
+    assert locate(parse_options(CLUSTER).cluster).tls is None
+    given = CLUSTER | {"tls.enabled": "true"}
+    assert locate(parse_options(given).cluster).tls == TlsConfig()
+    assert locate(parse_options(CLUSTER | {"tls.ca": "ca"}).cluster).tls == TlsConfig(ca=Path("ca"))

@@ -22,7 +22,7 @@ from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import USUAL_SECONDS, Failed, open_cluster, run
+from waltz.cli.running import USUAL_SECONDS, Failed, open_cluster, run, tls_of
 from waltz.client.core.ranges import MOST_PARTITIONS
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -240,7 +240,7 @@ def verify_command(
                 await asyncio.sleep(min(left, _CHECK_AGAIN_SECONDS))
 
     async def check_once(cluster: Cluster) -> list[Finding]:
-        state = await inspect(cluster, where.tls, timeout_seconds=timeout)
+        state = await inspect(cluster, await tls_of(where, cluster), timeout_seconds=timeout)
         members.update(state.members)
         if partition is not None and not 0 <= partition < state.num_partitions:
             raise Failed(
@@ -274,7 +274,8 @@ def check_connectivity_command(
     async def ask() -> Rendering:
         async with open_cluster(where) as cluster:
             members = (await cluster.membership()).servers()
-        answers = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
+            tls = await tls_of(where, cluster)
+        answers = await query_servers(members.values(), tls, timeout_seconds=timeout)
         return cluster_rows.render_connectivity(members, answers)
 
     rendering = run(ask())

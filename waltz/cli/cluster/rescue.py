@@ -25,13 +25,15 @@ from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, OutputFormat, say, show
-from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.suggested import suggested
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.metadata.transport import tls_as_declared
+from waltz.net import TlsConfig
 
 app = typer.Typer()
 
@@ -166,7 +168,8 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
         else:
             params = StoreParams(create_from.key, create_from.num_partitions)
             maps = create_from.maps
-        assignments = await _missing_assignments(maps, params, where, seconds)
+        tls = await _tls(cluster, where, create_from)
+        assignments = await _missing_assignments(maps, params, tls, seconds)
         if assignments:
             all_assignments = {**maps.assignments.partitions, **assignments}
             maps = replace(maps, assignments=ReplicaAssignments(all_assignments))
@@ -174,7 +177,7 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             cluster if create_from is None else None,
             maps,
             params,
-            where.tls,
+            tls,
             backup,
             timeout_seconds=seconds,
         )
@@ -206,14 +209,15 @@ async def _write_metadata(
     its session. So the storages are fenced first, and then the decision is made again.
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
+    tls = await _tls(cluster, where, shown.create_from)
     try:
-        await fence_replicas(shown.partitions, where.tls, params, timeout_seconds=seconds)
+        await fence_replicas(shown.partitions, tls, params, timeout_seconds=seconds)
     except FencingFailed as problem:
         raise Failed(
             f"{problem}; {shown.written_before_metadata}; when the storage answers, type the "
             "command again"
         ) from problem
-    plans = await plan_rescue(cluster, maps, params, where.tls, backup, timeout_seconds=seconds)
+    plans = await plan_rescue(cluster, maps, params, tls, backup, timeout_seconds=seconds)
     not_written = [
         now
         for now, before in zip(plans, shown.partitions, strict=True)
@@ -249,8 +253,19 @@ async def _backup_to_create_from(
     return None
 
 
+async def _tls(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> TlsConfig:
+    """Return the TLS settings for storages.
+
+    ``backup`` is the backup to create the cluster from, which has the servers' declaration.
+    """
+    declared = None if backup is None else backup.transport
+    if where.tls is None and declared is not None:
+        return tls_as_declared(declared)
+    return await tls_of(where, cluster)
+
+
 async def _missing_assignments(
-    maps: StorageMaps, params: StoreParams, where: Target, seconds: float
+    maps: StorageMaps, params: StoreParams, tls: TlsConfig, seconds: float
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the partitions that each storage holds, if ``maps`` assign no partition at all.
 
@@ -258,5 +273,5 @@ async def _missing_assignments(
     """
     if any(maps.assignments.partitions.values()):
         return {}
-    replicas = await query_storages(maps, params, where.tls, timeout_seconds=seconds)
+    replicas = await query_storages(maps, params, tls, timeout_seconds=seconds)
     return held_assignments(replicas)

@@ -129,7 +129,8 @@ async def _serve(
 
     # An unusable path or TLS file is an error here, not at every sample.
     Paths(where.root)
-    where.tls.dialing_context()
+    if where.tls is not None:
+        where.tls.dialing_context()
     # To open a client takes several answers of ZooKeeper, so it may take longer than one answer.
     # The added second is for a short timeout.
     connect_seconds = timeout_seconds * 2 + 1

@@ -97,8 +97,9 @@ def bundle_command(
     where = target(context)
     path = file or Path(f"waltz-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
     _check_input(path, http or [])
-    with exit_on_expected_error():
-        where.tls.dialing_context()  # An unusable file is an error here, not in each part.
+    if where.tls is not None:
+        with exit_on_expected_error():
+            where.tls.dialing_context()  # An unusable file is an error here, not in each part.
     logs, settings_files = _files_to_add(where, log or [], settings or [])
     # As in ``waltz doctor``: a session with ZooKeeper takes several answers.
     collector = BundleCollector(
@@ -189,7 +190,7 @@ def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
         "platform": platform.platform(),
         "zookeeper": where.zookeeper,
         "root": where.root,
-        "tls": where.tls.enabled,
+        "tls": None if where.tls is None else where.tls.enabled,
         "processes": dict(processes),
         "environment": environment_without_secrets(os.environ, "WALTZ_"),
     }

@@ -17,9 +17,9 @@ from waltz.cli.rows import listing
 from waltz.cli.running import Failed, exit_on_expected_error
 from waltz.metadata.core.connect_string import connect_string_problem
 from waltz.metadata.core.paths import Paths
-from waltz.net import PLAINTEXT
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 from waltz.runtime.profiles import (
+    AS_DECLARED,
     Profile,
     profiles_file,
     read_profiles,
@@ -122,10 +122,13 @@ def _check_name(name: str) -> None:
 def _tls_text(option: str | None) -> str:
     """Return the value of a profile for the option ``--tls``: ``on``, ``off``, or an absolute path.
 
+    Without the option, it is `AS_DECLARED`.
     Raise an error if the file at the path cannot be used now.
     """
-    config = tls_from_option(option, default=PLAINTEXT)
-    if option is None or option.lower() in ("on", "off"):
-        return (option or "on").lower()
+    config = tls_from_option(option)
+    if option is None or config is None:
+        return AS_DECLARED
+    if option.lower() in ("on", "off"):
+        return option.lower()
     config.dialing_context()
     return str(Path(option).absolute())

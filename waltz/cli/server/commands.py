@@ -14,7 +14,7 @@ from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Partitions, examples, parse_argument
 from waltz.cli.output import Format, Output, OutputFormat, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
@@ -51,6 +51,7 @@ def list_command(
         async with open_cluster(where) as cluster:
             membership = await cluster.membership()
             replicas = (await cluster.replica_assignments()).value
+            tls = await tls_of(where, cluster)
         for server in servers or ():
             _check_member(membership, server)
         members = {
@@ -58,7 +59,7 @@ def list_command(
             for server, member in membership.servers().items()
             if not servers or member.address in servers
         }
-        reports = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
+        reports = await query_servers(members.values(), tls, timeout_seconds=timeout)
         return server_rows.render_servers(members, reports, replicas, local_names(where))
 
     show(output, run(ask()))
@@ -115,11 +116,12 @@ def _set_preference(
         async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
             count = (await cluster.params()).num_partitions
+            tls = await tls_of(where, cluster)
         if ids[-1] >= count:
             raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
         if dry_run:
             return
-        async with await ServerQuery.open(split_address(server), where.tls) as query:
+        async with await ServerQuery.open(split_address(server), tls) as query:
             if not await query.prefer(ids, wanted=wanted):
                 raise Failed(
                     f"server {server} refused to change its preference for partitions {shown}; if "

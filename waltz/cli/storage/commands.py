@@ -19,7 +19,7 @@ from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, Storage, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.storage import partitions as storage_partitions
 from waltz.cli.storage import replicas as storage_replicas
 from waltz.cli.storage import rows as storage_rows
@@ -69,8 +69,9 @@ def list_command(
                     f"{', '.join(names) or 'none'}."
                 )
             queried = [name for name in names if not storages or name in storages]
+            tls = await tls_of(where, cluster)
             holdings = await asyncio.gather(
-                *(_query_holdings(cluster, maps, storage, where.tls) for storage in queried)
+                *(_query_holdings(cluster, maps, storage, tls) for storage in queried)
             )
         return storage_rows.render_storages(maps, dict(zip(queried, holdings, strict=True)))
 
@@ -162,7 +163,8 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
     async def check() -> Rendering:
         async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
-            ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)
+            tls = await tls_of(where, cluster)
+            ports = await check_ports(maps, tls, params, timeout_seconds=ANSWER_SECONDS)
         return storage_rows.render_ports(ports)
 
     rendering = run(check())

@@ -25,7 +25,7 @@ from waltz.admin import (
 from waltz.cli.cluster_options import Target
 from waltz.cli.output import say
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, open_cluster
+from waltz.cli.running import Failed, open_cluster, tls_of
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 
@@ -56,13 +56,14 @@ async def perform(
     Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
     """
     async with open_cluster(where) as cluster:
+        tls = await tls_of(where, cluster)
         if dry_run:
-            executor = OrderExecutor(cluster, where.tls)
+            executor = OrderExecutor(cluster, tls)
             return await print_forecast(executor, order, quiet_if_done=quiet_if_done)
         with progress_towards("copied") as advance:
             # Ids start at 0, so id + 1 is the number of copied transactions.
             executor = OrderExecutor(
-                cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
+                cluster, tls, on_copied=lambda at, last: advance(at + 1, last + 1)
             )
             return await carry_out_order(executor, order, max_stall=max_stall, hint="")
 
@@ -95,7 +96,7 @@ async def recover_each(
     return RecoveryResult(tuple(steps), failures)
 
 
-def direct_executor(
+async def direct_executor(
     cluster: Cluster, where: Target, *, step_seconds: float = STEP_SECONDS
 ) -> OrderExecutor:
     """Return the executor of orders that need one storage only, such as an assignment.
@@ -103,7 +104,8 @@ def direct_executor(
     Such an order has nothing to wait for except that storage, so it fails if the storage does not
     answer the first request.
     """
-    return OrderExecutor(cluster, where.tls, step_seconds=step_seconds, retry=False)
+    tls = await tls_of(where, cluster)
+    return OrderExecutor(cluster, tls, step_seconds=step_seconds, retry=False)
 
 
 async def perform_directly(
@@ -113,7 +115,7 @@ async def perform_directly(
 
     Return the steps. A storage has ``step_seconds`` for one step. Raises Failed, UnsupportedByPeer.
     """
-    executor = direct_executor(cluster, where, step_seconds=step_seconds)
+    executor = await direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
         return await print_forecast(executor, order, waiting_fails=True)
     return await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)

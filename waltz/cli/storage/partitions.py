@@ -286,7 +286,7 @@ async def _changes_of(
     have to wait.
     """
     steps: list[Step | Wait] = []
-    executor = direct_executor(cluster, where, step_seconds=step_seconds)
+    executor = await direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
         planned = forecast(order, await executor.observe(order.scope))
         say_forecast(planned, waiting_fails=True)

@@ -34,7 +34,7 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.storage.orders import RecoveryResult, Steps, perform, recover_each
 from waltz.cli.storage.rows import ComparedPartition, render_comparisons
 from waltz.metadata.cluster import Cluster
@@ -289,7 +289,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
         try:
             return await compare_replicas(
                 cluster,
-                where.tls,
+                await tls_of(where, cluster),
                 partition,
                 on_compared=lambda at, last: advance(at + 1, last + 1),
             )

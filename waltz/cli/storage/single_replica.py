@@ -14,7 +14,7 @@ from waltz.cli.fields import prints
 from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import open_cluster, run
+from waltz.cli.running import open_cluster, run, tls_of
 from waltz.cli.storage.orders import RUN_AGAIN, Steps, carry_out_order, print_forecast
 from waltz.cli.storage.rows import ReplicaEnd, render_replica_end
 from waltz.cli.suggested import suggested
@@ -48,10 +48,11 @@ def max_transaction_id_command(
     async def ask() -> int:
         async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
-            async with await open_admin(cluster, maps, storage, where.tls) as admin:
+            tls = await tls_of(where, cluster)
+            async with await open_admin(cluster, maps, storage, tls) as admin:
                 check_held(storage, [partition], await admin.partitions())
                 return await max_transaction_id(
-                    admin, storage, partition, where.tls, params, offline=offline
+                    admin, storage, partition, tls, params, offline=offline
                 )
 
     show(output, render_replica_end(storage, partition, run(ask())))
@@ -90,10 +91,7 @@ def recover_partition_command(
     on.
     """
     where = target(context)
-    tls_of = {
-        source: tls_from_option(source_tls, default=where.tls),
-        destination: tls_from_option(destination_tls, default=where.tls),
-    }
+    given = {source: tls_from_option(source_tls), destination: tls_from_option(destination_tls)}
     order = OfflineFill(partition, source, destination)
     # The last id that the replica holds: before the copy, and after each request of the copy.
     positions: list[int] = []
@@ -109,9 +107,9 @@ def recover_partition_command(
 
                 executor = OrderExecutor(
                     cluster,
-                    where.tls,
+                    await tls_of(where, cluster),
                     retry=False,
-                    tls_of=tls_of,
+                    tls_of={storage: tls for storage, tls in given.items() if tls is not None},
                     copy_batch=batch_size,
                     on_copied=progress,
                 )

@@ -32,6 +32,14 @@ class ClusterUnreachable(WaltzError):
     """
 
 
+def no_answer_of_zookeeper(seconds: float | None) -> ClusterUnreachable:
+    """Return the error of a client that could not be opened within ``seconds`` (None: no limit)."""
+    limit = "" if seconds is None else f" within {seconds:g} s"
+    return ClusterUnreachable(
+        f"ZooKeeper did not answer{limit}: check that a majority of its servers is running"
+    )
+
+
 class AnswerLate(ClusterUnreachable):
     """A call other than an append, such as a read, mount or flush, did not end within its timeout.
 

@@ -25,6 +25,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.store import StoreError
+from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_access import BadCredentials, ZooKeeperAccess
 from waltz.net import TlsConfig, TlsConfigError
 
@@ -46,12 +47,13 @@ class ConsoleTarget:
     """The cluster that the console shows, and how to connect to it.
 
     A process has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection takes several
-    answers. ``interval`` is the least time in seconds between two samples.
+    answers. ``interval`` is the least time in seconds between two samples. Without ``tls``, the
+    servers' declaration in ZooKeeper says whether ports use TLS.
     """
 
     zookeeper: str
     root: str
-    tls: TlsConfig
+    tls: TlsConfig | None
     zookeeper_access: ZooKeeperAccess
     interval: float
     timeout_seconds: float
@@ -69,6 +71,8 @@ class Source:
         self.reached: dict[int, dict[str, bool]] = {}
         self._opened = AsyncExitStack()
         self._monitor: Monitor | None = None
+        self._tls = target.tls or TlsConfig()
+        """The TLS settings of the ports, from the first sample on."""
         self._reaching: asyncio.Task[None] | None = None
         self._reached_at: float | None = None
 
@@ -110,8 +114,9 @@ class Source:
             opened.push_async_callback(store.close)
             cluster = Cluster(store, target.root)
             self.name = (await cluster.params()).name
+            self._tls = await tls_of_cluster(cluster, target.tls)
             monitor = await opened.enter_async_context(
-                Monitor(cluster, target.tls, timeout_seconds=target.timeout_seconds, details=True)
+                Monitor(cluster, self._tls, timeout_seconds=target.timeout_seconds, details=True)
             )
             self._opened = opened.pop_all()
         self._monitor = monitor
@@ -130,7 +135,7 @@ class Source:
     async def _query_servers(self, sample: Sample) -> None:
         """Replace ``reached`` by what the servers report now."""
         members = sample.membership.servers().values()
-        reports = await query_servers(members, self.target.tls)
+        reports = await query_servers(members, self._tls)
         self.reached = {
             server: dict(report.storages)
             for server, report in reports.items()

@@ -1,9 +1,9 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
 It has what `waltz cluster metadata restore` needs to make the znodes again: the identity of the
-cluster, its storages, the assignment of partitions, the access rules, and the metadata of each
-partition. The metadata change with each store session, so a rescue only compares them with what the
-storages have.
+cluster, its storages, the assignment of partitions, the access rules, what the servers have
+declared about TLS, and the metadata of each partition. The metadata change with each store session,
+so a rescue only compares them with what the storages have.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from waltz.metadata.core.formats import (
     ReplicaAssignments,
     ReplicaState,
 )
+from waltz.metadata.core.server_transport import ServerTransport
 from waltz.metadata.core.storage_maps import StorageMaps
 
 FORMAT = "waltz-cluster-metadata"
@@ -38,7 +39,8 @@ class ClusterBackup:
     """The contents of a cluster's znodes at one moment.
 
     ``preferred`` are the preferred partitions of the running servers, by endpoint; a rescue prints
-    them and does not restore them. ``access`` is None if the cluster had no access rules.
+    them and does not restore them. ``access`` is None if the cluster had no access rules,
+    ``transport`` if no server had declared whether it uses TLS.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ClusterBackup:
     preferred: Mapping[str, tuple[int, ...]]
     partitions: Mapping[int, PartitionMetadata]
     access: AccessRules | None = None
+    transport: ServerTransport | None = None
 
     def last_opened_session(self, partition: int) -> int:
         """Return the last session of ``partition`` that is known to have opened, -1 if none is.
@@ -92,6 +95,8 @@ def encode_backup(backup: ClusterBackup) -> str:
     }
     if backup.access is not None:
         content["access"] = json.loads(backup.access.encode())
+    if backup.transport is not None:
+        content["transport"] = json.loads(backup.transport.encode())
     return json.dumps(content, indent=2) + "\n"
 
 
@@ -131,7 +136,7 @@ def _encode_metadata(partition: int, metadata: PartitionMetadata) -> dict[str, A
 
 
 def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
-    access = content.get("access")
+    access, transport = content.get("access"), content.get("transport")
     storages = {str(entry["storage"]): entry for entry in content["storages"]}
     maps = StorageMaps(
         GroupDescriptor({name: int(entry["group"]) for name, entry in storages.items()}),
@@ -151,6 +156,7 @@ def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
         {server: tuple(map(int, wanted)) for server, wanted in content["preferred"].items()},
         {int(entry["partition"]): _decode_metadata(entry) for entry in content["metadata"]},
         None if access is None else AccessRules.decode(json.dumps(access).encode()),
+        None if transport is None else ServerTransport.decode(json.dumps(transport).encode()),
     )
 
 

@@ -102,6 +102,11 @@ class Paths:
         return f"{self.root}/access"
 
     @property
+    def transport(self) -> str:
+        """Whether the servers use TLS. The node is missing if no server has declared it."""
+        return f"{self.root}/transport"
+
+    @property
     def admin_lock(self) -> str:
         """Ephemeral node of the process that is changing the storage maps."""
         return f"{self.store}/adminLock"

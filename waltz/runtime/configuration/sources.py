@@ -17,10 +17,18 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from waltz.runtime.configuration.settings import Settings, group_of, keys
-from waltz.runtime.core.setting_names import SHARED_VARIABLES, VARIABLE_PREFIX, environment_variable
+from waltz.runtime.core.setting_names import (
+    COMMAND_VARIABLES,
+    SHARED_VARIABLES,
+    VARIABLE_PREFIX,
+    environment_variable,
+)
 
 _SIMILAR = 0.85
 """How similar an unknown variable must be to a known one, from 0 to 1, to suggest the known one."""
+
+_PROCESSES = ("server", "storage")
+"""The models of processes, which serve one cluster and have no profiles."""
 
 # Kubernetes adds variables with such names and such values for every service.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_\w+$")
@@ -97,7 +105,12 @@ def from_environment(
         value = environment[variable]
         if not variable.startswith(VARIABLE_PREFIX) or not value:
             continue
-        if variable not in names:
+        if variable in COMMAND_VARIABLES and model.process in _PROCESSES:
+            warnings.append(
+                f"${variable} has no effect: a {model.process} ignores it; to name the cluster, "
+                "set $WALTZ_ZOOKEEPER and $WALTZ_ROOT, or zookeeper.connectString and cluster.root"
+            )
+        elif variable not in names:
             warnings += _unknown_variable(variable, names, model.process)
         elif _SERVICE_ADDRESS.match(value):
             warnings.append(

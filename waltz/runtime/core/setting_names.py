@@ -21,6 +21,10 @@ SHARED_VARIABLES = {
 }
 """The variables that name the cluster for the command line and the library, each with the setting
 that it also sets. The variable of the setting itself overrides it."""
+COMMAND_VARIABLES = ("WALTZ_CLUSTER", "WALTZ_PROFILE")
+"""The variables that name the cluster for the command line and the library alone. Servers and
+storages ignore them, because a file or a profile of a user must not move a process to another
+cluster."""
 TLS_VARIABLE = "WALTZ_TLS"
 """The variable for TLS of the command line, the library and the processes: ``on``, ``off`` or the
 path of a file. It sets several settings; the variable of each overrides it."""

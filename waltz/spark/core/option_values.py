@@ -78,7 +78,12 @@ CLUSTER_OPTIONS = (
     Option(
         "timeoutSeconds", positive, 60, "seconds to wait for a server's answer before a task fails"
     ),
-    Option("tls.enabled", boolean, True, "whether connections use TLS"),
+    Option(
+        "tls.enabled",
+        boolean,
+        True,
+        "whether connections use TLS; without any option tls.*, as the servers have declared",
+    ),
     Option("tls.certificate", file, None, "PEM file to present; without it, none is presented"),
     Option("tls.key", file, None, "PEM file of the certificate's key"),
     Option("tls.ca", file, None, "PEM file to verify peers with; without it, any peer is accepted"),

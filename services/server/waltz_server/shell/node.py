@@ -190,8 +190,9 @@ class ServerNode:
         self.listener.start(config.bind_host, config.port)
         self._following = asyncio.create_task(self._follow_assignments())
         self._following_access = asyncio.create_task(self._follow_access_rules())
+        shuffle, uses_tls = self._environment.shuffle, config.tls.enabled
         self._membership = ServerMembership(
-            cluster, self.endpoint, self._set_owned, shuffle=self._environment.shuffle
+            cluster, self.endpoint, self._set_owned, shuffle=shuffle, uses_tls=uses_tls
         )
         await self._membership.join()
 

@@ -1,0 +1,82 @@
+"""Whether the servers of a cluster use TLS, as they say in ZooKeeper. Pure.
+
+The znode `R/transport` has it as JSON. A client whose settings do not say whether to use TLS
+follows it. Without the znode, as in a cluster of Waltz 0.13.2, the client uses TLS.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from waltz.metadata.core.codec import MalformedMetadata
+
+_FORMAT = 1
+
+
+class Transport(StrEnum):
+    """What a server uses on its port for clients, and on its connections to storages."""
+
+    TLS = "tls"
+    PLAINTEXT = "plaintext"
+
+    @classmethod
+    def of(cls, *, uses_tls: bool) -> Transport:
+        """Return TLS or PLAINTEXT."""
+        return cls.TLS if uses_tls else cls.PLAINTEXT
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTransport:
+    """What clients use, and what each server has declared, by its address for clients.
+
+    Servers without a declaration, such as those of Waltz 0.13.2, are not in ``servers``.
+    """
+
+    clients: Transport
+    servers: Mapping[str, Transport] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the data of the znode."""
+        servers = {server: each.value for server, each in sorted(self.servers.items())}
+        fields = {"format": _FORMAT, "client_port": self.clients.value, "servers": servers}
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ServerTransport:
+        """Read what `encode` returned. Raises MalformedMetadata."""
+        try:
+            fields = json.loads(data)
+            if fields["format"] != _FORMAT:
+                raise ValueError(f"format {fields['format']} is not {_FORMAT}")
+            servers = {str(server): Transport(each) for server, each in fields["servers"].items()}
+            return cls(Transport(fields["client_port"]), servers)
+        except KeyError as problem:
+            raise MalformedMetadata("ServerTransport", f"it has no {problem}") from problem
+        except (ValueError, TypeError, AttributeError, RecursionError) as problem:
+            raise MalformedMetadata("ServerTransport", str(problem)) from problem
+
+
+def declare(
+    before: ServerTransport | None, server: str, own: Transport, registered: Collection[str]
+) -> ServerTransport:
+    """Return ``before`` with the declaration ``own`` of ``server``.
+
+    ``registered`` are the addresses of the servers in the cluster. Declarations of others are left
+    out. One server with TLS turns TLS on for clients. Only if every registered server has declared
+    plaintext, TLS is turned off: a server that was started without TLS by mistake must not make
+    clients send plaintext to a cluster with TLS. What is plaintext already stays so while no server
+    declares TLS, because a server that was not registered for a moment has lost its declaration.
+    """
+    known = {} if before is None else before.servers
+    servers = {each: known[each] for each in known if each in registered} | {server: own}
+    declared = {servers.get(each) for each in {server, *registered}}
+    if Transport.TLS in declared:
+        clients = Transport.TLS
+    elif before is not None and before.clients is Transport.PLAINTEXT:
+        clients = Transport.PLAINTEXT
+    else:
+        clients = Transport.TLS if None in declared else Transport.PLAINTEXT
+    return ServerTransport(clients, servers)

@@ -1,0 +1,120 @@
+"""Read and declare whether the servers of a cluster use TLS. Touches ZooKeeper.
+
+Each server declares it in the znode `R/transport` when it registers, and after each assignment that
+it applies (spec/zookeeper.md section 11). A client whose settings do not say whether to use TLS
+follows the znode: `tls_of_cluster`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from waltz.metadata.cluster import Cluster, VersionedValue
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.server_transport import ServerTransport, Transport, declare
+from waltz.metadata.retry import until_answered
+from waltz.metadata.store import NodeExists, NodeMissing, VersionConflict
+from waltz.net.tls import PLAINTEXT, TlsConfig
+
+log = logging.getLogger(__name__)
+
+
+async def read_transport(cluster: Cluster) -> VersionedValue[ServerTransport] | None:
+    """Read what the servers have declared; None if no server has. Raises MalformedMetadata."""
+    return await until_answered(cluster.store, lambda: _read_once(cluster))
+
+
+async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
+    """Return ``tls``; if it is None, the TLS settings that follow from the servers' declarations.
+
+    Settings that were given are never changed. Raises MalformedMetadata.
+    """
+    if tls is not None:
+        return tls
+    stored = await read_transport(cluster)
+    return TlsConfig() if stored is None else tls_as_declared(stored.value)
+
+
+def tls_as_declared(declared: ServerTransport) -> TlsConfig:
+    """Return the TLS settings of a client that only knows what the servers have declared."""
+    return PLAINTEXT if declared.clients is Transport.PLAINTEXT else TlsConfig()
+
+
+async def restore_transport(cluster: Cluster, declared: ServerTransport) -> None:
+    """Write ``declared`` unless a server has declared something already."""
+
+    async def create() -> None:
+        with contextlib.suppress(NodeExists):
+            await cluster.store.create(cluster.paths.transport, declared.encode())
+
+    await until_answered(cluster.store, create)
+
+
+async def declare_transport(
+    cluster: Cluster, server: str, own: Transport, *, has_registered: bool = False
+) -> None:
+    """Declare what ``server``, an address for clients, uses; see `declare`.
+
+    A server passes ``has_registered`` once after it has created its znode. Then the declaration is
+    written even if it is there already, so that the writes of servers fail that have read the
+    members before.
+
+    Raises MalformedMetadata if the znode cannot be decoded; it stays as it is, because a newer
+    version may have written it. Raises AccessDenied without the permission to write, NoCluster,
+    NodeMissing.
+    """
+
+    async def try_once() -> bool:
+        return await _try_declare(cluster, server, own, must_write=has_registered)
+
+    while not await until_answered(cluster.store, try_once):
+        continue
+
+
+async def _try_declare(cluster: Cluster, server: str, own: Transport, *, must_write: bool) -> bool:
+    """Try to declare once; return False if the znode changed meanwhile.
+
+    If the answer to a write is lost, the repetition finds the znode as it should be.
+    """
+    # The znode is read before the members. A server that registers after this reading declares
+    # itself again after it has registered, which changes the version of the znode. So the write
+    # below fails unless the members include every server whose declaration it would leave out
+    # (test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off).
+    stored = await _read_once(cluster)
+    members = (await cluster.membership()).servers().values()
+    before = None if stored is None else stored.value
+    after = declare(before, server, own, {member.address for member in members})
+    if after == before and not must_write:
+        return True
+    path = cluster.paths.transport
+    try:
+        if stored is None:
+            await cluster.store.create(path, after.encode())
+        else:
+            await cluster.store.set(path, after.encode(), stored.version)
+    except (NodeExists, VersionConflict):
+        return False
+    except NodeMissing:
+        if stored is None:
+            raise
+        return False
+    if before is None or before.clients is not after.clients:
+        log.info("server %s: declared that clients use %s", server, after.clients.value)
+    return True
+
+
+async def _read_once(cluster: Cluster) -> VersionedValue[ServerTransport] | None:
+    """Read what the servers have declared, without retries."""
+    path = cluster.paths.transport
+    node = await cluster.store.get(path)
+    if node is None:
+        return None
+    try:
+        return VersionedValue(ServerTransport.decode(node.data or b""), node.version)
+    except MalformedMetadata as problem:
+        raise MalformedMetadata(
+            f"{problem.kind} at {path} in ZooKeeper",
+            f"{problem.reason}; say by tls, WALTZ_TLS or --tls whether servers use TLS, or delete "
+            "the znode and restart the servers",
+        ) from problem
