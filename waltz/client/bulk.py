@@ -16,6 +16,7 @@ from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
+from waltz.protocol import RecordBatch
 
 
 class ClientBulk(LogBulk):
@@ -40,7 +41,7 @@ class ClientBulk(LogBulk):
     @override
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
         answer = await self._request_client.read_range(partition, request)
-        assert answer.records is not None
+        assert isinstance(answer.records, RecordBatch)
         return RecordRange(answer.records, answer.mark)
 
     @override

@@ -28,6 +28,7 @@ from waltz.client.core.values import Transaction
 from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol.records import WIRE_HEAD
+from waltz.protocol.stored import STORED_HEAD_BYTES, StoredBatch
 
 _WAIT_MS = 10_000
 """How long a server waits for the next transaction before it answers with an empty range."""
@@ -71,7 +72,7 @@ class ArrivedRange(NamedTuple):
     """A range that has arrived."""
 
     partition: int
-    records: RecordBatch
+    records: RecordBatch | StoredBatch
 
 
 @dataclass(slots=True)
@@ -184,7 +185,7 @@ class StreamRanges:
         state.open_request = on_answer
         log_reaches_position = self._request_client.known_mark(partition) >= state.position
         wait_ms = _WAIT_MS if log_reaches_position else _UNCONFIRMED_WAIT_MS
-        request = ReadRecords(state.position + 1, count, self._limits.size, wait_ms)
+        request = ReadRecords(state.position + 1, count, self._limits.size, wait_ms, stored=True)
         self._request_client.send(partition, request, on_answer)
 
     def _handle_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
@@ -213,20 +214,24 @@ class StreamRanges:
 
 
 def decode_transactions(
-    partition: int, records: RecordBatch, deserializer: Deserializer
+    partition: int, records: RecordBatch | StoredBatch, deserializer: Deserializer
 ) -> tuple[list[Transaction[Any]], DataUnreadable | None]:
     """Return the transactions of a range, and the error that ``deserializer`` raised, or None.
 
     If there is an error, only the transactions before it are returned, so that the application gets
     them before the error.
     """
-    wire, position = records.wire, 0
+    if isinstance(records, StoredBatch):
+        wire, head_bytes = bytes(records.raw), STORED_HEAD_BYTES
+    else:
+        wire, head_bytes = records.wire, WIRE_HEAD.size
+    position = 0
     unpack, read = WIRE_HEAD.unpack_from, deserializer.read
     decoded: list[Transaction[Any]] = []
     for _ in range(records.count):
         head = unpack(wire, position)
         transaction_id, client, generation, of_partition, seq, header, length = head
-        start = position + WIRE_HEAD.size
+        start = position + head_bytes
         position = start + length + _CHECKSUM_BYTES
         try:
             data = read(partition, transaction_id, wire[start : start + length])

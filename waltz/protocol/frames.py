@@ -70,7 +70,7 @@ _STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
 _REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
-    "client/server", ord("L"), (0, 1, 2, 3, 4, 5, 6), "Waltz Client", "Waltz Server", _APPENDS
+    "client/server", ord("L"), (0, 1, 2, 3, 4, 5, 6, 7), "Waltz Client", "Waltz Server", _APPENDS
 )
 STORAGE = ProtocolSpec(
     "storage",

@@ -3,6 +3,10 @@
 A read may wait until its first transaction is committed. An answer comes from memory, or from one
 read of a replica. The server takes up no read of a congested connection, and it limits the number
 of reads in progress for each connection. See transcripts/clients/reading_ranges.txt.
+
+If the client permits it, the records of a replica are passed on as they lie on its disk. The client
+verifies them. If they are wrong, it requests them again without this permission: then the storage
+verifies them, and another replica answers in place of a damaged one.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from waltz.protocol import RecordBatch, RecordHeader
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import HEADERS_RESPONSE_TYPE
 from waltz.protocol.records import EMPTY_BATCH
+from waltz.protocol.stored import StoredBatch
 from waltz_server.core.effects import (
     DisconnectClient,
     RangeReadTick,
@@ -126,6 +131,8 @@ class RangeReads:
         read.peer.range_reads -= 1
         if done.error is not None:
             self._refuse(read, done.error)
+        elif done.stored is not None:
+            self._answer_stored(read, done.stored)
         elif done.records is not None:
             records = records_within(done.records, 0, read.bounds, at_least_one=True)
             self._answer(read, records=records)
@@ -247,7 +254,9 @@ class RangeReads:
         read.peer.range_reads += 1
         count = min(bounds.max_records, mark + 1 - request.first_id)
         if isinstance(request, cs.RecordsRequest):
-            self._replicas.read_records(request.first_id, count, bounds.max_bytes, read)
+            self._replicas.read_records(
+                request.first_id, count, bounds.max_bytes, read, stored=request.stored
+            )
         else:
             self._replicas.read_headers(request.first_id, count, read)
 
@@ -265,6 +274,12 @@ class RangeReads:
             response = cs.RecordsResponse(request.req_id, None, mark, records)
         else:
             response = cs.HeadersResponse(request.req_id, None, mark, headers)
+        self._send(read, cs.encode(response, read.peer.version))
+
+    def _answer_stored(self, read: RangeRead, records: StoredBatch) -> None:
+        """Pass on records as they lie on a replica's disk. The client verifies them."""
+        assert self._mark is not None
+        response = cs.StoredRecordsResponse(read.request.req_id, self._mark, records)
         self._send(read, cs.encode(response, read.peer.version))
 
     def _refuse(self, read: RangeRead, error: str) -> None:

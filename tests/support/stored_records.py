@@ -1,0 +1,32 @@
+"""Make records in their form on disk, as a storage writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
+from waltz.protocol.stored import StoredBatch
+from waltz_storage.core.log.segment_format import SegmentEncoder
+
+
+def batch_of(first_id: int, data: Sequence[bytes], partition: int = 0) -> RecordBatch:
+    """Return consecutive records with these data."""
+    return RecordBatch.of(
+        Record(first_id + n, ReqId(5, 2, partition, n), n, each, checksum(each))
+        for n, each in enumerate(data)
+    )
+
+
+def stored_form(batch: RecordBatch) -> StoredBatch:
+    """Return the records of ``batch`` in their form on disk."""
+    first_id = batch.first_id() if batch.count else 0
+    encoder = SegmentEncoder(first_id, 0, 1 << 30)
+    encoder.add(batch.wire, 0, batch.count)
+    return StoredBatch(batch.count, b"".join(encoder.parts))
+
+
+def with_bit_flipped(batch: StoredBatch, bit: int) -> StoredBatch:
+    """Return ``batch`` with one bit changed."""
+    raw = bytearray(batch.raw)
+    raw[bit // 8] ^= 1 << bit % 8
+    return StoredBatch(batch.count, bytes(raw))
