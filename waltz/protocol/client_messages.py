@@ -1,4 +1,4 @@
-"""The messages between client and server, as values (spec/wire.md sections 4, 9 and 12). Pure.
+"""The messages between client and server, as values (spec/wire.md sections 4, 9, 12 and 13). Pure.
 
 Every message begins with a `ReqId`. The `ReqId` of a request about one partition has the client's
 id, the partition's generation that the client knows, the partition, and a sequence number. The

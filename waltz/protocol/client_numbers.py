@@ -1,8 +1,8 @@
 """Type bytes and versions of the protocol between client and server. Pure.
 
 The table in `client_server` uses these numbers. Other code uses them to encode or decode frequent
-messages without the table, or to check the peer's version. Source: spec/wire.md sections 4, 9 and
-12.
+messages without the table, or to check the peer's version. Source: spec/wire.md sections 4, 9,
+12 and 13.
 """
 
 from __future__ import annotations

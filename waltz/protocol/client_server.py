@@ -1,4 +1,4 @@
-"""Encode and decode messages between client and server (spec/wire.md sections 4, 9 and 12). Pure.
+"""Encode and decode messages between client and server (spec/wire.md sections 4, 9, 12, 13). Pure.
 
 The table in this module defines how each message of `client_messages` is encoded in each version.
 """
