@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from tests.sim.guarantees import Guarantee, Violation
@@ -55,8 +55,8 @@ class RangeChecks:
         if _error(response) is not None:
             return
         first_id, mark = request.first_id, response.high_water_mark
+        _check_bounds(who, request, response)
         if isinstance(response, StoredRecordsResponse):
-            _check_bounds(who, request, response)
             partition = request.req_id.partition
             records = verified(response.records, partition, first_id, response.records.count)
             if records is None:
@@ -65,7 +65,6 @@ class RangeChecks:
                 return
             self._counters["client: right records of a disk"] += 1
             response = RecordsResponse(response.req_id, None, mark, wire_form(records))
-            request = replace(request, max_bytes=len(response.records.wire))
         items = _items(response)
         ids = [item.transaction_id for item in items]
         if ids != list(range(first_id, first_id + len(ids))):
@@ -87,7 +86,6 @@ class RangeChecks:
                 Guarantee.RANGE,
                 f"{who} has read {position} and receives the answer that the log ends at {mark}",
             )
-        _check_bounds(who, request, response)
         self._log_checks.check_fed(who, [_as_fed(item) for item in items])
         for item in items:
             if isinstance(item, Record):
@@ -144,8 +142,7 @@ class OpenReads:
         read = self._open.pop((peer, response.req_id.seq), None)
         if read is None:
             raise Violation(Guarantee.RANGE, f"{self._name} answers a request that is not open")
-        stored = isinstance(response, StoredRecordsResponse)
-        empty = not (response.records.count if stored else _items(response))
+        empty = not isinstance(response, StoredRecordsResponse) and not _items(response)
         error = _error(response)
         if empty and error is None and not session_opened:
             raise Violation(

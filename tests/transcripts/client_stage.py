@@ -114,7 +114,7 @@ class ClientStage:
         self._world.core.set_generation(self._generation)
 
     def _do_forget(self) -> None:
-        self._world.core._ranges._recent.__init__(_RECENT_BYTES)  # type: ignore[misc]
+        self._world.core._ranges._recent.__init__(_RECENT_BYTES)
 
     def _do_time(self) -> None:
         while any(isinstance(wake.timer, RangeReadTick) for wake in self._world.wakes):

@@ -4,9 +4,9 @@ Needs ``waltz-log[columns]``; `import waltz` does not import this module.
 
 Records from servers are in wire form or in disk form, and the client has checked them. Records from
 replicas are in disk form, and are checked here: a replica may return bytes that were damaged on its
-disk. In both forms, records follow each other without gaps. A record is a head of fixed size, its data, and a
-checksum. In wire form this is the checksum of the data. In disk form it is the checksum of head and
-data, and the head has the checksum of the data as its last field.
+disk. In both forms, records follow each other without gaps. A record is a head of fixed size, its
+data, and a checksum. In wire form this is the checksum of the data. In disk form it is the checksum
+of head and data, and the head has the checksum of the data as its last field.
 
 All bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of
 that column. A Python loop finds the offsets of the records; if all records have the same size, no

@@ -1,9 +1,9 @@
 """A batch of transactions as columns, for programs that read a log fast. Pure.
 
 The records of a batch stay in the bytes in which the server sent them: in wire form, or in their
-form on disk. Both have the same fields, and differ in the number of bytes before the data. A batch of
-thousands of transactions is one object, and a column is made when it is first used. Iterating over
-transactions as objects costs several times as much.
+form on disk. Both have the same fields, and differ in the number of bytes before the data. A batch
+of thousands of transactions is one object, and a column is made when it is first used. Iterating
+over transactions as objects costs several times as much.
 """
 
 from __future__ import annotations

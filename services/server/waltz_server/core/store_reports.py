@@ -62,7 +62,7 @@ class AppendsUnresolved:
 class ReadDone:
     """A read of a replica is over. Exactly one of its results is set.
 
-    ``stored`` has records that nobody has verified.
+    ``stored`` has records that no storage has verified.
     """
 
     purpose: ReadPurpose

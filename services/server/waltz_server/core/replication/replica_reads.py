@@ -27,9 +27,7 @@ the network, the storage does the other one."""
 _MAX_PASSED_OVER = 32
 """How many waiting reads are passed over to find one whose replicas are not busy."""
 
-_ReadRequest = (
-    st.BoundedRecordListRequest | st.StoredRecordListRequest | st.RecordHeaderListRequest
-)
+_ReadRequest = st.BoundedRecordListRequest | st.StoredRecordListRequest | st.RecordHeaderListRequest
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +93,7 @@ class ReplicaReads:
 
         `ReadDone` follows. Its records may be larger if the storage does not support byte bounds.
         With ``stored``, the records are in their form on disk if the storage supports it. Then
-        their bounds are kept, and nobody has verified them.
+        their bounds are kept, and no storage has verified them.
         """
         self._begin(_ReplicaRead(purpose, first_id, count, max_bytes, stored))
 

@@ -1,9 +1,9 @@
 """Convert requests for storages that support only older versions of the storage protocol. Pure.
 
 Version 0 has no request with a bound in bytes. Such a request is converted to a request for as many
-records as probably fit the bound. Versions before 2 cannot return records in their form on disk, and
-return verified records in wire form instead. Versions before 3 have the same request for a truncation above
-the mark and for a truncation below the mark.
+records as probably fit the bound. Versions before 2 cannot return records in their form on disk:
+they return verified records in wire form. Versions before 3 have the same request for a truncation
+above the mark and for a truncation below the mark.
 """
 
 from __future__ import annotations
