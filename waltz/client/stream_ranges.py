@@ -8,6 +8,7 @@ client's `RequestClient` sends each request again until it is answered.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -24,11 +25,11 @@ from waltz.client.core.errors import (
     ServerTooOld,
 )
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
-from waltz.client.core.values import Transaction
+from waltz.client.core.values import Transaction, TransactionRow, transactions_of
 from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId
-from waltz.protocol.records import WIRE_HEAD
-from waltz.protocol.stored import STORED_HEAD_BYTES, StoredBatch
+from waltz.protocol.records import WIRE_OVERHEAD_BYTES
+from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
 _WAIT_MS = 10_000
 """How long a server waits for the next transaction before it answers with an empty range."""
@@ -42,7 +43,15 @@ This wait is shorter, because the stream raises ClientAhead only after several e
 not noticed yet that it lost the partition could send all these answers from an old log.
 """
 
-_CHECKSUM_BYTES = 4
+_ROW_HEAD = struct.Struct(">q16siI")
+"""The fields of a `TransactionRow` before its data: the head of a record in both forms."""
+
+_ROW_LENGTH = 3
+"""The index of the data length in a `TransactionRow`."""
+
+_CHECKSUM = _DATA_CHECKSUM = "4x"
+"""The checksum that ends a record, and in disk form also the one before the data."""
+
 _BYTES_OF_ALL_RANGES = 32 << 20
 """The sum of the size limits of one range of each partition. All partitions have equal shares."""
 
@@ -221,27 +230,44 @@ def decode_transactions(
     If there is an error, only the transactions before it are returned, so that the application gets
     them before the error.
     """
-    if isinstance(records, StoredBatch):
-        wire, head_bytes = bytes(records.raw), STORED_HEAD_BYTES
-    else:
-        wire, head_bytes = records.wire, WIRE_HEAD.size
-    position = 0
-    unpack, read = WIRE_HEAD.unpack_from, deserializer.read
-    decoded: list[Transaction[Any]] = []
-    for _ in range(records.count):
-        head = unpack(wire, position)
-        transaction_id, client, generation, of_partition, seq, header, length = head
-        start = position + head_bytes
-        position = start + length + _CHECKSUM_BYTES
+    rows = _rows(records)
+    if deserializer.returns_bytes:
+        return transactions_of(partition, rows), None
+    read: list[TransactionRow] = []
+    unreadable: DataUnreadable | None = None
+    for transaction_id, req_id, header, length, data in rows:
         try:
-            data = read(partition, transaction_id, wire[start : start + length])
+            value = deserializer.read(partition, transaction_id, data)
         except DataUnreadable as error:
-            return decoded, error
-        if data is SKIPPED:
-            continue
-        req_id = ReqId(client, generation, of_partition, seq)
-        decoded.append(Transaction(partition, transaction_id, req_id, header, data))
-    return decoded, None
+            unreadable = error
+            break
+        if value is not SKIPPED:
+            read.append((transaction_id, req_id, header, length, value))
+    return transactions_of(partition, read), unreadable
+
+
+def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
+    """Return a row for each record of a range, which the client has verified."""
+    if isinstance(records, StoredBatch):
+        raw, before_data, overhead = bytes(records.raw), _DATA_CHECKSUM, STORED_OVERHEAD_BYTES
+    else:
+        raw, before_data, overhead = records.wire, "", WIRE_OVERHEAD_BYTES
+    size = len(raw) // records.count if records.count else 0
+    length = size - overhead
+    if length >= 0 and len(raw) == size * records.count:
+        # If all records have the size of the first one, no loop in Python is needed.
+        form = f"{_ROW_HEAD.format}{before_data}{length}s{_CHECKSUM}"
+        rows: list[TransactionRow] = list(struct.iter_unpack(form, raw))
+        if {row[_ROW_LENGTH] for row in rows} == {length}:
+            return rows
+    rows, position, unpack = [], 0, _ROW_HEAD.unpack_from
+    head_bytes = struct.calcsize(f"{_ROW_HEAD.format}{before_data}")
+    for _ in range(records.count):
+        transaction_id, req_id, header, length = unpack(raw, position)
+        start = position + head_bytes
+        rows.append((transaction_id, req_id, header, length, raw[start : start + length]))
+        position += length + overhead
+    return rows
 
 
 def fed_transaction(record: FeedRecord, data: Any) -> Transaction[Any]:

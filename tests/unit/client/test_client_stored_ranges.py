@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -112,10 +114,30 @@ def test_many_equal_records_are_verified_at_once_if_numpy_is_loaded() -> None:
     found = of([b"%04d" % n for n in range(600)])
     with patch.object(stored_ranges, "_each_is_right", return_value=False):
         assert verified(found, PARTITION, FIRST, 600) == found
-        with patch.dict("sys.modules"):
-            del __import__("sys").modules["numpy"]
-            assert verified(found, PARTITION, FIRST, 600) is None
     assert verified(with_bit_flipped(found, 12345), PARTITION, FIRST, 600) is None
+
+
+@pytest.mark.parametrize(("size", "loads"), [(100, False), (4000, True)])
+def test_numpy_is_loaded_for_a_large_range_only(size: int, loads: bool) -> None:
+    program = (
+        "import sys\n"
+        "from tests.support.stored_records import batch_of, stored_form\n"
+        "from waltz.client.core.stored_ranges import verified\n"
+        f"found = stored_form(batch_of(7, [bytes({size})] * 600))\n"
+        "assert 'numpy' not in sys.modules\n"
+        "assert verified(found, 0, 7, 600) is not None\n"
+        f"assert ('numpy' in sys.modules) is {loads}\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_large_ranges_are_verified_without_numpy() -> None:
+    found = of([bytes(4000)] * 600)
+    with patch.object(stored_ranges, "_has_numpy", return_value=False):
+        assert verified(found, PARTITION, FIRST, 600) == found
+        assert verified(with_bit_flipped(found, 12345), PARTITION, FIRST, 600) is None
+    with patch.dict("sys.modules", numpy=None):
+        assert not stored_ranges._load_numpy.__wrapped__()
 
 
 # ---- both forms have the same transactions

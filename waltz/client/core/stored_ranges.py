@@ -5,14 +5,17 @@ and partition, and matches two checksums: that of its data, which the client com
 it, and that of all its other bytes and its data, which the storage added (spec/disk.md section
 3.2). The records must end exactly where their bytes end.
 
-If numpy is loaded, records of one size are verified all at once, about ten times as fast
-(`waltz.client.core.equal_records`). `import waltz` does not load numpy.
+With numpy, records of one size are verified all at once, about ten times as fast
+(`waltz.client.core.equal_records`). `import waltz` does not load numpy, which takes a tenth of a
+second. It is used if the program has loaded it, and loaded for the first large range: only a stream
+of columns requests large ranges.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from functools import cache
 
 from waltz.protocol.checksums import crc32
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
@@ -22,6 +25,8 @@ _HEAD = struct.Struct(">q8xi8xII")
 _CHECKSUM = struct.Struct(">I")
 _FEWEST_AT_ONCE = 512
 """The least number of records that are verified at once: fewer are verified sooner one by one."""
+_LARGE_RANGE_BYTES = 2 << 20
+"""A larger range loads numpy."""
 
 assert _HEAD.size == STORED_HEAD_BYTES
 
@@ -34,13 +39,28 @@ def verified(
     if not 0 < count <= max_records or len(records.raw) < count * STORED_OVERHEAD_BYTES:
         return None
     found = StoredBatch(count, bytes(records.raw))
-    if count >= _FEWEST_AT_ONCE and "numpy" in sys.modules:
+    if count >= _FEWEST_AT_ONCE and _has_numpy(len(records.raw)):
         from waltz.client.core.equal_records import are_right
 
         at_once = are_right(found, partition, first_id)
         if at_once is not None:
             return found if at_once else None
     return found if _each_is_right(found, partition, first_id) else None
+
+
+def _has_numpy(range_bytes: int) -> bool:
+    """Return whether numpy is loaded, which a large range causes."""
+    return "numpy" in sys.modules or (range_bytes > _LARGE_RANGE_BYTES and _load_numpy())
+
+
+@cache
+def _load_numpy() -> bool:
+    """Load numpy; return whether it is installed."""
+    try:
+        import numpy  # noqa: F401 - only loaded here
+    except ImportError:
+        return False
+    return True
 
 
 def _each_is_right(records: StoredBatch, partition: int, first_id: int) -> bool:
