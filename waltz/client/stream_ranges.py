@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
@@ -62,15 +62,19 @@ _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
 
 
+BATCH_TRANSACTIONS = 1000
+"""The most transactions of one batch of a stream."""
+
+
 class RangeLimits(NamedTuple):
-    """The most records and bytes of a range. A range becomes one batch of a stream."""
+    """The most records and bytes of a range."""
 
     records: int
     size: int
     """The bytes; fewer if the share of the partition in `_BYTES_OF_ALL_RANGES` is smaller."""
 
 
-OBJECT_LIMITS = RangeLimits(1000, 1 << 20)
+OBJECT_LIMITS = RangeLimits(4 * BATCH_TRANSACTIONS, 2 << 20)
 """The ranges of a stream that makes an object of each transaction."""
 
 COLUMN_LIMITS = RangeLimits(8192, 4 << 20)
@@ -224,26 +228,36 @@ class StreamRanges:
 
 def decode_transactions(
     partition: int, records: RecordBatch | StoredBatch, deserializer: Deserializer
-) -> tuple[list[Transaction[Any]], DataUnreadable | None]:
-    """Return the transactions of a range, and the error that ``deserializer`` raised, or None.
+) -> Iterator[list[Transaction[Any]]]:
+    """Yield the transactions of a range in lists of up to `BATCH_TRANSACTIONS`.
 
-    If there is an error, only the transactions before it are returned, so that the application gets
-    them before the error.
+    Raises the DataUnreadable of ``deserializer`` after the transactions before it, so that the
+    application gets them before the error.
     """
     rows = _rows(records)
-    if deserializer.returns_bytes:
-        return transactions_of(partition, rows), None
+    for first in range(0, len(rows), BATCH_TRANSACTIONS):
+        part, unreadable = rows[first : first + BATCH_TRANSACTIONS], None
+        if not deserializer.returns_bytes:
+            part, unreadable = _deserialized(partition, part, deserializer)
+        if part:
+            yield transactions_of(partition, part)
+        if unreadable is not None:
+            raise unreadable
+
+
+def _deserialized(
+    partition: int, rows: list[TransactionRow], deserializer: Deserializer
+) -> tuple[list[TransactionRow], DataUnreadable | None]:
+    """Return the rows with the values of their data, up to an error, and the error or None."""
     read: list[TransactionRow] = []
-    unreadable: DataUnreadable | None = None
     for transaction_id, req_id, header, length, data in rows:
         try:
             value = deserializer.read(partition, transaction_id, data)
         except DataUnreadable as error:
-            unreadable = error
-            break
+            return read, error
         if value is not SKIPPED:
             read.append((transaction_id, req_id, header, length, value))
-    return transactions_of(partition, read), unreadable
+    return read, None
 
 
 def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
@@ -307,10 +321,5 @@ async def read_batches(
     """Yield the transactions of `read_ranges`. Raises DataUnreadable, too."""
     async with aclosing(read_ranges(ranges, wait_for_change)) as arriving:
         async for arrived in arriving:
-            decoded, unreadable = decode_transactions(
-                arrived.partition, arrived.records, deserializer
-            )
-            if decoded:
-                yield decoded
-            if unreadable is not None:
-                raise unreadable
+            for batch in decode_transactions(arrived.partition, arrived.records, deserializer):
+                yield batch
