@@ -36,8 +36,8 @@ RANGE_BUGS = (
     Planted(
         "a waiting read is lost when the partition moves",
         Package.SERVER,
-        "for read in (*due, *self._waiting, *self._reading):\n",
-        "for read in (*due, *self._reading):\n",
+        "for read in (*due, *self._waiting, *self._reading, *ahead):\n",
+        "for read in (*due, *self._reading, *ahead):\n",
         "The reader is not informed that it waits at the wrong server.",
     ),
     Planted(
@@ -109,7 +109,7 @@ RANGE_BUGS = (
 )
 
 _STORED = "unit/client/test_client_stored_ranges.py::"
-_READS = "unit/server/test_server_range_reads.py::"
+_PASSED_ON = "unit/server/test_server_stored_ranges.py::"
 
 STORED_BUGS = (
     Planted(
@@ -188,7 +188,7 @@ STORED_BUGS = (
         "self._partition,\nread.first_id,\nlast_id,\ncount,\n",
         "self._partition,\nread.first_id,\nlast_id + 100,\ncount + 100,\n",
         "Records that may still be cut off are answered as committed.",
-        nodes(_READS + "test_stored_range_never_goes_beyond_the_mark"),
+        nodes(_PASSED_ON + "test_stored_range_never_goes_beyond_the_mark"),
     ),
     Planted(
         "stored records beyond the bounds are passed on",
@@ -196,7 +196,7 @@ STORED_BUGS = (
         "or (1 < stored.count <= request.max_records and len(stored.raw) <= request.max_bytes)\n",
         "or stored.count > 1\n",
         "An answer has more records or bytes than its client has requested.",
-        nodes(_READS + "test_stored_range_that_breaks_its_bounds_is_read_from_another_replica"),
+        nodes(_PASSED_ON + "test_stored_range_that_breaks_its_bounds_is_read_from_another_replica"),
     ),
     Planted(
         "an old storage is asked for stored records",
@@ -207,5 +207,37 @@ STORED_BUGS = (
         nodes(
             "unit/server/test_server_storage_versions.py::test_records_in_disk_form_are_requested_in_wire_form_from_older_storages"
         ),
+    ),
+    Planted(
+        "a range ahead answers any request",
+        Package.SERVER,
+        "if not _is_expected(read.request, ahead.request):\n",
+        "if False:\n",
+        "A reader gets other records than it has requested, again and again.",
+        nodes(_PASSED_ON + "test_range_that_is_read_ahead_is_dropped_by_another_request"),
+    ),
+    Planted(
+        "ranges are read ahead beyond the mark",
+        Package.SERVER,
+        "count = min(ahead.bounds.max_records, mark + 1 - next_id)\n",
+        "count = ahead.bounds.max_records + mark\n",
+        "A storage reads more than the reader has requested.",
+        nodes(_PASSED_ON + "test_next_range_of_a_sequential_reader_is_read_ahead"),
+    ),
+    Planted(
+        "every partition holds a range ahead for a connection",
+        Package.SERVER,
+        "if not continues or next_id > mark or peer.has_range_ahead:\n",
+        "if not continues or next_id > mark:\n",
+        "A reader of many partitions fills the memory of the server.",
+        nodes(_PASSED_ON + "test_connection_has_one_range_ahead_in_all_partitions"),
+    ),
+    Planted(
+        "a request that waits for a range ahead is lost when the partition moves",
+        Package.SERVER,
+        "for read in (*due, *self._waiting, *self._reading, *ahead):\n",
+        "for read in (*due, *self._waiting, *self._reading):\n",
+        "The reader is not informed that it waits at the wrong server.",
+        nodes(_PASSED_ON + "test_close_refuses_the_request_that_waits_for_a_range_ahead"),
     ),
 )

@@ -10,13 +10,10 @@ import pytest
 from tests.support.partition_world import NAMES, mounted, new_world, opened, put
 from tests.support.range_reader import FORGETFUL, Reader, ids, storage_requests, texts, written
 from tests.support.replication_world import append
-from tests.support.stored_records import stored_form
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz.protocol import RecordBatch, ReqId
+from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz.protocol.storage import STORED_LISTS_SINCE
-from waltz.protocol.stored import StoredBatch
 from waltz_server.core.effects import DisconnectClient, RangeReadTick
 from waltz_server.core.partition import PartitionSettings
 from waltz_server.core.peer import Peer
@@ -108,98 +105,6 @@ def test_range_read_tries_all_replicas_before_it_fails() -> None:
     (answer,) = reader.take_answers(world)
     assert "a, b, c" in answer.error
     assert answer.high_water_mark == 20
-
-
-# ---- records in their form on disk
-
-
-def test_stored_range_is_passed_on_as_it_lies_on_a_disk() -> None:
-    world, reader = opened(FORGETFUL, last=300), Reader(version=7)
-    world.calls.clear()
-    reader.records(world, 10, most=50, stored=True)
-    (answer,) = reader.take_answers(world)
-    (request,) = storage_requests(world)
-    assert isinstance(request, st.StoredRecordListRequest)
-    assert (request.first_id, request.last_id, request.max_records) == (10, 59, 50)
-    wire = RecordBatch.of(world.storages["a"].records[10:60])
-    assert (answer.high_water_mark, answer.records) == (300, stored_form(wire))
-
-
-def test_stored_range_in_memory_is_answered_in_wire_form() -> None:
-    world, reader = written(6), Reader(version=7)
-    reader.records(world, 2, most=3, stored=True)
-    assert texts(reader.take_answers(world)[0]) == ["2", "3", "4"]
-    assert world.calls == []
-
-
-def test_stored_range_is_not_sent_to_a_client_that_requests_verified_records() -> None:
-    world, reader = opened(FORGETFUL, last=300), Reader(version=7)
-    reader.records(world, 10, most=5)
-    assert ids(reader.take_answers(world)[0]) == [10, 11, 12, 13, 14]
-
-
-def test_stored_range_never_goes_beyond_the_mark() -> None:
-    world, reader = opened(FORGETFUL, last=9), Reader(version=7)
-    peer = mounted(world, 1, 9)
-    world.hold("b", "c")
-    put(world, peer, append("not committed yet"))
-    assert world.storages["a"].last == 10
-    world.calls.clear()
-    world.held = {"b", "c"}
-    reader.records(world, 8, stored=True)
-    world.release("b", "c")
-    (request,) = [r for r in storage_requests(world) if isinstance(r, st.StoredRecordListRequest)]
-    assert request.last_id == 9
-    assert reader.take_answers(world)[0].records.count == 2
-
-
-def test_stored_range_keeps_the_bounds_with_at_least_one_record() -> None:
-    world, reader = opened(FORGETFUL), Reader(version=7)
-    peer = mounted(world, 1)
-    put(world, peer, *(append("x" * 100) for _ in range(10)))
-    for size, count in ((0, 1), (-5, 1), (139, 1), (280, 2), (1 << 20, 10)):
-        reader.records(world, 0, size=size, stored=True)
-        (answer,) = reader.take_answers(world)
-        assert answer.records.count == count, size
-        assert len(answer.records.raw) == 140 * count
-    reader.records(world, 4, most=0, stored=True)
-    assert reader.take_answers(world)[0].records.count == 1
-
-
-@pytest.mark.parametrize(
-    ("count", "size"),
-    [(0, 0), (3, 120), (2, 1001)],
-    ids=["no record", "beyond the mark or the bound", "too many bytes"],
-)
-def test_stored_range_that_breaks_its_bounds_is_read_from_another_replica(
-    count: int, size: int
-) -> None:
-    world, reader = opened(FORGETFUL, last=20), Reader(version=7)
-    world.storages["a"].scripted[st.StoredRecordListRequest] = StoredBatch(count, bytes(size))
-    for _ in range(4):
-        reader.records(world, 19, most=2, size=1000, stored=True)
-        (answer,) = reader.take_answers(world)
-        wire = RecordBatch.of(world.storages["b"].records[19:])
-        assert answer.records == stored_form(wire)
-
-
-def test_stored_range_of_an_older_storage_is_answered_in_wire_form() -> None:
-    world, reader = opened(FORGETFUL, last=100), Reader(version=7)
-    for storage in world.storages.values():
-        storage.version = STORED_LISTS_SINCE - 1
-    reader.records(world, 5, most=3, stored=True)
-    assert ids(reader.take_answers(world)[0]) == [5, 6, 7]
-
-
-def test_stored_range_read_tries_all_replicas_before_it_fails() -> None:
-    world, reader = opened(FORGETFUL, last=20), Reader(version=7)
-    for name in NAMES:
-        world.storages[name].refusing[st.StoredRecordListRequest] = "damaged index"
-    reader.records(world, 3, most=2, stored=True)
-    (answer,) = reader.take_answers(world)
-    assert "a, b, c" in answer.error
-    reader.records(world, 3, most=2)
-    assert ids(reader.take_answers(world)[0]) == [3, 4]
 
 
 # ---- headers

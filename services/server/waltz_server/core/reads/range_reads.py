@@ -30,6 +30,7 @@ from waltz_server.core.effects import (
 )
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import HEADER_BYTES, FeedCache, headers_of_frames
+from waltz_server.core.reads.ranges_ahead import RangeAhead, RangesAhead
 from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES, RangeRead, RangeRequest
 from waltz_server.core.reads.recent_records import RecentRecords, records_within
 from waltz_server.core.replication.replica_reads import ReplicaReads
@@ -80,6 +81,7 @@ class RangeReads:
         """For each connection, the reads whose first transaction is committed, in order."""
         self._waiting: list[RangeRead] = []
         """Reads that wait for transactions that are not committed yet."""
+        self._ahead = RangesAhead(replicas)
         self._reading: dict[RangeRead, None] = {}
         """Reads for which a read of a replica is in progress: a set that keeps its order, so that a
         simulation run can be repeated."""
@@ -125,19 +127,14 @@ class RangeReads:
 
     def read_done(self, read: RangeRead, done: ReadDone) -> None:
         """Answer ``read`` with the result of its read of a replica."""
+        if isinstance(read, RangeAhead):
+            self._ahead_done(read, done)
+            return
         if read not in self._reading:
             return
         del self._reading[read]
         read.peer.range_reads -= 1
-        if done.error is not None:
-            self._refuse(read, done.error)
-        elif done.stored is not None:
-            self._answer_stored(read, done.stored)
-        elif done.records is not None:
-            records = records_within(done.records, 0, read.bounds, at_least_one=True)
-            self._answer(read, records=records)
-        else:
-            self._answer(read, headers=done.headers or ())
+        self._answer_with(read, done)
         self._serve(read.peer)
 
     def writable(self, peer: Peer) -> None:
@@ -168,6 +165,7 @@ class RangeReads:
         self._unanswered.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]
         self._reading = {read: None for read in self._reading if read.peer is not peer}
+        self._ahead.lost(peer)
 
     def close(self) -> None:
         """Refuse all reads, because this server releases the partition."""
@@ -175,7 +173,8 @@ class RangeReads:
             read.peer.range_reads -= 1
         due = [read for queue in self._due.values() for read in queue]
         self._mark = None
-        for read in (*due, *self._waiting, *self._reading):
+        ahead = self._ahead.close()
+        for read in (*due, *self._waiting, *self._reading, *ahead):
             self._refuse(read, NOT_HERE)
         self._due.clear()
         self._waiting.clear()
@@ -219,7 +218,7 @@ class RangeReads:
                 # them, so the other reads wait for the next turn.
                 self._ready.add(ScheduleTurn())
                 return
-            if not self._answer_from_memory(queue[0]):
+            if not self._answer_from_memory(queue[0]) and not self._answer_ahead(queue[0]):
                 if peer.range_reads >= READS_PER_CONNECTION:
                     # These reads may be of other partitions, which do not report their end here:
                     # try again after a tick.
@@ -245,6 +244,23 @@ class RangeReads:
             headers = headers_of_frames(frames)
             self._send(read, _headers_answer(request, read.peer.version, mark, headers))
         return bool(frames)
+
+    def _answer_ahead(self, read: RangeRead) -> bool:
+        """Answer ``read`` with the range that was read ahead, now or when that read is over.
+
+        Return False if its range was not read ahead.
+        """
+        ahead = self._ahead.take(read)
+        if ahead is not None and ahead.result is not None:
+            self._answer_with(read, ahead.result)
+        return ahead is not None
+
+    def _ahead_done(self, ahead: RangeAhead, done: ReadDone) -> None:
+        """Answer the request that waits for a range that was read ahead, if there is one."""
+        waiting = self._ahead.done(ahead, done)
+        if waiting is not None:
+            self._answer_with(waiting, done)
+        self._serve(ahead.peer)
 
     def _read_replica(self, read: RangeRead) -> None:
         """Read a replica for ``read``; the result arrives in `read_done`."""
@@ -276,11 +292,24 @@ class RangeReads:
             response = cs.HeadersResponse(request.req_id, None, mark, headers)
         self._send(read, cs.encode(response, read.peer.version))
 
+    def _answer_with(self, read: RangeRead, done: ReadDone) -> None:
+        """Answer ``read`` with the result of a read of a replica."""
+        if done.error is not None:
+            self._refuse(read, done.error)
+        elif done.stored is not None:
+            self._answer_stored(read, done.stored)
+        elif done.records is not None:
+            records = records_within(done.records, 0, read.bounds, at_least_one=True)
+            self._answer(read, records=records)
+        else:
+            self._answer(read, headers=done.headers or ())
+
     def _answer_stored(self, read: RangeRead, records: StoredBatch) -> None:
         """Pass on records as they lie on a replica's disk. The client verifies them."""
         assert self._mark is not None
         response = cs.StoredRecordsResponse(read.request.req_id, self._mark, records)
         self._send(read, cs.encode(response, read.peer.version))
+        self._ahead.begin(read, records.count, self._mark, READS_PER_CONNECTION)
 
     def _refuse(self, read: RangeRead, error: str) -> None:
         mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark
