@@ -259,7 +259,8 @@ class FrameDecoder:
         """
         first, *others, last = self._chunks
         last_bytes = len(last) - (self._buffered - self._needed)
-        parts = (memoryview(first)[HEAD_BYTES:], *others, memoryview(last)[:last_bytes])
+        parts: list[bytes | memoryview] = [memoryview(first)[HEAD_BYTES:], *others]
+        parts.append(memoryview(last)[:last_bytes])
         return b"".join(parts), last[last_bytes:]
 
     def _check_head(self, head: bytes) -> None:
