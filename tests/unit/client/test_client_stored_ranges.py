@@ -284,3 +284,5 @@ async def test_streams_of_damaged_stored_ranges_have_all_transactions(bit: int) 
         asked = [request.stored for request in cluster.requests_of(RecordsRequest)]
         assert asked == [True, False] * (len(asked) // 2)
         assert len(asked) >= 4
+        counter = client.metrics.http_form()["counters"]["waltz-client.wrong-stored-ranges"]
+        assert counter["count"] == len(asked) // 2
