@@ -16,7 +16,7 @@ from rich.table import Table
 
 from bench.cluster import MeasuredCluster, measured_cluster
 from bench.engines import PARTITIONS, measure_engines
-from bench.streaming import measure_pause, measure_stream
+from bench.streaming import ReadResult, measure_pause, measure_reads
 from bench.yardstick import Reading, ratio_of_medians, read_yardstick
 
 
@@ -55,6 +55,9 @@ SIZES = (64, 512, 4096)
 """The sizes of records in bytes."""
 CHECKPOINT_INTERVAL = 20_000
 """The number of transactions in one store session; so small that a run has several sessions."""
+
+READ_RECORDS = 300_000
+"""The number of records that are appended and read by ``--reads``."""
 
 console = Console(width=120)
 _YARDSTICK_HELP = (
@@ -123,8 +126,7 @@ async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> No
                 for locks in (False, True):
                     await _measure_row(table, cluster, shape, size, locks=locks, scale=scale)
         console.print(table)
-        rate = await measure_stream(cluster)
-        console.print(f"streaming a partition from its start, with data: {rate:,.0f} tx/s")
+        console.print(_reads_table(await measure_reads(cluster)))
         pause = await measure_pause(cluster)
         console.print(f"longest pause of commits when a storage is killed: {pause * 1000:.0f} ms")
     if not everything:
@@ -139,6 +141,24 @@ async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> No
         console.print(table)
     for partitions in PARTITIONS:
         console.print(await measure_engines(partitions, rounds=3, scale=scale))
+
+
+def _reads_table(results: Sequence[ReadResult]) -> Table:
+    """Return a table of reads; the CPU columns are microseconds per transaction."""
+    table = Table(title="one partition read from its start, one reader")
+    for name in ("read by", "tx/s", "client", "server", "storages"):
+        table.add_column(name, justify="left" if name == "read by" else "right")
+    for name, rate, *cpu_seconds in results:
+        table.add_row(name, f"{rate:,.0f}", *(f"{each * 1e6:.2f}" for each in cpu_seconds))
+    return table
+
+
+async def _measure_reads(size: int, scale: float) -> None:
+    """Append records, read them, and print how fast."""
+    records = int(READ_RECORDS * scale)
+    async with measured_cluster() as cluster:
+        await cluster.put_load(4, 100, size, records, locks=False)
+        console.print(_reads_table(await measure_reads(cluster, records)))
 
 
 async def _interleave(
@@ -193,6 +213,9 @@ def _command(
         bool,
         typer.Option(help="Measure with TLS, with 16 partitions and the storage engines, too."),
     ] = True,
+    reads: Annotated[
+        bool, typer.Option("--reads", help="Measure only reads, by default of 512 bytes.")
+    ] = False,
     engines: Annotated[
         int | None,
         typer.Option(help="Measure only the storage engines, with this number of partitions."),
@@ -203,7 +226,9 @@ def _command(
     An append counts when the server has answered it. That is after an fdatasync on a quorum of
     storages.
     """
-    if engines is not None:
+    if reads:
+        asyncio.run(_measure_reads(size or 512, scale))
+    elif engines is not None:
         console.print(asyncio.run(measure_engines(engines, rounds=pairs, scale=scale)))
     elif interleave is not None:
         shapes = [LoadShape.parse(text) for text in shape or ()] or list(SHAPES)

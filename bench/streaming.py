@@ -1,4 +1,4 @@
-"""Measure how fast a partition is streamed, and how long a fault interrupts its appends.
+"""Measure how fast a partition is read, and how long a fault interrupts its appends.
 
 Touches the network, kills a storage.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import NamedTuple
 
 import waltz
 from bench.cluster import MeasuredCluster
@@ -19,16 +20,52 @@ _RECOVERY_SECONDS = 60.0
 _PARTITION = 0
 
 
-async def measure_stream(cluster: MeasuredCluster, most: int = 200_000) -> float:
-    """Return the transactions per second of a stream of ``most`` transactions with their data."""
+class ReadResult(NamedTuple):
+    """The transactions per second of a read, and its CPU seconds per transaction."""
+
+    name: str
+    rate: float
+    client_seconds: float
+    server_seconds: float
+    storage_seconds: float
+
+
+async def measure_reads(cluster: MeasuredCluster, most: int = 300_000) -> list[ReadResult]:
+    """Read ``most`` transactions with their data from the start, in each way; return the results.
+
+    This process is the client. Each read is repeated once before it is measured, so that neither
+    the start of connections nor the import of numpy counts.
+    """
     local = cluster.local
+    results = []
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
-        last = min(await client.high_water_mark(_PARTITION), most)
-        begun = time.perf_counter()
-        count = 0
-        async for _ in client.stream(_PARTITION, until=last, data=True):
-            count += 1
-        return count / (time.perf_counter() - begun)
+        last = min(await client.high_water_mark(_PARTITION), most - 1)
+        for name, read in (("client.batches", _read_batches), ("client.stream", _read_stream)):
+            await read(client, last)
+            before, cpu, begun = cluster.usage(), time.process_time(), time.perf_counter()
+            await read(client, last)
+            seconds, client_seconds = time.perf_counter() - begun, time.process_time() - cpu
+            used, count = cluster.usage().since(before), last + 1
+            results.append(
+                ReadResult(
+                    name,
+                    count / seconds,
+                    client_seconds / count,
+                    used.server_seconds / count,
+                    used.storage_seconds / count,
+                )
+            )
+    return results
+
+
+async def _read_batches(client: waltz.Client, last: int) -> None:
+    async for _ in client.batches(_PARTITION, until=last):
+        pass
+
+
+async def _read_stream(client: waltz.Client, last: int) -> None:
+    async for _ in client.stream(_PARTITION, until=last, data=True):
+        pass
 
 
 async def measure_pause(cluster: MeasuredCluster) -> float:

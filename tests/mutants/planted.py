@@ -14,7 +14,7 @@ from tests.mutants.planted_metadata import METADATA_BUGS
 from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_outer import OUTER_BUGS
-from tests.mutants.planted_ranges import RANGE_BUGS
+from tests.mutants.planted_ranges import RANGE_BUGS, STORED_BUGS
 from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_repairs import REPAIR_BUGS
 from tests.mutants.planted_rolls import ROLL_BUGS
@@ -37,6 +37,7 @@ PLANTED = (
     *ANSWER_BUGS,
     *BATCH_BUGS,
     *RANGE_BUGS,
+    *STORED_BUGS,
     *READ_BUGS,
     *REPAIR_BUGS,
     *METADATA_BUGS,

@@ -22,8 +22,8 @@ RANGE_BUGS = (
     Planted(
         "a replica is read beyond the mark",
         Package.SERVER,
-        "last_id - read.first_id + 1)",
-        "last_id - read.first_id + 100)",
+        "count = last_id - read.first_id + 1\n",
+        "count = last_id - read.first_id + 100\n",
         "Records that are answered as committed may be truncated.",
     ),
     Planted(
@@ -36,8 +36,8 @@ RANGE_BUGS = (
     Planted(
         "a waiting read is lost when the partition moves",
         Package.SERVER,
-        "for read in (*due, *self._waiting, *self._reading):\n",
-        "for read in (*due, *self._reading):\n",
+        "for read in (*due, *self._waiting, *self._stop_reading()):\n",
+        "for read in (*due, *self._stop_reading()):\n",
         "The reader is not informed that it waits at the wrong server.",
     ),
     Planted(
@@ -105,5 +105,139 @@ RANGE_BUGS = (
         "*range(transaction_id, transaction_id + _ID_BYTES),\n",
         "*range(transaction_id - _ID_BYTES, transaction_id),\n",
         "Headers from memory have other transaction ids.",
+    ),
+)
+
+_STORED = "unit/client/test_client_stored_ranges.py::"
+_PASSED_ON = "unit/server/test_server_stored_ranges.py::"
+
+STORED_BUGS = (
+    Planted(
+        "the checksum of a stored record is not compared",
+        Package.CLIENT,
+        "or crc32(raw[position:end]) != checksum_at(raw, end)[0]\n",
+        "",
+        "A damaged header of a record on a disk reaches the application.",
+        nodes(_STORED + "test_stored_records_with_each_flipped_bit_are_refused"),
+    ),
+    Planted(
+        "the checksum of stored data is not compared",
+        Package.CLIENT,
+        "or crc32(raw[start:end]) != data_checksum\n",
+        "",
+        "Data that were damaged before a storage wrote them reach the application.",
+        nodes(
+            _STORED
+            + "test_stored_records_with_wrong_data_under_a_right_record_checksum_are_refused"
+        ),
+    ),
+    Planted(
+        "many stored records are not verified",
+        Package.CLIENT,
+        "if crc32(raw) != concatenated(whole_crcs, size):\n    return False\n",
+        "",
+        "Where numpy is loaded, damaged records of one size reach the application.",
+        nodes(_STORED + "test_stored_records_with_each_flipped_bit_are_refused"),
+    ),
+    Planted(
+        "the data checksums of many stored records are not compared",
+        Package.CLIENT,
+        "return shifted(crc32(head_bytes), length) == concatenated(",
+        "return True or shifted(crc32(head_bytes), length) == concatenated(",
+        "Where numpy is loaded, data that were damaged before the disk reach the application.",
+        nodes(
+            _STORED
+            + "test_stored_records_with_wrong_data_under_a_right_record_checksum_are_refused"
+        ),
+    ),
+    Planted(
+        "the ids of stored records are not compared",
+        Package.CLIENT,
+        "transaction_id != expected_id\nor of_partition != partition\n",
+        "of_partition != partition\n",
+        "Records of another place of the log reach the application.",
+        nodes(_STORED + "test_stored_records_of_another_place_are_refused"),
+    ),
+    Planted(
+        "bytes after the last stored record are ignored",
+        Package.CLIENT,
+        "return position == len(raw)",
+        "return True",
+        "The answer has more records than it says, and the reader skips them.",
+        nodes(_STORED + "test_stored_records_that_are_cut_or_continued_are_refused"),
+    ),
+    Planted(
+        "a wrong stored range is requested in the same form",
+        Package.CLIENT,
+        "self.wrong_stored_ranges += 1\nopen_request.trusts_disks = False\n",
+        "self.wrong_stored_ranges += 1\n",
+        "A reader requests a damaged range for ever, and no storage is asked to verify it.",
+        nodes(_STORED + "test_wrong_stored_range_is_requested_again_in_the_verified_form"),
+    ),
+    Planted(
+        "a stored range beyond the mark of its answer is accepted",
+        Package.CLIENT,
+        "most = min(request.max_records, mark + 1 - request.first_id)\n",
+        "most = request.max_records\n",
+        "Records that may still be cut off reach the application.",
+        nodes(_STORED + "test_stored_range_beyond_its_own_mark_is_requested_again"),
+    ),
+    Planted(
+        "stored records are requested beyond the mark",
+        Package.SERVER,
+        "self._partition,\nread.first_id,\nlast_id,\ncount,\n",
+        "self._partition,\nread.first_id,\nlast_id + 100,\ncount + 100,\n",
+        "Records that may still be cut off are answered as committed.",
+        nodes(_PASSED_ON + "test_stored_range_never_goes_beyond_the_mark"),
+    ),
+    Planted(
+        "stored records beyond the bounds are passed on",
+        Package.SERVER,
+        "or (1 < stored.count <= request.max_records and len(stored.raw) <= request.max_bytes)\n",
+        "or stored.count > 1\n",
+        "An answer has more records or bytes than its client has requested.",
+        nodes(_PASSED_ON + "test_stored_range_that_breaks_its_bounds_is_read_from_another_replica"),
+    ),
+    Planted(
+        "an old storage is asked for stored records",
+        Package.SERVER,
+        "if isinstance(request, st.StoredRecordListRequest) and version < STORED_LISTS_SINCE:\n",
+        "if isinstance(request, st.StoredRecordListRequest) and version < 0:\n",
+        "A storage of an older version gets a message that it does not know.",
+        nodes(
+            "unit/server/test_server_storage_versions.py::test_records_in_disk_form_are_requested_in_wire_form_from_older_storages"
+        ),
+    ),
+    Planted(
+        "a range ahead answers any request",
+        Package.SERVER,
+        "if not _is_expected(read.request, ahead.request):\n",
+        "if False:\n",
+        "A reader gets other records than it has requested, again and again.",
+        nodes(_PASSED_ON + "test_range_that_is_read_ahead_is_dropped_by_another_request"),
+    ),
+    Planted(
+        "ranges are read ahead beyond the mark",
+        Package.SERVER,
+        "count = min(ahead.bounds.max_records, mark + 1 - next_id)\n",
+        "count = ahead.bounds.max_records + mark\n",
+        "A storage reads more than the reader has requested.",
+        nodes(_PASSED_ON + "test_next_range_of_a_sequential_reader_is_read_ahead"),
+    ),
+    Planted(
+        "every partition holds a range ahead for a connection",
+        Package.SERVER,
+        "if not continues or next_id > mark or peer.has_range_ahead:\n",
+        "if not continues or next_id > mark:\n",
+        "A reader of many partitions fills the memory of the server.",
+        nodes(_PASSED_ON + "test_connection_has_one_range_ahead_in_all_partitions"),
+    ),
+    Planted(
+        "a request that waits for a range ahead is lost when the partition moves",
+        Package.SERVER,
+        "for read in (*due, *self._waiting, *self._reading, *ahead):\n",
+        "for read in (*due, *self._waiting, *self._reading):\n",
+        "The reader is not informed that it waits at the wrong server.",
+        nodes(_PASSED_ON + "test_close_refuses_the_request_that_waits_for_a_range_ahead"),
     ),
 )

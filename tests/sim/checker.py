@@ -39,7 +39,7 @@ class Checker:
         self.batches = BatchChecks(
             lock_table_size, lambda: (generation(), len(self._opened)), counters
         )
-        self.ranges = RangeChecks(self)
+        self.ranges = RangeChecks(self, counters)
         self.ops: dict[bytes, Operation] = {}
         """All appends that clients have tried, by their data."""
         self.mark = -1

@@ -175,7 +175,7 @@ class ClientWire:
                         Guarantee.BATCH, f"{client.name} receives an answer to an unknown batch"
                     )
                 client.checker.batches.check_outcomes(batch, outcomes)
-            case cs.RecordsResponse() | cs.HeadersResponse():
+            case cs.RecordsResponse() | cs.StoredRecordsResponse() | cs.HeadersResponse():
                 requested = self._ranges.pop(message.req_id.seq, None)
                 if requested is None:
                     raise Violation(
@@ -183,6 +183,6 @@ class ClientWire:
                     )
                 request, position = requested
                 client.checker.ranges.check_answer(client.name, request, position, message)
-                if message.error is not None:
+                if not isinstance(message, cs.StoredRecordsResponse) and message.error is not None:
                     why = _RANGE_REFUSALS.get(message.error, "no replica could deliver")
                     client.history.counters[f"client: range refused: {why}"] += 1

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.sim.loop_clock import LoopClock
 from waltz.protocol import RecordBatch, ReqId
+from waltz.protocol.stored import StoredBatch
 
 
 class Line(NamedTuple):
@@ -72,6 +73,8 @@ def _brief(value: Any) -> str:
         case RecordBatch():
             first = value.first_id() if value.count else None
             return f"{first}..{first + value.count - 1}" if first is not None else "nothing"
+        case StoredBatch():
+            return f"{value.count} as they lie on a disk"
         case ReqId():
             return f"{value.client_id}/{value.generation}/{value.seq}"
         case bytes():

@@ -46,7 +46,7 @@ from waltz_server.shell.storage_links import StorageLinks
 SESSION_SECONDS = 1.0
 """About how long the ZooKeeper session of a killed server lasts."""
 
-_RANGE_ANSWERS = (24, 26)
+_RANGE_ANSWERS = (24, 26, 32)
 """Types of the answers to reads of ranges."""
 _DATA_CACHE_BYTES = 1 << 20
 
@@ -158,7 +158,11 @@ class ObservedPartition(HostedPartition):
                 self._history.note(self.name, f"disconnects a client: {reason}")
             case SendToClient(peer, frames) if frames[HEAD_BYTES] in _RANGE_ANSWERS:
                 self._check_range(peer, frames)
-            case SendToStorage(storage, st.BoundedRecordListRequest(max_bytes=size)) if (
+            case SendToStorage(
+                storage,
+                st.BoundedRecordListRequest(max_bytes=size)
+                | st.StoredRecordListRequest(max_bytes=size),
+            ) if (
                 size != READ_BYTES  # Only reads of single transactions have this bound.
             ):
                 rpc = self._storages[storage]._link.connection
@@ -190,7 +194,9 @@ class ObservedPartition(HostedPartition):
 
     def _check_range(self, peer: Peer, frames: bytes) -> None:
         answer = cs.decode(frames[HEAD_BYTES:], peer.version)
-        assert isinstance(answer, cs.RecordsResponse | cs.HeadersResponse)
+        assert isinstance(
+            answer, cs.RecordsResponse | cs.StoredRecordsResponse | cs.HeadersResponse
+        )
         session_opened = self.core.generation == self._session_generation
         self.open_reads.check_answer(peer, answer, session_opened=session_opened)
 
@@ -369,7 +375,7 @@ class SimServer:
         if self._ending is not None:
             # A process that was killed holds its address until its tasks have ended.
             await asyncio.wait([self._ending])
-        version = self._random.choice((4, 5, 6, 6, 6))
+        version = self._random.choice((4, 5, 6, 7, 7))
         self._process = _Process(self._number, self._shared, version, self)
         self._history.note(self.name, f"starts, with version {version}")
         await self._process.start()

@@ -9,13 +9,16 @@ from typing import Protocol
 
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.loop_clock import LoopClock
+from tests.support.stored_records import wire_form
 from waltz.client.core.codec import FeedRecord
+from waltz.client.core.stored_ranges import verified
 from waltz.protocol import Record, RecordHeader
 from waltz.protocol.client_server import (
     HeadersRequest,
     HeadersResponse,
     RecordsRequest,
     RecordsResponse,
+    StoredRecordsResponse,
 )
 from waltz_server.core.peer import Peer
 
@@ -23,7 +26,7 @@ SLACK_SECONDS = 0.3
 """How much longer than requested a read may wait: it is answered at one of the server's ticks."""
 
 RangeRequest = RecordsRequest | HeadersRequest
-RangeResponse = RecordsResponse | HeadersResponse
+RangeResponse = RecordsResponse | StoredRecordsResponse | HeadersResponse
 
 
 class LogChecks(Protocol):
@@ -41,16 +44,27 @@ class LogChecks(Protocol):
 class RangeChecks:
     """Checks the ranges that clients of a partition receive."""
 
-    def __init__(self, log_checks: LogChecks) -> None:
+    def __init__(self, log_checks: LogChecks, counters: Counter[str]) -> None:
         self._log_checks = log_checks
+        self._counters = counters
 
     def check_answer(
         self, who: str, request: RangeRequest, position: int, response: RangeResponse
     ) -> None:
         """Check an answer to ``who``, which had read up to ``position`` at its request."""
-        if response.error is not None:
+        if _error(response) is not None:
             return
         first_id, mark = request.first_id, response.high_water_mark
+        _check_bounds(who, request, response)
+        if isinstance(response, StoredRecordsResponse):
+            partition = request.req_id.partition
+            records = verified(response.records, partition, first_id, response.records.count)
+            if records is None:
+                # A disk has damaged them. The client notices it, and requests them again.
+                self._counters["client: wrong records of a disk"] += 1
+                return
+            self._counters["client: right records of a disk"] += 1
+            response = RecordsResponse(response.req_id, None, mark, wire_form(records))
         items = _items(response)
         ids = [item.transaction_id for item in items]
         if ids != list(range(first_id, first_id + len(ids))):
@@ -72,7 +86,6 @@ class RangeChecks:
                 Guarantee.RANGE,
                 f"{who} has read {position} and receives the answer that the log ends at {mark}",
             )
-        _check_bounds(who, request, response)
         self._log_checks.check_fed(who, [_as_fed(item) for item in items])
         for item in items:
             if isinstance(item, Record):
@@ -129,15 +142,16 @@ class OpenReads:
         read = self._open.pop((peer, response.req_id.seq), None)
         if read is None:
             raise Violation(Guarantee.RANGE, f"{self._name} answers a request that is not open")
-        empty = not _items(response)
-        if empty and response.error is None and not session_opened:
+        empty = not isinstance(response, StoredRecordsResponse) and not _items(response)
+        error = _error(response)
+        if empty and error is None and not session_opened:
             raise Violation(
                 Guarantee.RANGE,
                 f"{self._name} says that the log ends at {response.high_water_mark}, and has no "
                 "session of this generation",
             )
         if read.waits:
-            end = "was refused" if response.error else "timed out" if empty else "was answered"
+            end = "was refused" if error else "timed out" if empty else "was answered"
             self._counters[f"server: a read waited and {end}"] += 1
 
     def lost(self, peer: Peer) -> None:
@@ -164,7 +178,11 @@ class OpenReads:
             )
 
 
-def _items(response: RangeResponse) -> list[Record] | list[RecordHeader]:
+def _error(response: RangeResponse) -> str | None:
+    return None if isinstance(response, StoredRecordsResponse) else response.error
+
+
+def _items(response: RecordsResponse | HeadersResponse) -> list[Record] | list[RecordHeader]:
     if isinstance(response, RecordsResponse):
         return list(response.records)
     return list(response.headers)
@@ -176,6 +194,14 @@ def _check_bounds(who: str, request: RangeRequest, response: RangeResponse) -> N
         count, size = response.records.count, len(response.records.wire)
         # The first record is sent whatever its size.
         in_bounds = count <= 1 or (count <= request.max_records and size <= request.max_bytes)
+    elif isinstance(request, RecordsRequest) and isinstance(response, StoredRecordsResponse):
+        count, size = response.records.count, len(response.records.raw)
+        last_id = request.first_id + count - 1
+        in_bounds = (
+            request.stored
+            and last_id <= response.high_water_mark
+            and (count == 1 or (1 < count <= request.max_records and size <= request.max_bytes))
+        )
     elif isinstance(request, HeadersRequest) and isinstance(response, HeadersResponse):
         count = len(response.headers)
         in_bounds = count <= request.max_headers

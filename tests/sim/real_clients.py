@@ -159,7 +159,7 @@ class Appender(SimClient):
         checker: Checker,
         random: Random,
     ) -> None:
-        version = random.choice((4, 5, 6, 6, 6))
+        version = random.choice((4, 5, 6, 7, 7))
         super().__init__(f"client-{client_id}", partition, version, environment, checker, random)
         self.num_open = 0
         """The number of appends without an outcome."""

@@ -9,7 +9,8 @@ from tests.sim.checker import Checker
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.real_clients import UNSUPPORTED_SECONDS, ClientEnvironment, SimClient
 from waltz.client import ClientAhead, ServerTooOld
-from waltz.protocol.client_numbers import RANGES_SINCE
+from waltz.client.core.requests import ReadRecords
+from waltz.protocol.client_numbers import STORED_RANGES_SINCE
 
 _RANGE_PAUSE_SECONDS = 0.03
 """The mean pause after a range, before the reader follows the log further."""
@@ -32,7 +33,7 @@ class Reader(SimClient):
         checker: Checker,
         random: Random,
     ) -> None:
-        version = random.choice((4, 5, 6))
+        version = random.choice((4, 5, 7))
         super().__init__(f"reader-{client_id}", partition, version, environment, checker, random)
         self._position = -1
         self._with_data = random.random() < 0.3
@@ -84,7 +85,7 @@ class RangeReader(SimClient):
         random: Random,
     ) -> None:
         name = f"ranges-{client_id}"
-        super().__init__(name, partition, RANGES_SINCE, environment, checker, random)
+        super().__init__(name, partition, STORED_RANGES_SINCE, environment, checker, random)
         self._position = -1
 
     @property
@@ -130,14 +131,16 @@ class RangeReader(SimClient):
             at_end = self._random.random() < _AT_END_RATE
             first_id = self._position + 1 if at_end else self._random.randint(0, self._position)
             most = self._random.choice((1, 10, 100))
-            bulk = self._client.bulk
             try:
                 if self._random.random() < 0.5:
-                    headers = await bulk.headers(self._partition, first_id, max_headers=most)
+                    headers = await self._client.bulk.headers(
+                        self._partition, first_id, max_headers=most
+                    )
                     found = "headers read" if headers.headers else "no headers"
                     self._counters[f"client: {found}"] += 1
                 else:
-                    await bulk.records(self._partition, first_id, max_records=most, max_bytes=5_000)
+                    request = ReadRecords(first_id, most, 5_000, stored=True)
+                    await self._client._request_client.read_range(self._partition, request)
             except ServerTooOld:
                 await self._pause(UNSUPPORTED_SECONDS)
             except ClientAhead as ahead:

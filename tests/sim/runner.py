@@ -43,6 +43,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "client: range refused: not here",
     "client: range refused: not open",
     "client: records read",
+    "client: right records of a disk",
     "client: timed out, in doubt",
     "client: timed out, not in the log",
     "client: unsupported",

@@ -15,7 +15,9 @@ from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import STORAGE, Record, RecordBatch, ReqId, checksum
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
+from waltz.protocol.stored import StoredBatch
 from waltz.testing.disk import MemoryDisk
+from waltz_server.core.replication.storage_versions import RequestConverter
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.partition import StoragePartition
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -58,6 +60,10 @@ class MemoryStorage:
         """Most records in one answer."""
         self.ignores_bytes = False
         """Whether this is a storage of version 0, whose answers have no bound in bytes."""
+        self.version = _VERSION
+        """The protocol version, to which a server's requests are converted."""
+        self.scripted: dict[type, StoredBatch] = {}
+        """Request types that are answered with these records."""
         self._disk = MemoryDisk()
         self._create_replica()
         local = min(low, last) if local is None else local
@@ -119,7 +125,10 @@ class MemoryStorage:
             failure = RpcFailure(self.refusing[type(request)])
             context = (request.session_id, request.seq_num, request.partition)
             return st.FailureResponse(*context, failure)
-        return self._ask(self._limited(request))
+        if type(request) in self.scripted:
+            context = (request.session_id, request.seq_num, request.partition)
+            return st.StoredRecordListResponse(*context, self.scripted[type(request)])
+        return self._ask(self._limited(RequestConverter().convert(request, self.version)))
 
     @property
     def _replica(self) -> StoragePartition:

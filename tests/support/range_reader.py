@@ -18,24 +18,33 @@ FORGETFUL = PartitionSettings(recent_bytes=0)
 
 @dataclass
 class Reader:
-    """A client that reads ranges: it uses version 5 of the protocol, and has not mounted."""
+    """A client that reads ranges, in version 5 of the protocol by default. It has not mounted."""
 
     congested: InitVar[bool] = False
+    version: InitVar[int] = 5
     peer: Peer = field(init=False)
 
-    def __post_init__(self, congested: bool) -> None:
-        self.peer = Peer(5)
+    def __post_init__(self, congested: bool, version: int) -> None:
+        self.peer = Peer(version)
         self.peer.congested = congested
 
     def records(
-        self, world: World, first_id: int, most: int = 100, size: int = 1 << 20, wait_ms: int = 0
+        self,
+        world: World,
+        first_id: int,
+        most: int = 100,
+        size: int = 1 << 20,
+        wait_ms: int = 0,
+        *,
+        stored: bool = False,
     ) -> None:
         """Request records from ``first_id`` on: at most ``most``, with ``size`` bytes together.
 
-        At the end of the log, the server waits ``wait_ms`` for new records.
+        At the end of the log, the server waits ``wait_ms`` for new records. With ``stored``, the
+        records may be in their form on disk.
         """
         req_id = ReqId(-1, 0, 0, first_id)
-        request = cs.RecordsRequest(req_id, first_id, most, size, wait_ms)
+        request = cs.RecordsRequest(req_id, first_id, most, size, wait_ms, stored)
         world.core.read_range(self.peer, request)
         world.settle()
 

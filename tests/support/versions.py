@@ -19,7 +19,7 @@ _PROGRAMS = Path(__file__).parent / "older"
 _OLD_CLIENT = CLIENT_SERVER.limited_to(0, 1, 2, 3, 4)
 _AGREED = {
     ("server", OLD): (4,),
-    ("server", NEW): (6,),
+    ("server", NEW): (7,),
     ("storage", OLD): (0, 0),
     ("storage", NEW): (3, 3),
 }

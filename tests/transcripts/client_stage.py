@@ -7,12 +7,14 @@ The partition has three replicas and is open. Commands:
                                             a single append; mark: what x has seen, by default all
     x batch [mark=3] [generation=1]: one write=7 | two | three read=7
                                             a batch of appends
-    x records from=3 [most=10] [bytes=500] [wait=200]
-    x headers from=3 [most=10]              a read of a range, for which no mount is needed
+    x records from=3 [most=10] [bytes=500] [wait=200] [stored=1]
+    x headers from=3 [most=10]              a read of a range, for which no mount is needed; stored:
+                                            the records may be in their form on disk
     x flush
     hold / release                          the storages hold requests / handle them
     busy x / drain x                        x takes no bytes / takes them again
     generation 2                            the partition is assigned again, to this server
+    forget                                  the server forgets the records that it has in memory
     time                                    the wait of every read has ended
     close                                   this server releases the partition
 
@@ -28,10 +30,12 @@ from typing import Any
 
 from tests.support.partition_world import NAMES, opened, take_messages
 from tests.support.replication_world import append
+from tests.support.stored_records import wire_form
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
+from waltz.protocol.client_numbers import STORED_RANGES_SINCE
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.effects import RangeReadTick
@@ -39,6 +43,7 @@ from waltz_server.core.peer import Peer
 
 _VERSION = 5
 _MANY = 1 << 20
+_RECENT_BYTES = 1 << 20
 _SAID = re.compile(r"\w+ (?P<what>\w+)(?P<rest>.*)")
 
 
@@ -108,6 +113,9 @@ class ClientStage:
         self._generation = int(number)
         self._world.core.set_generation(self._generation)
 
+    def _do_forget(self) -> None:
+        self._world.core._ranges._recent.__init__(_RECENT_BYTES)
+
     def _do_time(self) -> None:
         while any(isinstance(wake.timer, RangeReadTick) for wake in self._world.wakes):
             self._world.wake(RangeReadTick)
@@ -130,12 +138,16 @@ class ClientStage:
 
     def _client_records(self, client: _Client, words: str) -> None:
         wanted = _settings(words.split())
+        stored = bool(wanted.get("stored"))
+        if stored:
+            client.peer.version = STORED_RANGES_SINCE
         request = cs.RecordsRequest(
             client.req_id(self._generation, f"records {words}"),
             wanted["from"],
             wanted.get("most", _MANY),
             wanted.get("bytes", _MANY),
             wanted.get("wait", 0),
+            stored,
         )
         self._world.core.read_range(client.peer, request)
 
@@ -194,6 +206,9 @@ def _described(client: _Client, message: Any) -> str:
             return (
                 f"{request_name}: {_contents(records)}; the log ends at {message.high_water_mark}"
             )
+        case cs.StoredRecordsResponse(records=stored):
+            found = f"from a disk: {_contents(wire_form(stored))}"
+            return f"{request_name}: {found}; the log ends at {message.high_water_mark}"
         case cs.HeadersResponse(error=None, headers=headers):
             ids = [str(h.transaction_id) for h in headers]
             return f"{request_name}: {_list(ids)}; the log ends at {message.high_water_mark}"

@@ -16,6 +16,8 @@ from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
+from waltz.protocol import RecordBatch
+from waltz.protocol.stored import StoredBatch
 
 
 class ClientBulk(LogBulk):
@@ -40,8 +42,22 @@ class ClientBulk(LogBulk):
     @override
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
         answer = await self._request_client.read_range(partition, request)
-        assert answer.records is not None
+        assert isinstance(answer.records, RecordBatch)
         return RecordRange(answer.records, answer.mark)
+
+    async def records_in_any_form(
+        self, partition: int, first_id: int, max_records: int, max_bytes: int
+    ) -> tuple[RecordBatch | StoredBatch, int]:
+        """Return what `records` returns, in the form in which the server has it, and the mark.
+
+        The client has verified the records in both forms. Raises the errors of `records` except
+        AnswerLate: there is no timeout.
+        """
+        self._check(partition)
+        request = ReadRecords(first_id, max_records, max_bytes, stored=True)
+        answer = await self._request_client.read_range(partition, request)
+        assert answer.records is not None
+        return answer.records, answer.mark
 
     @override
     async def _read_headers(self, partition: int, request: ReadHeaders) -> HeaderRange:

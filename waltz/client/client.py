@@ -20,7 +20,7 @@ from waltz.client.core.errors import (
     no_answer_of_zookeeper,
 )
 from waltz.client.core.log_stream import LogStream
-from waltz.client.core.metrics import measure_append
+from waltz.client.core.metrics import CLIENT_GROUP, measure_append
 from waltz.client.core.serializers import append_of
 from waltz.client.core.values import DataT, Draft
 from waltz.client.log_client import LogClient
@@ -36,6 +36,7 @@ from waltz.metadata.store import StoreError
 from waltz.net import TCP, Dialer, Network
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.records import NO_TRANSACTION, ReqId
+from waltz.runtime.core.json_metrics import JsonKind
 
 
 class Client(LogClient[DataT]):
@@ -72,6 +73,12 @@ class Client(LogClient[DataT]):
             cluster_name=params.name,
             num_partitions=params.num_partitions,
             client_id=client_id,
+        )
+        self._metrics.json.add(
+            CLIENT_GROUP,
+            "wrong-stored-ranges",
+            JsonKind.COUNTER,
+            lambda: self._request_client.wrong_stored_ranges,
         )
         self._streams: set[ServerStream[Any] | BatchStream] = set()
         self._membership_state = MembershipState(

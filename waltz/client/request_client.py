@@ -62,6 +62,11 @@ class RequestClient:
         """Whether `end` was called: every later request fails."""
         return self._ended is not None
 
+    @property
+    def wrong_stored_ranges(self) -> int:
+        """How many ranges arrived with wrong records, and were requested again."""
+        return sum(each.wrong_stored_ranges for each in self._partitions.values())
+
     def note_mark(self, partition: int, transaction_id: int) -> None:
         """Record that the partition's log reaches ``transaction_id``."""
         if transaction_id > self._known_marks.get(partition, NO_TRANSACTION):

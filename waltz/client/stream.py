@@ -34,12 +34,14 @@ from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.stream_data import FedData
-from waltz.client.stream_ranges import StreamRanges, fed_transaction, read_batches
+from waltz.client.stream_ranges import (
+    BATCH_TRANSACTIONS,
+    StreamRanges,
+    fed_transaction,
+    read_batches,
+)
 from waltz.client.ticker import Ticker
 from waltz.net import Dialer, decode_received
-
-BATCH_TRANSACTIONS = 1000
-"""The most transactions of one batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ client's `RequestClient` sends each request again until it is answered.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
@@ -24,10 +25,11 @@ from waltz.client.core.errors import (
     ServerTooOld,
 )
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
-from waltz.client.core.values import Transaction
+from waltz.client.core.values import Transaction, TransactionRow, transactions_of
 from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId
-from waltz.protocol.records import WIRE_HEAD
+from waltz.protocol.records import WIRE_OVERHEAD_BYTES
+from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
 _WAIT_MS = 10_000
 """How long a server waits for the next transaction before it answers with an empty range."""
@@ -41,7 +43,15 @@ This wait is shorter, because the stream raises ClientAhead only after several e
 not noticed yet that it lost the partition could send all these answers from an old log.
 """
 
-_CHECKSUM_BYTES = 4
+_ROW_HEAD = struct.Struct(">q16siI")
+"""The fields of a `TransactionRow` before its data: the head of a record in both forms."""
+
+_ROW_LENGTH = 3
+"""The index of the data length in a `TransactionRow`."""
+
+_CHECKSUM = _DATA_CHECKSUM = "4x"
+"""The checksum that ends a record, and in disk form also the one before the data."""
+
 _BYTES_OF_ALL_RANGES = 32 << 20
 """The sum of the size limits of one range of each partition. All partitions have equal shares."""
 
@@ -52,15 +62,19 @@ _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
 
 
+BATCH_TRANSACTIONS = 1000
+"""The most transactions of one batch of a stream."""
+
+
 class RangeLimits(NamedTuple):
-    """The most records and bytes of a range. A range becomes one batch of a stream."""
+    """The most records and bytes of a range."""
 
     records: int
     size: int
     """The bytes; fewer if the share of the partition in `_BYTES_OF_ALL_RANGES` is smaller."""
 
 
-OBJECT_LIMITS = RangeLimits(1000, 1 << 20)
+OBJECT_LIMITS = RangeLimits(4 * BATCH_TRANSACTIONS, 2 << 20)
 """The ranges of a stream that makes an object of each transaction."""
 
 COLUMN_LIMITS = RangeLimits(8192, 4 << 20)
@@ -71,7 +85,7 @@ class ArrivedRange(NamedTuple):
     """A range that has arrived."""
 
     partition: int
-    records: RecordBatch
+    records: RecordBatch | StoredBatch
 
 
 @dataclass(slots=True)
@@ -184,7 +198,7 @@ class StreamRanges:
         state.open_request = on_answer
         log_reaches_position = self._request_client.known_mark(partition) >= state.position
         wait_ms = _WAIT_MS if log_reaches_position else _UNCONFIRMED_WAIT_MS
-        request = ReadRecords(state.position + 1, count, self._limits.size, wait_ms)
+        request = ReadRecords(state.position + 1, count, self._limits.size, wait_ms, stored=True)
         self._request_client.send(partition, request, on_answer)
 
     def _handle_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:
@@ -213,30 +227,61 @@ class StreamRanges:
 
 
 def decode_transactions(
-    partition: int, records: RecordBatch, deserializer: Deserializer
-) -> tuple[list[Transaction[Any]], DataUnreadable | None]:
-    """Return the transactions of a range, and the error that ``deserializer`` raised, or None.
+    partition: int, records: RecordBatch | StoredBatch, deserializer: Deserializer
+) -> Iterator[list[Transaction[Any]]]:
+    """Yield the transactions of a range in lists of up to `BATCH_TRANSACTIONS`.
 
-    If there is an error, only the transactions before it are returned, so that the application gets
-    them before the error.
+    Raises the DataUnreadable of ``deserializer`` after the transactions before it, so that the
+    application gets them before the error.
     """
-    wire, position = records.wire, 0
-    unpack, read = WIRE_HEAD.unpack_from, deserializer.read
-    decoded: list[Transaction[Any]] = []
-    for _ in range(records.count):
-        head = unpack(wire, position)
-        transaction_id, client, generation, of_partition, seq, header, length = head
-        start = position + WIRE_HEAD.size
-        position = start + length + _CHECKSUM_BYTES
+    rows = _rows(records)
+    for first in range(0, len(rows), BATCH_TRANSACTIONS):
+        part, unreadable = rows[first : first + BATCH_TRANSACTIONS], None
+        if not deserializer.returns_bytes:
+            part, unreadable = _deserialized(partition, part, deserializer)
+        if part:
+            yield transactions_of(partition, part)
+        if unreadable is not None:
+            raise unreadable
+
+
+def _deserialized(
+    partition: int, rows: list[TransactionRow], deserializer: Deserializer
+) -> tuple[list[TransactionRow], DataUnreadable | None]:
+    """Return the rows with the values of their data, up to an error, and the error or None."""
+    read: list[TransactionRow] = []
+    for transaction_id, req_id, header, length, data in rows:
         try:
-            data = read(partition, transaction_id, wire[start : start + length])
+            value = deserializer.read(partition, transaction_id, data)
         except DataUnreadable as error:
-            return decoded, error
-        if data is SKIPPED:
-            continue
-        req_id = ReqId(client, generation, of_partition, seq)
-        decoded.append(Transaction(partition, transaction_id, req_id, header, data))
-    return decoded, None
+            return read, error
+        if value is not SKIPPED:
+            read.append((transaction_id, req_id, header, length, value))
+    return read, None
+
+
+def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
+    """Return a row for each record of a range, which the client has verified."""
+    if isinstance(records, StoredBatch):
+        raw, before_data, overhead = bytes(records.raw), _DATA_CHECKSUM, STORED_OVERHEAD_BYTES
+    else:
+        raw, before_data, overhead = records.wire, "", WIRE_OVERHEAD_BYTES
+    size = len(raw) // records.count if records.count else 0
+    length = size - overhead
+    if length >= 0 and len(raw) == size * records.count:
+        # If all records have the size of the first one, no loop in Python is needed.
+        form = f"{_ROW_HEAD.format}{before_data}{length}s{_CHECKSUM}"
+        rows: list[TransactionRow] = list(struct.iter_unpack(form, raw))
+        if {row[_ROW_LENGTH] for row in rows} == {length}:
+            return rows
+    rows, position, unpack = [], 0, _ROW_HEAD.unpack_from
+    head_bytes = struct.calcsize(f"{_ROW_HEAD.format}{before_data}")
+    for _ in range(records.count):
+        transaction_id, req_id, header, length = unpack(raw, position)
+        start = position + head_bytes
+        rows.append((transaction_id, req_id, header, length, raw[start : start + length]))
+        position += length + overhead
+    return rows
 
 
 def fed_transaction(record: FeedRecord, data: Any) -> Transaction[Any]:
@@ -276,10 +321,5 @@ async def read_batches(
     """Yield the transactions of `read_ranges`. Raises DataUnreadable, too."""
     async with aclosing(read_ranges(ranges, wait_for_change)) as arriving:
         async for arrived in arriving:
-            decoded, unreadable = decode_transactions(
-                arrived.partition, arrived.records, deserializer
-            )
-            if decoded:
-                yield decoded
-            if unreadable is not None:
-                raise unreadable
+            for batch in decode_transactions(arrived.partition, arrived.records, deserializer):
+                yield batch

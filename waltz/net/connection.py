@@ -311,7 +311,8 @@ class FrameConnection(asyncio.Protocol):
             else:
                 # Not joined: a copy of a large answer would double its memory.
                 for part in outgoing:
-                    self._transport.write(part)
+                    # A view, because asyncio slices off what the socket has taken at once.
+                    self._transport.write(memoryview(part))
 
     def _end(self, reason: str) -> None:
         """Mark the connection as closed and notify its owners. Do not touch the transport."""

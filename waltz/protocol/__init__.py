@@ -17,7 +17,7 @@ admin port.
 * `locks`: lock ids and their hashes
 * `checksums`: the CRC-32 of records, messages and files
 
-Source of every rule: spec/wire.md sections 1 to 12.
+Source of every rule: spec/wire.md sections 1 to 13.
 """
 
 from waltz.protocol.fields import MalformedMessage

@@ -1,4 +1,4 @@
-"""The messages between client and server, as values (spec/wire.md sections 4, 9 and 12). Pure.
+"""The messages between client and server, as values (spec/wire.md sections 4, 9, 12 and 13). Pure.
 
 Every message begins with a `ReqId`. The `ReqId` of a request about one partition has the client's
 id, the partition's generation that the client knows, the partition, and a sequence number. The
@@ -18,6 +18,7 @@ from enum import IntEnum
 
 from waltz.protocol.batches import AppendAnswer, BatchedAppend, BatchedOutcome
 from waltz.protocol.records import RecordBatch, RecordHeader, ReqId
+from waltz.protocol.stored import StoredBatch
 
 
 class MountState(IntEnum):
@@ -276,6 +277,8 @@ class RecordsRequest:
 
     The answer has the first record even if that alone is larger than ``max_bytes``. If ``first_id``
     is not committed yet, the server answers when it is committed, or after ``wait_ms``.
+
+    If ``stored`` is true, the server may answer with a `StoredRecordsResponse`.
     """
 
     req_id: ReqId
@@ -283,6 +286,7 @@ class RecordsRequest:
     max_records: int
     max_bytes: int
     wait_ms: int = 0
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +300,18 @@ class RecordsResponse:
     error: str | None
     high_water_mark: int
     records: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecordsResponse:
+    """Consecutive records as they lie on a replica's disk, and the high-water mark.
+
+    No server or storage has verified the records: the client must do so.
+    """
+
+    req_id: ReqId
+    high_water_mark: int
+    records: StoredBatch
 
 
 @dataclass(frozen=True, slots=True)

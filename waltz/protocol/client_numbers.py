@@ -1,8 +1,8 @@
 """Type bytes and versions of the protocol between client and server. Pure.
 
 The table in `client_server` uses these numbers. Other code uses them to encode or decode frequent
-messages without the table, or to check the peer's version. Source: spec/wire.md sections 4, 9 and
-12.
+messages without the table, or to check the peer's version. Source: spec/wire.md sections 4, 9,
+12 and 13.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ APPEND_BATCH_TYPE = 27
 REQUEST_DENIED_TYPE = 29
 ANSWERED_APPEND_TYPE = 30
 APPEND_ANSWERS_TYPE = 31
+STORED_RECORDS_TYPE = 32
 
 READ_LOCKS_SINCE = 1
 """The first version whose appends have read locks."""
@@ -41,3 +42,6 @@ DENIALS_SINCE = 5
 
 APPEND_ANSWERS_SINCE = 6
 """The first version that has AppendAnswers. A client that uses them needs no feed."""
+
+STORED_RANGES_SINCE = 7
+"""The first version that can answer a range of records in their form on disk."""

@@ -1,4 +1,4 @@
-"""Encode and decode messages between client and server (spec/wire.md sections 4, 9 and 12). Pure.
+"""Encode and decode messages between client and server (spec/wire.md sections 4, 9, 12, 13). Pure.
 
 The table in this module defines how each message of `client_messages` is encoded in each version.
 """
@@ -40,6 +40,7 @@ from waltz.protocol.client_messages import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
+    StoredRecordsResponse,
     TransactionDataRequest,
     TransactionDataResponse,
 )
@@ -58,6 +59,8 @@ from waltz.protocol.client_numbers import (
     RANGES_SINCE,
     READ_LOCKS_SINCE,
     REQUEST_DENIED_TYPE,
+    STORED_RANGES_SINCE,
+    STORED_RECORDS_TYPE,
     TRANSACTION_DATA_REQUEST_TYPE,
 )
 from waltz.protocol.fields import (
@@ -68,6 +71,7 @@ from waltz.protocol.fields import (
     INTS,
     LONG,
     REQ_ID,
+    STORED_BATCH,
     TEXT,
     UNCHECKED_BATCH,
     MalformedMessage,
@@ -111,6 +115,7 @@ __all__ = [
     "ServerPartitionsAssignmentResponse",
     "ServerPartitionsHealthStatRequest",
     "ServerPartitionsHealthStatResponse",
+    "StoredRecordsResponse",
     "TransactionDataRequest",
     "TransactionDataResponse",
     "decode",
@@ -253,6 +258,7 @@ _TABLE = MessageTable(
                 Field("max_records", INT),
                 Field("max_bytes", INT),
                 Field("wait_ms", INT),
+                Field("stored", BOOLEAN, since=STORED_RANGES_SINCE, absent=False),
             ),
             since=RANGES_SINCE,
         ),
@@ -289,6 +295,12 @@ _TABLE = MessageTable(
             (Field("high_water_mark", LONG), Field("answers", ANSWERS)),
             since=APPEND_ANSWERS_SINCE,
         ),
+        Layout(
+            StoredRecordsResponse,
+            STORED_RECORDS_TYPE,
+            (Field("high_water_mark", LONG), Field("records", STORED_BATCH)),
+            since=STORED_RANGES_SINCE,
+        ),
     ),
 )
 
@@ -320,6 +332,7 @@ Message = (
     | ServerPartitionsHealthStatResponse
     | RecordsRequest
     | RecordsResponse
+    | StoredRecordsResponse
     | HeadersRequest
     | HeadersResponse
     | AppendBatchRequest

@@ -31,6 +31,8 @@ MAX_RECORD_BYTES = MAX_FRAME_BYTES - (4 << 10)
 """The most bytes of one record: every message that carries the record alone fits into a frame."""
 _UNCOPIED_BYTES = 4 << 10
 """Byte strings of at least this length are sent separately; shorter ones are joined."""
+_LONG_BODY_BYTES = 64 << 10
+"""A body of at least this length is joined from its chunks without a further copy."""
 MAX_HELLO_BYTES = 64 << 10
 """The limit for a Hello. It is small, because a peer may be any process until it sends a Hello."""
 
@@ -70,7 +72,7 @@ _STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
 _REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
-    "client/server", ord("L"), (0, 1, 2, 3, 4, 5, 6), "Waltz Client", "Waltz Server", _APPENDS
+    "client/server", ord("L"), (0, 1, 2, 3, 4, 5, 6, 7), "Waltz Client", "Waltz Server", _APPENDS
 )
 STORAGE = ProtocolSpec(
     "storage",
@@ -172,20 +174,27 @@ class FrameDecoder:
         """The number of bytes in ``_chunks``."""
         self._needed = HEAD_BYTES
         """The number of bytes that ``_chunks`` must have before they are parsed again."""
+        self._is_long = False
+        """Whether ``_chunks`` are a part of one long frame, of which ``_needed`` is the length."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Parse received bytes, and return the message bodies that are now complete.
 
         Keep-alives are dropped. Raises ProtocolViolation; the decoder must not be used afterwards.
         """
+        bodies: list[bytes] = []
         if self._chunks:
             self._chunks.append(chunk)
             self._buffered += len(chunk)
             if self._buffered < self._needed:
                 return []
-            chunk = b"".join(self._chunks)
+            if self._is_long:
+                body, chunk = self._split_long_frame()
+                bodies.append(body)
+            else:
+                chunk = b"".join(self._chunks)
             self._chunks.clear()
-        bodies: list[bytes] = []
+            self._is_long = False
         position, end_of_data = 0, len(chunk)
         self._needed = HEAD_BYTES
         while end_of_data - position >= HEAD_BYTES:
@@ -210,6 +219,11 @@ class FrameDecoder:
                         self._check_large_frame(chunk[position + HEAD_BYTES], length)
                     else:
                         self._needed = HEAD_BYTES + 1
+                self._is_long = (
+                    length >= _LONG_BODY_BYTES
+                    and self._needed == end - position
+                    and self.version is not None
+                )
                 break
             if length:
                 body = chunk[position + HEAD_BYTES : end]
@@ -238,6 +252,17 @@ class FrameDecoder:
         if self.version is None:
             return encode_frame(HELLO_MAGIC, 0)
         return encode_frame(self.spec.magic, self.version)
+
+    def _split_long_frame(self) -> tuple[bytes, bytes]:
+        """Return the body of a long frame, which is complete, and the bytes after the frame.
+
+        The body is copied only once: joining all chunks first would copy it twice.
+        """
+        first, *others, last = self._chunks
+        last_bytes = len(last) - (self._buffered - self._needed)
+        parts: list[bytes | memoryview] = [memoryview(first)[HEAD_BYTES:], *others]
+        parts.append(memoryview(last)[:last_bytes])
+        return b"".join(parts), last[last_bytes:]
 
     def _check_head(self, head: bytes) -> None:
         """Raise ProtocolViolation if the first bytes of a frame are wrong in this phase."""

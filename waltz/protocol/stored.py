@@ -6,11 +6,15 @@ and a checksum of all other bytes ends the record. Source: spec/disk.md section 
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from waltz.protocol.records import WIRE_HEAD
 
 _CHECKSUM_BYTES = 4
+_LENGTH = struct.Struct(">I")
+_LENGTH_OFFSET = WIRE_HEAD.size - _LENGTH.size
+"""The position of the data length in a record."""
 
 STORED_HEAD_BYTES = WIRE_HEAD.size + _CHECKSUM_BYTES
 """The number of bytes before a record's data: the head of the wire form, then the checksum of the
@@ -26,6 +30,14 @@ class StoredBatch:
 
     count: int
     raw: bytes | memoryview
+
+    def first(self, count: int) -> StoredBatch:
+        """Return the first ``count`` records, which must be right."""
+        position = 0
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(self.raw, position + _LENGTH_OFFSET)
+            position += STORED_OVERHEAD_BYTES + length
+        return StoredBatch(count, self.raw[:position])
 
 
 NO_STORED_RECORDS = StoredBatch(0, b"")

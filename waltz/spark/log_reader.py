@@ -37,8 +37,21 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Records = RecordBatch | StoredBatch
-"""Records of servers, in wire form and checked, or of replicas, in disk form and unchecked."""
+
+@dataclass(frozen=True, slots=True)
+class UncheckedRecords:
+    """Records of a replica, which may be damaged."""
+
+    batch: StoredBatch
+
+    @property
+    def count(self) -> int:
+        """How many records they are, if they are not damaged."""
+        return self.batch.count
+
+
+Records = RecordBatch | StoredBatch | UncheckedRecords
+"""Records of servers, in either form and checked by the client, or of replicas."""
 
 _CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
@@ -266,10 +279,14 @@ class SparkLogReader:
         found = await self._replicas.read_records(wanted)
         if found is None:
             return await self._from_server(wanted.partition, wanted.first_id, wanted.max_records)
-        return found
+        return UncheckedRecords(found)
 
-    async def _from_server(self, partition: int, first: int, rows: int) -> RecordBatch:
-        return (await self._range(partition, first, rows, _BATCH_BYTES)).records
+    async def _from_server(self, partition: int, first: int, rows: int) -> Records:
+        bulk = self._client.bulk
+        records, mark = await bulk.records_in_any_form(partition, first, rows, _BATCH_BYTES)
+        if not records.count:
+            raise LogEndsBefore(partition, first, mark)
+        return records
 
     async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
         """Return one record or more from the server. Raises LogEndsBefore if there is none."""
@@ -305,9 +322,9 @@ class SparkLogReader:
 def _as_arrow(records: Records, first: int) -> Any:
     """Return an Arrow batch of records that begin with ``first``. Raises RecordsDamaged."""
     match records:
-        case StoredBatch():
-            return stored_to_arrow(records, first)
-        case RecordBatch():
+        case UncheckedRecords(batch):
+            return stored_to_arrow(batch, first)
+        case RecordBatch() | StoredBatch():
             return to_arrow(records)
 
 

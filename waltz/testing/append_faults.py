@@ -260,6 +260,8 @@ class AppendInterceptor:
                 return self._batch_answer_arrived(message, frame)
             case cs.RecordsResponse():
                 return self._records_arrived(message, frame)
+            case cs.StoredRecordsResponse():
+                return self._stored_arrived(message, frame)
         return frame.raw
 
     def _answers_arrived(self, message: cs.AppendAnswers, frame: Frame) -> bytes:
@@ -309,6 +311,18 @@ class AppendInterceptor:
         if not shown:
             return self._hold(frame.raw)
         return cs.encode(replace(message, records=RecordBatch.of(shown)), frame.version)
+
+    def _stored_arrived(self, message: cs.StoredRecordsResponse, frame: Frame) -> bytes:
+        """Do what `_records_arrived` does for records in their form on disk."""
+        last_shown = self._faults.suspended.get(message.req_id.partition)
+        if last_shown is None:
+            return frame.raw
+        records = message.records
+        first_id = int.from_bytes(records.raw[:8], "big")
+        shown = min(last_shown + 1 - first_id, records.count)
+        if shown <= 0:
+            return self._hold(frame.raw)
+        return cs.encode(replace(message, records=records.first(shown)), frame.version)
 
     def _hold(self, raw: bytes) -> bytes:
         """Keep a frame for `release`; return no bytes, which is what the client gets now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from waltz.protocol import (
     ProtocolSpec,
     ProtocolViolation,
     client_server,
+    frames,
 )
 from waltz.protocol.frames import (
     HEAD_BYTES,
@@ -50,16 +52,18 @@ def chunked(stream: bytes, cuts: list[int]) -> list[bytes]:
     SPECS,
     st.lists(st.binary(min_size=0, max_size=60), max_size=12),
     st.lists(st.integers(0, 10_000), max_size=30),
+    st.sampled_from((1, 20, 1 << 16)),
 )
 def test_decoder_gives_the_same_bodies_for_any_chunks(
-    spec: ProtocolSpec, bodies: list[bytes], cuts: list[int]
+    spec: ProtocolSpec, bodies: list[bytes], cuts: list[int], long_bytes: int
 ) -> None:
     version = max(spec.versions)
     stream = encode_hello(spec.versions, "peer") + b"".join(
         encode_frame(spec.magic, version, body) for body in bodies
     )
     decoder = FrameDecoder(spec)
-    received = [body for chunk in chunked(stream, cuts) for body in decoder.feed(chunk)]
+    with patch.object(frames, "_LONG_BODY_BYTES", long_bytes):
+        received = [body for chunk in chunked(stream, cuts) for body in decoder.feed(chunk)]
     assert received == [body for body in bodies if body]
     assert decoder.version == version
     assert decoder.peer_text == "peer"

@@ -57,7 +57,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (STORAGE, storage),
     (ADMIN, admin),
 )
-VERSIONS = {CLIENT_SERVER: range(7), STORAGE: range(4), ADMIN: range(4)}
+VERSIONS = {CLIENT_SERVER: range(8), STORAGE: range(4), ADMIN: range(4)}
 """All versions, offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
@@ -385,6 +385,7 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
                 AppendAnswer(7, 3, 11, 504, OutcomeKind.AHEAD, 12),
             ),
         ),
+        client_server.StoredRecordsResponse(_ID, 12, _STORED),
     ),
     STORAGE: (
         storage.OpenRequest(-1, -1, -1, _KEY, 4),

@@ -33,12 +33,12 @@ def in_blocks(cache: FeedCache) -> int:
 
 def test_feed_frames_equal_those_of_the_codec() -> None:
     feed = [cs.FeedData(h.req_id, h.transaction_id, h.header) for h in map(header, range(9, 13))]
-    assert frames(9, 4) == b"".join(cs.encode(m, 6) for m in feed)
+    assert frames(9, 4) == b"".join(cs.encode(m, 7) for m in feed)
     assert len(frames(9, 4)) == 4 * FRAME_BYTES
     assert frames_of_headers([]) == feed_frames(0, []) == b""
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(8))
 def test_cached_frames_convert_to_any_version(version: int) -> None:
     feed = [cs.FeedData(h.req_id, h.transaction_id, h.header) for h in map(header, range(3))]
     assert in_version(frames(0, 3), version) == b"".join(cs.encode(m, version) for m in feed)

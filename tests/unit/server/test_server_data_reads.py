@@ -92,8 +92,17 @@ class RecordingStore(ReplicaReads):
     def is_open(self) -> bool:
         return self.has_session
 
-    def read_records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
+    def read_records(
+        self,
+        first_id: int,
+        count: int,
+        max_bytes: int,
+        purpose: ReadPurpose,
+        *,
+        stored: bool = False,
+    ) -> None:
         assert max_bytes == READ_BYTES
+        assert not stored
         self.requested.append(Requested(first_id, count, purpose))
 
 

@@ -16,7 +16,7 @@ THRESHOLD = 100
 
 def feed(position: int, remaining: int = 1000, peer: Peer | None = None) -> Feed:
     end = cs.FeedSuspended(ReqId(1, 1, 0, 0))
-    return Feed(Peer(6) if peer is None else peer, position, remaining, end)
+    return Feed(Peer(7) if peer is None else peer, position, remaining, end)
 
 
 def opened(*positions: int) -> tuple[FeedSchedule, list[Feed]]:
@@ -104,7 +104,7 @@ def test_bounded_feed_ends_after_its_remaining_transactions() -> None:
     assert (only.position, only.remaining) == (MARK - 48, 1)
     assert schedule.is_open(only)
     out = schedule.advance(only, frames(MARK - 47, 5))
-    assert out == frames(MARK - 47, 1) + cs.encode(only.end, 6)
+    assert out == frames(MARK - 47, 1) + cs.encode(only.end, 7)
     assert len(out) > FRAME_BYTES
     assert (only.position, only.remaining) == (MARK - 47, 0)
     assert not schedule.is_open(only)

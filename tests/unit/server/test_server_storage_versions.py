@@ -1,4 +1,4 @@
-"""Test requests to a storage of version 0, which has no bounds in bytes."""
+"""Test requests to storages of older versions of the protocol."""
 
 from __future__ import annotations
 
@@ -58,6 +58,16 @@ def test_record_count_is_at_least_one_and_at_most_the_requested_count() -> None:
         converter.learn_sizes(3, batch(40))
     few = st.BoundedRecordListRequest(7, -2, 3, 100, 20, 64 << 10)
     assert converter.convert(few, 0) == st.RecordListRequest(7, -2, 3, 100, 20)
+
+
+def test_records_in_disk_form_are_requested_in_wire_form_from_older_storages() -> None:
+    request = st.StoredRecordListRequest(7, -2, 3, 100, 119, 20, 64 << 10)
+    converter = RequestConverter()
+    assert converter.convert(request, 2) is request
+    bounded = st.BoundedRecordListRequest(7, -2, 3, 100, 20, 64 << 10)
+    assert converter.convert(request, 1) == bounded
+    converter.learn_sizes(3, batch(6554))
+    assert converter.convert(request, 0) == st.RecordListRequest(7, -2, 3, 100, 10)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -77,6 +77,27 @@ async def test_suspended_feed_delays_streams_and_outcomes(start: Start) -> None:
         assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
 
 
+async def test_suspended_feed_delays_ranges_that_come_from_disks(start: Start) -> None:
+    cluster = await start()
+    async with cluster.connect() as client:
+        for number in range(3):
+            await client.append(0, b"seen %d" % number)
+        cluster.suspend_feed(0)
+        append = asyncio.ensure_future(client.append(0, b"hidden"))
+        await eventually(lambda: len(cluster.transactions(0)) == 4)
+        await cluster.kill_server()
+        await cluster.start_server()
+        await cluster.ready()
+        stream = aiter(client.stream(0, after=0, data=True))
+        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
+        following = asyncio.ensure_future(anext(stream))
+        await client.high_water_mark(0)
+        assert not following.done()
+        cluster.resume_feed(0)
+        assert (await following).data == b"hidden"
+        assert await append == 3
+
+
 async def test_close_makes_unseen_appends_uncertain(start: Start) -> None:
     cluster = await start()
     cluster.suspend_feed(0)

@@ -21,7 +21,7 @@ _DIRECTIONS = {
     "storage": ("server->storage", "storage->server"),
     "storage-admin": ("admin-client->storage", "storage->admin-client"),
 }
-_LAST_VERSION = {"client-server": 6, "storage": 3, "storage-admin": 3}
+_LAST_VERSION = {"client-server": 7, "storage": 3, "storage-admin": 3}
 _HEADS: dict[str, Fields] = {
     "client-server": {"reqId": req()},
     "storage": {"sessionId": 9, "seqNum": 17, "partitionId": 2},

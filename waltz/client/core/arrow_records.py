@@ -2,11 +2,11 @@
 
 Needs ``waltz-log[columns]``; `import waltz` does not import this module.
 
-Records from servers are in wire form, and the client has checked them. Records from replicas are in
-disk form, and are checked here: a replica may return bytes that were damaged on its disk. In both
-forms, records follow each other without gaps. A record is a head of fixed size, its data, and a
-checksum. In wire form this is the checksum of the data. In disk form it is the checksum of head and
-data, and the head has the checksum of the data as its last field.
+Records from servers are in wire form or in disk form, and the client has checked them. Records from
+replicas are in disk form, and are checked here: a replica may return bytes that were damaged on its
+disk. In both forms, records follow each other without gaps. A record is a head of fixed size, its
+data, and a checksum. In wire form this is the checksum of the data. In disk form it is the checksum
+of head and data, and the head has the checksum of the data as its last field.
 
 All bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of
 that column. A Python loop finds the offsets of the records; if all records have the same size, no
@@ -88,8 +88,12 @@ class _Records:
         return np.frombuffer(content, kind, count=len(self.whole))
 
 
-def to_arrow(records: RecordBatch) -> Any:
+def to_arrow(records: RecordBatch | StoredBatch) -> Any:
     """Return checked records as one `pyarrow.RecordBatch`. They must have less than 2 GiB."""
+    if isinstance(records, StoredBatch):
+        stored = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
+        heads = stored.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
+        return _columns(heads, stored.slice(STORED_HEAD_BYTES, -_CRC_BYTES))
     split = _split(records.wire, records.count, WIRE_OVERHEAD_BYTES)
     heads = split.numbers(0, _HEAD.itemsize, _HEAD)
     return _columns(heads, split.slice(_HEAD.itemsize, -_CRC_BYTES))

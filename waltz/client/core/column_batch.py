@@ -1,8 +1,9 @@
 """A batch of transactions as columns, for programs that read a log fast. Pure.
 
-The records of a batch stay in wire form, the bytes in which the server sent them. A batch of
-thousands of transactions is one object, and a column is made when it is first used. Iterating over
-transactions as objects costs several times as much.
+The records of a batch stay in the bytes in which the server sent them: in wire form, or in their
+form on disk. Both have the same fields, and differ in the number of bytes before the data. A batch
+of thousands of transactions is one object, and a column is made when it is first used. Iterating
+over transactions as objects costs several times as much.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from waltz.protocol.records import WIRE_HEAD, WIRE_OVERHEAD_BYTES, RecordBatch, ReqId
+from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
 from waltz.runtime.extras import needs_extra
-
-_CHECKSUM_BYTES = 4
 
 _, _CLIENT_ID, _GENERATION, _, _SEQ, _HEADER, _LENGTH = range(7)
 """The positions of fields in `WIRE_HEAD`, and so in `ColumnBatch._columns`."""
@@ -28,10 +28,16 @@ class ColumnBatch:
     verified the checksums of all data. Data are bytes, also if the client has a serializer.
     """
 
-    def __init__(self, partition: int, records: RecordBatch) -> None:
+    def __init__(self, partition: int, records: RecordBatch | StoredBatch) -> None:
         assert records.count, "a batch has at least one transaction"
         self.partition = partition
         self._records = records
+        if isinstance(records, StoredBatch):
+            self._bytes = bytes(records.raw)
+            self._head_bytes, self._overhead = STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
+        else:
+            self._bytes = records.wire
+            self._head_bytes, self._overhead = WIRE_HEAD.size, WIRE_OVERHEAD_BYTES
 
     def __len__(self) -> int:
         return self._records.count
@@ -42,7 +48,7 @@ class ColumnBatch:
     @cached_property
     def ids(self) -> range:
         """The transaction ids."""
-        first = self._records.first_id()
+        (first, *_) = WIRE_HEAD.unpack_from(self._bytes)
         return range(first, first + self._records.count)
 
     @property
@@ -77,7 +83,7 @@ class ColumnBatch:
 
         Between the data are other fields of the records.
         """
-        return self._records.wire
+        return self._bytes
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
@@ -85,16 +91,16 @@ class ColumnBatch:
 
         A program that parses `buffer` at these positions copies no data.
         """
-        spans, start = [], WIRE_HEAD.size
+        spans, start = [], self._head_bytes
         for length in self._columns[_LENGTH]:
             spans.append((start, start + length))
-            start += length + WIRE_OVERHEAD_BYTES
+            start += length + self._overhead
         return spans
 
     @cached_property
     def data(self) -> list[bytes]:
         """The data of the transactions."""
-        buffer = self._records.wire
+        buffer = self._bytes
         return [buffer[start:end] for start, end in self.spans]
 
     def to_arrow(self) -> Any:
@@ -119,18 +125,18 @@ class ColumnBatch:
     @cached_property
     def _columns(self) -> list[tuple[int, ...]]:
         """The fields of `WIRE_HEAD`, one tuple for each field."""
-        wire, count = self._records.wire, self._records.count
-        size = len(wire) // count
-        if len(wire) == size * count and size >= WIRE_OVERHEAD_BYTES:
+        records, count = self._bytes, self._records.count
+        size = len(records) // count
+        if len(records) == size * count and size >= self._overhead:
             # If all records have the size of the first one, no loop in Python is needed.
             rest = size - WIRE_HEAD.size
-            equal = struct.iter_unpack(f"{WIRE_HEAD.format}{rest}x", wire)
+            equal = struct.iter_unpack(f"{WIRE_HEAD.format}{rest}x", records)
             columns = list(zip(*equal, strict=True))
-            if columns[_LENGTH] == (rest - _CHECKSUM_BYTES,) * count:
+            if columns[_LENGTH] == (size - self._overhead,) * count:
                 return columns
         heads, position = [], 0
         for _ in range(count):
-            head = WIRE_HEAD.unpack_from(wire, position)
+            head = WIRE_HEAD.unpack_from(records, position)
             heads.append(head)
-            position += head[_LENGTH] + WIRE_OVERHEAD_BYTES
+            position += head[_LENGTH] + self._overhead
         return list(zip(*heads, strict=True))

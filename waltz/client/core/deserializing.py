@@ -23,6 +23,11 @@ class Deserializer:
         self._serializer = serializer
         self._unreadable = unreadable
 
+    @property
+    def returns_bytes(self) -> bool:
+        """Whether `read` returns all data as they are."""
+        return self._serializer is None
+
     def read(self, partition: int, transaction_id: int, data: bytes) -> Any:
         """Return the value of a transaction's data, `SKIPPED`, or the data; see `Unreadable`.
 

@@ -26,8 +26,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from waltz.protocol.checksums import crc32
 
@@ -127,6 +125,10 @@ def _shift(crcs: Crcs, size: int) -> Crcs:
 
 def _padded(pieces: Any, size: int) -> Any:
     """Return a buffer with the bytes of ``pieces``, each padded to ``size`` by zeros in front."""
+    # Loaded here, because the rest of this module needs only numpy.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     # Arrow can pad only text, but does not check that the bytes are text.
     text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
     return pc.ascii_lpad(text, size, "\0").buffers()[2]

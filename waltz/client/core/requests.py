@@ -14,8 +14,9 @@ from typing import NamedTuple, assert_never
 
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.client.core.stored_ranges import verified
 from waltz.net.core.backoff import Backoff
-from waltz.protocol.client_numbers import RANGES_SINCE
+from waltz.protocol.client_numbers import RANGES_SINCE, STORED_RANGES_SINCE
 from waltz.protocol.client_server import (
     HeadersRequest,
     HeadersResponse,
@@ -25,10 +26,12 @@ from waltz.protocol.client_server import (
     RecordsRequest,
     RecordsResponse,
     RequestDenied,
+    StoredRecordsResponse,
     TransactionDataRequest,
     TransactionDataResponse,
 )
 from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader, ReqId, checksum
+from waltz.protocol.stored import StoredBatch
 
 MARK_TIMEOUT_SECONDS = 1.0
 """How long the answer with the high-water mark may take before the request is sent again."""
@@ -62,7 +65,8 @@ class AnswerKind(Enum):
 class Answer(NamedTuple):
     """The result of a read request; ``token`` is the object that was passed with the request.
 
-    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``mark`` is the
+    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. The records are
+    verified, in whichever form. ``mark`` is the
     high-water mark for MARK, RECORDS, HEADERS and AHEAD. ``corrupt_id`` is the transaction of
     CORRUPT, ``version`` the protocol version of the server of UNSUPPORTED, ``denial`` the reason of
     DENIED.
@@ -72,7 +76,7 @@ class Answer(NamedTuple):
     kind: AnswerKind
     data: bytes = b""
     mark: int = NO_TRANSACTION
-    records: RecordBatch | None = None
+    records: RecordBatch | StoredBatch | None = None
     headers: tuple[RecordHeader, ...] = ()
     corrupt_id: int = NO_TRANSACTION
     version: int = 0
@@ -95,13 +99,15 @@ class ReadMark:
 class ReadRecords:
     """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one.
 
-    ``first_id`` is at most the next id of the log; otherwise the kind of the answer is AHEAD.
+    ``first_id`` is at most the next id of the log; otherwise the kind of the answer is AHEAD. With
+    ``stored``, the answer may have a `StoredBatch`.
     """
 
     first_id: int
     max_records: int
     max_bytes: int
     wait_ms: int = 0
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,9 @@ class _OpenRequest:
     connection when the request got this id, and during a backoff. ``waiting_since`` is the time of
     the first `PartitionRequests.tick` after the request was sent or the backoff began, None before
     this tick. ``errors``, ``mismatches`` and ``too_short`` count error answers, wrong checksums,
-    and answers that the log ends before the range.
+    and answers that the log ends before the range. ``trusts_disks`` tells whether records may be
+    answered as they lie on a disk. After any failure they may not: a storage and the server then
+    verify the records, report damage, and read another replica.
     """
 
     token: object
@@ -133,6 +141,7 @@ class _OpenRequest:
     errors: int = 0
     mismatches: int = 0
     too_short: int = 0
+    trusts_disks: bool = True
 
 
 class PartitionRequests:
@@ -147,6 +156,8 @@ class PartitionRequests:
         self._ids = ids
         self._generation: int | None = None
         self._version = 0
+        self.wrong_stored_ranges = 0
+        """The number of unverified answers with wrong records."""
         self._open: dict[int, _OpenRequest] = {}
         """The open requests, by the sequence number of their present request id."""
 
@@ -204,6 +215,8 @@ class PartitionRequests:
             case ReadRecords(), RecordsResponse(error=error, high_water_mark=mark, records=records):
                 if self._accept_range(open_request, error, mark, records.count):
                     self._records_received(open_request, mark, records)
+            case ReadRecords(), StoredRecordsResponse() if open_request.trusts_disks:
+                self._stored_received(open_request, message)
             case ReadHeaders(), HeadersResponse(error=error, high_water_mark=mark, headers=headers):
                 if self._accept_range(open_request, error, mark, len(headers)):
                     self.effects.results.append(
@@ -259,6 +272,22 @@ class PartitionRequests:
         else:
             self._mismatch(open_request, mismatch)
 
+    def _stored_received(self, open_request: _OpenRequest, message: StoredRecordsResponse) -> None:
+        """Verify unverified records; if any is wrong, request verified ones at once."""
+        request = open_request.request
+        assert isinstance(request, ReadRecords)
+        mark = message.high_water_mark
+        most = min(request.max_records, mark + 1 - request.first_id)
+        records = verified(message.records, self._ids.partition, request.first_id, most)
+        if records is not None:
+            self.effects.results.append(
+                Answer(open_request.token, AnswerKind.RECORDS, mark=mark, records=records)
+            )
+        else:
+            self.wrong_stored_ranges += 1
+            open_request.trusts_disks = False
+            self._send(open_request)
+
     def _mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
         """Send a request again after a wrong checksum, or end it as CORRUPT after too many."""
         open_request.mismatches += 1
@@ -310,12 +339,14 @@ class PartitionRequests:
             return
         req_id = self._register(open_request)
         if open_request.sent:
-            self.effects.messages.append(_message(req_id, open_request.request))
+            stored = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
+            self.effects.messages.append(_message(req_id, open_request.request, stored))
 
     def _back_off(self, open_request: _OpenRequest) -> None:
         """Keep the request open without sending it. `tick` sends it after the backoff."""
         self._register(open_request)
         open_request.errors += 1
+        open_request.trusts_disks = False
         open_request.sent = False
         open_request.waiting_since = None
 
@@ -348,15 +379,19 @@ class PartitionRequests:
         return open_requests
 
 
-def _message(req_id: ReqId, request: ReadRequest) -> Message:
-    """Return the message that sends a request with the id ``req_id``."""
+def _message(req_id: ReqId, request: ReadRequest, stored: bool) -> Message:
+    """Return the message that sends a request with the id ``req_id``.
+
+    ``stored`` tells whether the answer may have unverified records.
+    """
     match request:
         case ReadData(transaction_id):
             return TransactionDataRequest(req_id, transaction_id)
         case ReadMark():
             return HighWaterMarkRequest(req_id)
-        case ReadRecords(first_id, max_records, max_bytes, wait_ms):
-            return RecordsRequest(req_id, first_id, max_records, max_bytes, wait_ms)
+        case ReadRecords(first_id, most, max_bytes, wait_ms, may_be_stored):
+            stored = stored and may_be_stored
+            return RecordsRequest(req_id, first_id, most, max_bytes, wait_ms, stored)
         case ReadHeaders(first_id, max_headers):
             return HeadersRequest(req_id, first_id, max_headers)
         case _:

@@ -13,7 +13,14 @@ class Peer:
     event.
     """
 
-    __slots__ = ("congested", "queued_reads", "range_reads", "unread_until", "version")
+    __slots__ = (
+        "congested",
+        "has_range_ahead",
+        "queued_reads",
+        "range_reads",
+        "unread_until",
+        "version",
+    )
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -22,6 +29,11 @@ class Peer:
         """Number of reads of ranges that a replica is answering for this client, in all partitions.
 
         The number is bounded, because each answer may be large.
+        """
+        self.has_range_ahead = False
+        """Whether a range is held, or is being read, that the client has not requested yet.
+
+        A connection has at most one, because it may be large (`ranges_ahead`).
         """
         self.queued_reads = 0
         """Number of requests for data that wait in the queues of all partitions (`data_reads`)."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from waltz.protocol import RecordBatch, RecordHeader
+from waltz.protocol.stored import StoredBatch
 from waltz_server.core.appends.append import Append
 from waltz_server.core.reads.read_purposes import ReadPurpose
 
@@ -59,10 +60,14 @@ class AppendsUnresolved:
 
 @dataclass(frozen=True, slots=True)
 class ReadDone:
-    """A read of a replica is over. Exactly one of records, headers and error is set."""
+    """A read of a replica is over. Exactly one of its results is set.
+
+    ``stored`` has records that no storage has verified.
+    """
 
     purpose: ReadPurpose
     records: RecordBatch | None = None
+    stored: StoredBatch | None = None
     headers: tuple[RecordHeader, ...] | None = None
     error: str | None = None
 

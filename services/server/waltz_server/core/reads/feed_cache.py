@@ -16,7 +16,7 @@ from waltz.protocol.client_numbers import FEED_DATA_TYPE
 from waltz.protocol.frames import CLIENT_SERVER
 
 _BODY_BYTES = 1 + 16 + 8 + 4  # message type, request id, transaction id, header
-_CACHED_VERSION = 6  # the newest one, so that frames for most clients need no conversion
+_CACHED_VERSION = 7  # the newest one, so that frames for most clients need no conversion
 _PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, _CACHED_VERSION, _BODY_BYTES, FEED_DATA_TYPE)
 _ID = struct.Struct(">q")
 FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1  # the prefix includes the message type

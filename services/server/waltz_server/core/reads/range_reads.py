@@ -3,6 +3,10 @@
 A read may wait until its first transaction is committed. An answer comes from memory, or from one
 read of a replica. The server takes up no read of a congested connection, and it limits the number
 of reads in progress for each connection. See transcripts/clients/reading_ranges.txt.
+
+If the client permits it, the records of a replica are passed on as they lie on its disk. The client
+verifies them. If they are wrong, it requests them again without this permission: then the storage
+verifies them, and another replica answers in place of a damaged one.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from waltz.protocol import RecordBatch, RecordHeader
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import HEADERS_RESPONSE_TYPE
 from waltz.protocol.records import EMPTY_BATCH
+from waltz.protocol.stored import StoredBatch
 from waltz_server.core.effects import (
     DisconnectClient,
     RangeReadTick,
@@ -25,6 +30,7 @@ from waltz_server.core.effects import (
 )
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import HEADER_BYTES, FeedCache, headers_of_frames
+from waltz_server.core.reads.ranges_ahead import RangeAhead, RangesAhead
 from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES, RangeRead, RangeRequest
 from waltz_server.core.reads.recent_records import RecentRecords, records_within
 from waltz_server.core.replication.replica_reads import ReplicaReads
@@ -77,6 +83,7 @@ class RangeReads:
         """For each connection, the reads whose first transaction is committed, in order."""
         self._waiting: list[RangeRead] = []
         """Reads that wait for transactions that are not committed yet."""
+        self._ahead = RangesAhead(replicas)
         self._reading: dict[RangeRead, None] = {}
         """Reads for which a read of a replica is in progress: a set that keeps its order, so that a
         simulation run can be repeated."""
@@ -122,9 +129,7 @@ class RangeReads:
         partitions would wait for this partition.
         """
         self._session_delayed = True
-        reading, self._reading = self._reading, {}
-        for read in reversed(reading):  # So the oldest is first again.
-            read.peer.range_reads -= 1
+        for read in reversed(self._stop_reading()):  # So the oldest is first again.
             self._due.setdefault(read.peer, deque()).appendleft(read)
 
     def committed(self, mark: int, first_id: int, records: RecordBatch) -> None:
@@ -136,17 +141,14 @@ class RangeReads:
 
     def read_done(self, read: RangeRead, done: ReadDone) -> None:
         """Answer ``read`` with the result of its read of a replica."""
+        if isinstance(read, RangeAhead):
+            self._ahead_done(read, done)
+            return
         if read not in self._reading:
             return
         del self._reading[read]
         read.peer.range_reads -= 1
-        if done.error is not None:
-            self._refuse(read, done.error)
-        elif done.records is not None:
-            records = records_within(done.records, 0, read.bounds, at_least_one=True)
-            self._answer(read, records=records)
-        else:
-            self._answer(read, headers=done.headers or ())
+        self._answer_with(read, done)
         self._serve(read.peer)
 
     def writable(self, peer: Peer) -> None:
@@ -177,18 +179,24 @@ class RangeReads:
         self._unanswered.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]
         self._reading = {read: None for read in self._reading if read.peer is not peer}
+        self._ahead.lost(peer)
 
     def close(self) -> None:
         """Refuse all reads, because this server releases the partition."""
-        for read in self._reading:
-            read.peer.range_reads -= 1
         due = [read for queue in self._due.values() for read in queue]
         self._mark = None
-        for read in (*due, *self._waiting, *self._reading):
+        for read in (*due, *self._waiting, *self._stop_reading()):
             self._refuse(read, NOT_HERE)
         self._due.clear()
         self._waiting.clear()
+
+    def _stop_reading(self) -> list[RangeRead]:
+        """Drop the reads of replicas in progress; return the requests that wait for them."""
+        for read in self._reading:
+            read.peer.range_reads -= 1
+        requests = [*self._reading, *self._ahead.stop()]
         self._reading.clear()
+        return requests
 
     def _wait(self, read: RangeRead) -> None:
         """Let ``read`` wait for its first transaction, or answer it if it must not wait."""
@@ -228,7 +236,7 @@ class RangeReads:
                 # them, so the other reads wait for the next turn.
                 self._ready.add(ScheduleTurn())
                 return
-            if not self._answer_from_memory(queue[0]):
+            if not self._answer_from_memory(queue[0]) and not self._answer_ahead(queue[0]):
                 if self._session_delayed:
                     return
                 if peer.range_reads >= READS_PER_CONNECTION:
@@ -257,6 +265,23 @@ class RangeReads:
             self._send(read, _headers_answer(request, read.peer.version, mark, headers))
         return bool(frames)
 
+    def _answer_ahead(self, read: RangeRead) -> bool:
+        """Answer ``read`` with the range that was read ahead, now or when that read is over.
+
+        Return False if its range was not read ahead.
+        """
+        ahead = self._ahead.take(read)
+        if ahead is not None and ahead.result is not None:
+            self._answer_with(read, ahead.result)
+        return ahead is not None
+
+    def _ahead_done(self, ahead: RangeAhead, done: ReadDone) -> None:
+        """Answer the request that waits for a range that was read ahead, if there is one."""
+        waiting = self._ahead.done(ahead, done)
+        if waiting is not None:
+            self._answer_with(waiting, done)
+        self._serve(ahead.peer)
+
     def _read_replica(self, read: RangeRead) -> None:
         """Read a replica for ``read``; the result arrives in `read_done`."""
         request, bounds, mark = read.request, read.bounds, self._mark
@@ -265,7 +290,9 @@ class RangeReads:
         read.peer.range_reads += 1
         count = min(bounds.max_records, mark + 1 - request.first_id)
         if isinstance(request, cs.RecordsRequest):
-            self._replicas.read_records(request.first_id, count, bounds.max_bytes, read)
+            self._replicas.read_records(
+                request.first_id, count, bounds.max_bytes, read, stored=request.stored
+            )
         else:
             self._replicas.read_headers(request.first_id, count, read)
 
@@ -284,6 +311,25 @@ class RangeReads:
         else:
             response = cs.HeadersResponse(request.req_id, None, mark, headers)
         self._send(read, cs.encode(response, read.peer.version))
+
+    def _answer_with(self, read: RangeRead, done: ReadDone) -> None:
+        """Answer ``read`` with the result of a read of a replica."""
+        if done.error is not None:
+            self._refuse(read, done.error)
+        elif done.stored is not None:
+            self._answer_stored(read, done.stored)
+        elif done.records is not None:
+            records = records_within(done.records, 0, read.bounds, at_least_one=True)
+            self._answer(read, records=records)
+        else:
+            self._answer(read, headers=done.headers or ())
+
+    def _answer_stored(self, read: RangeRead, records: StoredBatch) -> None:
+        """Pass on records as they lie on a replica's disk. The client verifies them."""
+        assert self._mark is not None
+        response = cs.StoredRecordsResponse(read.request.req_id, self._mark, records)
+        self._send(read, cs.encode(response, read.peer.version))
+        self._ahead.begin(read, records.count, self._mark, READS_PER_CONNECTION)
 
     def _refuse(self, read: RangeRead, error: str) -> None:
         mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz.protocol import storage as st
+from waltz.protocol.stored import StoredBatch
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.reads.read_purposes import ReadPurpose
 from waltz_server.core.replication.session_state import choose_replica, readable_replicas
@@ -26,7 +27,7 @@ the network, the storage does the other one."""
 _MAX_PASSED_OVER = 32
 """How many waiting reads are passed over to find one whose replicas are not busy."""
 
-_ReadRequest = st.BoundedRecordListRequest | st.RecordHeaderListRequest
+_ReadRequest = st.BoundedRecordListRequest | st.StoredRecordListRequest | st.RecordHeaderListRequest
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +39,8 @@ class _ReplicaRead:
     count: int
     max_bytes: int | None
     """The bound of the records in bytes, None to read headers instead of records."""
+    stored: bool = False
+    """Whether the records may be in their form on disk."""
     tried: frozenset[str] = frozenset()
     """The storages that could not answer this read."""
     storage: str = ""
@@ -77,12 +80,22 @@ class ReplicaReads:
         self._waiting.extendleft(reversed(self._sent))
         self._sent = []
 
-    def read_records(self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose) -> None:
+    def read_records(
+        self,
+        first_id: int,
+        count: int,
+        max_bytes: int,
+        purpose: ReadPurpose,
+        *,
+        stored: bool = False,
+    ) -> None:
         """Read up to ``count`` committed records of about ``max_bytes`` together, at least one.
 
         `ReadDone` follows. Its records may be larger if the storage does not support byte bounds.
+        With ``stored``, the records are in their form on disk if the storage supports it. Then
+        their bounds are kept, and no storage has verified them.
         """
-        self._begin(_ReplicaRead(purpose, first_id, count, max_bytes))
+        self._begin(_ReplicaRead(purpose, first_id, count, max_bytes, stored))
 
     def read_headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` headers of committed records for ``purpose``; `ReadDone` follows."""
@@ -102,6 +115,9 @@ class ReplicaReads:
         match response:
             case st.RecordListResponse(records=records) if records.count:
                 self._reports.add(ReadDone(read.purpose, records=records))
+                self._learn_duration(storage, elapsed_ms)
+            case st.StoredRecordListResponse(records=stored) if _is_within(request, stored):
+                self._reports.add(ReadDone(read.purpose, stored=stored))
                 self._learn_duration(storage, elapsed_ms)
             case st.RecordHeaderListResponse(headers=headers) if headers:
                 self._reports.add(ReadDone(read.purpose, headers=headers))
@@ -171,13 +187,35 @@ class ReplicaReads:
         if storage is None:
             return False
         read.storage = storage
-        read.request = self._request(read, session.session_id, last_id - read.first_id + 1)
+        read.request = self._request(read, session.session_id, last_id)
         self._sent.append(read)
         self._ready.add(SendToStorage(storage, read.request))
         return True
 
-    def _request(self, read: _ReplicaRead, session_id: int, count: int) -> _ReadRequest:
+    def _request(self, read: _ReplicaRead, session_id: int, last_id: int) -> _ReadRequest:
+        count = last_id - read.first_id + 1
         what = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
         if read.max_bytes is None:
             return st.RecordHeaderListRequest(*what)
+        if read.stored:
+            return st.StoredRecordListRequest(
+                session_id,
+                st.NO_SEQ,
+                self._partition,
+                read.first_id,
+                last_id,
+                count,
+                read.max_bytes,
+            )
         return st.BoundedRecordListRequest(*what, read.max_bytes)
+
+
+def _is_within(request: _ReadRequest, stored: StoredBatch) -> bool:
+    """Return whether an answer has records, and keeps the bounds of its request.
+
+    The server relies on it: it does not look into the records that it passes on.
+    """
+    return isinstance(request, st.StoredRecordListRequest) and (
+        stored.count == 1
+        or (1 < stored.count <= request.max_records and len(stored.raw) <= request.max_bytes)
+    )

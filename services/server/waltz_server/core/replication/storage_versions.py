@@ -1,15 +1,20 @@
 """Convert requests for storages that support only older versions of the storage protocol. Pure.
 
 Version 0 has no request with a bound in bytes. Such a request is converted to a request for as many
-records as probably fit the bound. Versions before 3 have the same request for a truncation above
-the mark and for a truncation below the mark.
+records as probably fit the bound. Versions before 2 cannot return records in their form on disk:
+they return verified records in wire form. Versions before 3 have the same request for a truncation
+above the mark and for a truncation below the mark.
 """
 
 from __future__ import annotations
 
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz.protocol.storage import BOUNDED_LISTS_SINCE, TRUNCATE_BELOW_MARK_SINCE
+from waltz.protocol.storage import (
+    BOUNDED_LISTS_SINCE,
+    STORED_LISTS_SINCE,
+    TRUNCATE_BELOW_MARK_SINCE,
+)
 
 _FIRST_GUESS_BYTES = 16 << 10
 """Size of a record that is assumed before any record is measured."""
@@ -35,6 +40,15 @@ class RequestConverter:
         if isinstance(request, st.TruncateBelowMarkRequest) and version < TRUNCATE_BELOW_MARK_SINCE:
             return st.TruncateRequest(
                 request.session_id, request.seq_num, request.partition, request.transaction_id
+            )
+        if isinstance(request, st.StoredRecordListRequest) and version < STORED_LISTS_SINCE:
+            request = st.BoundedRecordListRequest(
+                request.session_id,
+                request.seq_num,
+                request.partition,
+                request.first_id,
+                request.max_records,
+                request.max_bytes,
             )
         if version >= BOUNDED_LISTS_SINCE or not isinstance(request, st.BoundedRecordListRequest):
             return request

@@ -1,0 +1,124 @@
+"""Read the next range of a connection from a replica before the client requests it. Pure.
+
+A client that reads a log requests one range after the other. Without this module, client, server
+and storage would work in turns: the storage would read a range while the client waits, and the
+client would verify it while the storage waits.
+
+When a range in disk form is answered, and it continued the connection's range before it, a read of
+the next range begins, with the bounds of that request. If the client then requests exactly this
+range, the result is its answer. Any other request for records of the partition drops the result. A
+connection has at most one such range, in all its partitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from waltz.protocol import client_server as cs
+from waltz_server.core.peer import Peer
+from waltz_server.core.reads.read_purposes import RangeRead, RangeRequest
+from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.store_reports import ReadDone
+
+
+@dataclass(eq=False, slots=True)
+class RangeAhead(RangeRead):
+    """A range that is read ahead. ``request`` is the request that is expected."""
+
+    result: ReadDone | None = None
+    """None while the read is under way."""
+    waiting: RangeRead | None = None
+    """The client's request, if it has arrived before the result."""
+
+
+class RangesAhead:
+    """The ranges of one partition that are read ahead."""
+
+    def __init__(self, replicas: ReplicaReads) -> None:
+        self._replicas = replicas
+        self._next_ids: dict[Peer, int] = {}
+        """The transaction after the last range in disk form of each connection."""
+        self._ahead: dict[Peer, RangeAhead] = {}
+        self._reading: dict[RangeAhead, None] = {}
+        """The reads under way, also those whose result is not wanted any more, in order."""
+
+    def begin(self, read: RangeRead, count: int, mark: int, most_reads: int) -> None:
+        """Read the range after ``read``, which is answered with ``count`` records, if it may help.
+
+        ``most_reads`` is the bound of the connection's reads under way.
+        """
+        peer, request = read.peer, read.request
+        assert isinstance(request, cs.RecordsRequest)
+        next_id = request.first_id + count
+        continues = self._next_ids.get(peer) == request.first_id
+        self._next_ids[peer] = next_id
+        if not continues or next_id > mark or peer.has_range_ahead:
+            return
+        if peer.congested or peer.range_reads >= most_reads:
+            return
+        ahead = RangeAhead(peer, replace(request, first_id=next_id))
+        self._ahead[peer] = ahead
+        self._reading[ahead] = None
+        peer.has_range_ahead = True
+        peer.range_reads += 1
+        count = min(ahead.bounds.max_records, mark + 1 - next_id)
+        max_bytes = ahead.bounds.max_bytes
+        self._replicas.read_records(next_id, count, max_bytes, ahead, stored=True)
+
+    def take(self, read: RangeRead) -> RangeAhead | None:
+        """Return the range that answers ``read``, or None if it was not read ahead.
+
+        Without a result, the read is under way, and `done` will return ``read``.
+        """
+        ahead = self._ahead.get(read.peer)
+        if ahead is None or ahead.waiting is not None:
+            return None
+        if not isinstance(read.request, cs.RecordsRequest):
+            return None
+        if not _is_expected(read.request, ahead.request):
+            self._drop(read.peer)
+            return None
+        if ahead.result is None:
+            ahead.waiting = read
+        else:
+            self._drop(read.peer)
+        return ahead
+
+    def done(self, ahead: RangeAhead, done: ReadDone) -> RangeRead | None:
+        """Note the result of a read; return the request that waits for it, if any."""
+        if ahead not in self._reading:
+            return None
+        del self._reading[ahead]
+        ahead.peer.range_reads -= 1
+        ahead.result = done
+        is_over = ahead.waiting is not None or done.error is not None
+        if is_over and self._ahead.get(ahead.peer) is ahead:
+            self._drop(ahead.peer)
+        return ahead.waiting
+
+    def lost(self, peer: Peer) -> None:
+        """Drop the range of a closed connection."""
+        self._next_ids.pop(peer, None)
+        self._ahead.pop(peer, None)
+        self._reading = {ahead: None for ahead in self._reading if ahead.peer is not peer}
+
+    def stop(self) -> list[RangeRead]:
+        """Drop all ranges; return the requests that wait for one."""
+        waiting = [each.waiting for each in self._ahead.values() if each.waiting is not None]
+        for ahead in self._reading:
+            ahead.peer.range_reads -= 1
+        self._reading.clear()
+        for peer in list(self._ahead):
+            self._drop(peer)
+        self._next_ids.clear()
+        return waiting
+
+    def _drop(self, peer: Peer) -> None:
+        del self._ahead[peer]
+        peer.has_range_ahead = False
+
+
+def _is_expected(request: cs.RecordsRequest, expected: RangeRequest) -> bool:
+    """Return whether ``request`` is the request that was ``expected``, apart from id and wait."""
+    assert isinstance(expected, cs.RecordsRequest)
+    return request == replace(expected, req_id=request.req_id, wait_ms=request.wait_ms)

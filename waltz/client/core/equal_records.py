@@ -1,0 +1,61 @@
+"""Verify records in their form on disk that have one size, all at once. Pure. Needs numpy.
+
+`waltz.client.core.many_checksums` explains the shift of a checksum, and how the checksums of pieces
+determine the checksum of their concatenation. All records are one piece of bytes, whose checksum is
+calculated in one pass. For a record with the checksum r, whose 4 bytes t end the record::
+
+    crc32(record) == shift(r, 4) ^ crc32(t)
+
+So the stored checksums of all records determine the checksum of all bytes. The checksums of the
+data follow without another pass over them: see `_heads_match` of `waltz.client.core.arrow_records`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from waltz.client.core.many_checksums import concatenated, shift_by, shifted
+from waltz.protocol.checksums import crc32
+from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
+
+_HEAD = np.dtype(
+    [
+        ("transaction_id", ">i8"),
+        ("client_and_generation", ">i8"),
+        ("partition", ">i4"),
+        ("seq_and_header", ">i8"),
+        ("length", ">u4"),
+        ("checksum", ">u4"),
+    ]
+)
+_CHECKSUM_BYTES = 4
+_ALL_BITS = np.uint32(0xFFFF_FFFF)
+
+assert _HEAD.itemsize == STORED_HEAD_BYTES
+
+
+def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | None:
+    """Return whether all records are right, None if they do not have one size."""
+    raw, count = records.raw, records.count
+    size, rest = divmod(len(raw), count)
+    if rest or size < STORED_OVERHEAD_BYTES:
+        return None
+    table = np.frombuffer(raw, np.uint8).reshape(count, size)
+    head_bytes = table[:, :STORED_HEAD_BYTES].tobytes()
+    heads = np.frombuffer(head_bytes, _HEAD)
+    length = size - STORED_OVERHEAD_BYTES
+    if (heads["length"] != length).any():
+        return None
+    ids = np.arange(first_id, first_id + count)
+    if (heads["transaction_id"] != ids).any() or (heads["partition"] != partition).any():
+        return False
+    tails = table[:, -_CHECKSUM_BYTES:].tobytes()
+    record_crcs = np.frombuffer(tails, ">u4").astype(np.uint32)
+    # The checksum of a tail of 4 bytes is the shift of the tail, apart from the inversions of all
+    # bits with which a checksum begins and ends.
+    inverted = np.frombuffer(tails, "<u4").astype(np.uint32) ^ _ALL_BITS
+    whole_crcs = shift_by(_CHECKSUM_BYTES)(record_crcs ^ inverted) ^ _ALL_BITS
+    if crc32(raw) != concatenated(whole_crcs, size):
+        return False
+    shifted_head_crcs = record_crcs ^ heads["checksum"].astype(np.uint32)
+    return shifted(crc32(head_bytes), length) == concatenated(shifted_head_crcs, STORED_HEAD_BYTES)
