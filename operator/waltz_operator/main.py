@@ -116,7 +116,10 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
         kube, settings.namespace, settings.lease, settings.identity, clock=time.monotonic
     )
     leading = LeaderKube(kube, election.may_write)
-    environment = NetworkEnvironment(leading, folder)
+    # The controller is created below, because it needs the environment.
+    environment = NetworkEnvironment(
+        leading, folder, lambda namespace, name: controller.note_progress(namespace, name)
+    )
     recorder = KubeEventRecorder(leading)
     reconciler = Reconciler(
         leading,

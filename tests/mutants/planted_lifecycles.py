@@ -23,8 +23,8 @@ LIFECYCLE_BUGS = (
     Planted(
         "a server that lost one of its background tasks goes on",
         Package.SERVER,
-        "ended, return_when=asyncio.FIRST_COMPLETED",
-        "ended, return_when=asyncio.ALL_COMPLETED",
+        "tasks, return_when=asyncio.FIRST_COMPLETED",
+        "tasks, return_when=asyncio.ALL_COMPLETED",
         "A server does not follow assignments or access rules any more.",
         nodes(_SERVER + "test_wait_for_failure_raises_when_a_background_task_fails"),
     ),

@@ -49,6 +49,16 @@ SHAPE_BUGS = (
         ),
     ),
     Planted(
+        "a long proof that replicas are equal reports no progress",
+        Package.ADMIN,
+        "                on_compared=self._on_compared,\n",
+        "",
+        "Kubernetes restarts the operator during a long proof, again and again.",
+        nodes(
+            "unit/admin/test_operations_replica_comparison.py::test_proof_before_a_change_reports_its_progress"
+        ),
+    ),
+    Planted(
         "a storage is unregistered although it holds replicas",
         Package.OPERATOR,
         "for begun in (*_half_done_moves(members), *_leftover_moves(present, members, move)):\n",

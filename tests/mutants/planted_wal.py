@@ -262,7 +262,7 @@ WAL_BUGS = (
         "if _read_header(directories).key != key:\n",
         "if False:\n",
         "waltz disk flatten refuses a directory after a crash.",
-        nodes(f"{_FLATTENING}test_crashed_directory_becomes_one_of_the_engine_files"),
+        nodes(f"{_FLATTENING}test_flatten_gives_a_crashed_directory_the_engine_files"),
     ),
     Planted(
         "pair file of the segments removed before that of the log",

@@ -35,13 +35,13 @@ def test_check_finds_long_function_and_long_module() -> None:
     assert not list(check_source("a.py", f"def f():\n{body[:-9]}"))
 
 
-def test_headers_pure_outside_a_core_is_found() -> None:
+def test_header_pure_outside_a_core_is_found() -> None:
     assert list(check_header("waltz/net/link.py", '"""Links. Pure."""\n'))
     assert not list(check_header("waltz/client/core/feed.py", '"""Feeds. Pure."""\n'))
     assert list(check_header("waltz/client/core/feed.py", "x = 1\n"))
 
 
-def test_headers_pure_places_are_core_folders_and_the_protocol() -> None:
+def test_pure_place_is_a_core_folder_or_the_protocol() -> None:
     assert is_pure_place("waltz/protocol/frames.py")
     assert is_pure_place("services/server/waltz_server/core/reads/feeds.py")
     assert not is_pure_place("waltz/client/client.py")

@@ -64,6 +64,7 @@ class BundleCollector:
         )
         self._add("health.json", health)
         self._add("zookeeper.json", await self._probe())
+        # For all parts together; a part has its own, shorter limit.
         limit = self._timeout_seconds * 10 + 10
         try:
             async with asyncio.timeout(limit), self._open_cluster() as cluster:

@@ -43,8 +43,10 @@ async def diagnose(
     about the caller's own settings.
     """
     opened = False
+    # For the session, for reading ZooKeeper, and for two rounds of queries.
+    limit = timeout_seconds * 4 + 2
     try:
-        async with asyncio.timeout(timeout_seconds * 4 + 2), open_cluster() as cluster:
+        async with asyncio.timeout(limit), open_cluster() as cluster:
             opened = True
             return await _diagnose(cluster, tls, timeout_seconds, network)
     except NoCluster as problem:
@@ -60,7 +62,7 @@ async def diagnose(
         return unknown_health(_without_zookeeper(reason, problem.answers))
     except (StoreError, TimeoutError) as problem:
         stopped = "ZooKeeper stopped answering" if opened else "ZooKeeper does not answer"
-        reason = str(problem) or f"no answer within {timeout_seconds * 4 + 2:g} s"
+        reason = str(problem) or f"no answer within {limit:g} s"
         answers = await probe_zookeeper(zookeeper, timeout_seconds=timeout_seconds)
         return unknown_health(_without_zookeeper(f"{stopped}: {reason}.", answers))
 

@@ -104,9 +104,9 @@ class OrderExecutor:
     failed. ``step_seconds`` is the time limit of one step at a storage (None: ``answer_seconds``).
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy transfers.
-    ``on_copied`` is called with the progress of a copy. With ``relay``, records of a copy go
-    through this process if the destination cannot read them from the source. ``network`` opens the
-    connections.
+    ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of a proof. With
+    ``relay``, records of a copy go through this process if the destination cannot read them from
+    the source. ``network`` opens the connections.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class OrderExecutor:
         tls_of: Mapping[str, TlsConfig] | None = None,
         copy_batch: int = COPY_BATCH,
         on_copied: Progress = lambda _at, _last: None,
+        on_compared: Progress = lambda _at, _last: None,
         relay: bool = True,
         network: Network = TCP,
     ) -> None:
@@ -131,6 +132,7 @@ class OrderExecutor:
         self._step_seconds = answer_seconds if step_seconds is None else step_seconds
         self._copy_batch = copy_batch
         self._on_copied = on_copied
+        self._on_compared = on_compared
         self._relay = relay
         self._network = network
         self._observer = ReplicaObserver(
@@ -169,7 +171,13 @@ class OrderExecutor:
     async def _prove(self, step: ChangeAssignment) -> None:
         """Prove the conditions of a change. Raises the errors of `prove_equality`."""
         for condition in step.proofs:
-            await prove_equality(self.cluster, self.tls, condition, network=self._network)
+            await prove_equality(
+                self.cluster,
+                self.tls,
+                condition,
+                on_compared=self._on_compared,
+                network=self._network,
+            )
 
     async def _perform_at_storage(self, step: StorageStep) -> None:
         """Perform a step at a storage's admin port within ``step_seconds``."""

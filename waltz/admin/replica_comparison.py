@@ -44,11 +44,17 @@ class NotEqual(Exception):
 
 
 async def prove_equality(
-    cluster: Cluster, tls: TlsConfig, condition: EqualReplicas, *, network: Network = TCP
+    cluster: Cluster,
+    tls: TlsConfig,
+    condition: EqualReplicas,
+    *,
+    on_compared: OnCompared = lambda _at, _last: None,
+    network: Network = TCP,
 ) -> None:
     """Compare the replicas that ``condition`` names. Raises NotEqual, NoCluster, MalformedMetadata.
 
-    A replica that cannot be read is not proven to be equal.
+    A replica that cannot be read is not proven to be equal. ``on_compared`` is called with the
+    progress.
     """
     partition, storages = condition.partition, condition.storages
     result = await compare_replicas(
@@ -57,6 +63,7 @@ async def prove_equality(
         partition,
         storages=storages,
         observation_seconds=_OBSERVATION_SECONDS,
+        on_compared=on_compared,
         network=network,
     )
     if (difference := result.difference) is not None:

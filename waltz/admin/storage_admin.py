@@ -17,6 +17,7 @@ from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import TCP, Network, RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
+from waltz.protocol.checksums import as_signed
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import RecordBatch
 
@@ -141,7 +142,7 @@ class StorageAdmin:
 
         Raises UnsupportedByPeer.
         """
-        signed = checksum - (1 << 32) if checksum & 0x8000_0000 else checksum
+        signed = as_signed(checksum)
         await self._connection.call(
             lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records)
         )
@@ -160,8 +161,8 @@ class StorageAdmin:
                 seq, partition, session_id, *source, first_id, last_id
             )
         )
-        found: int = answer.last_id
-        return found
+        copied_up_to: int = answer.last_id
+        return copied_up_to
 
     async def metrics(self) -> dict[str, Any]:
         """Return the storage's metrics in their bean form (spec/behaviour.md section 13)."""

@@ -163,6 +163,6 @@ async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
     def late() -> Failed:
         return Failed(f"the command did not finish within {seconds:g} s and was stopped")
 
-    # A TimeoutError of the verb itself is a shorter limit, which it should have reported itself.
+    # A TimeoutError of the verb passes unchanged: verbs report their own, shorter limits.
     async with TimeLimit(seconds, late):
         return await work

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Self
 
 from waltz.client.core.column_batch import ColumnBatch
-from waltz.client.core.errors import ClientClosed
+from waltz.client.core.errors import ITERATED_TWICE, ClientClosed
 from waltz.client.request_client import RequestClient
 from waltz.client.stream_ranges import COLUMN_LIMITS, StreamRanges, read_ranges
 
@@ -46,8 +46,10 @@ class BatchStream:
         await self.aclose()
 
     async def __aiter__(self) -> AsyncIterator[ColumnBatch]:
-        if self._closed or self._begun:
-            raise ClientClosed  # A stream can be iterated over only once.
+        if self._begun:
+            raise ClientClosed(ITERATED_TWICE)
+        if self._closed:
+            raise ClientClosed
         self._begun = True
         try:
             async with aclosing(read_ranges(self._ranges, self._wait)) as arriving:

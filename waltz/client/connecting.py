@@ -124,11 +124,11 @@ def _check_place(zookeeper: object, root: object) -> None:
     """Raise TypeError if the arguments of `connect` cannot name a cluster."""
     if not isinstance(zookeeper, str | Path | None):
         raise TypeError(
-            f"zookeeper is {shown(zookeeper)}: it is a text such as 'zk-0:2181,zk-1:2181', or the "
-            "path of a cluster.json"
+            f"zookeeper is {shown(zookeeper)}: it must be a text such as 'zk-0:2181,zk-1:2181', or "
+            "the path of a cluster.json"
         )
     if not isinstance(root, str | None):
-        raise TypeError(f"root is {shown(root)}: it is a text such as '/waltz'")
+        raise TypeError(f"root is {shown(root)}: it must be a text such as '/waltz'")
 
 
 async def _open_at(

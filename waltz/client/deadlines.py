@@ -1,4 +1,4 @@
-"""Limit the time of a wait, and name what is missing in the error. Reads the clock."""
+"""Limit the time of a wait; the error says what is missing. Reads the clock."""
 
 from __future__ import annotations
 

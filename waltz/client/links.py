@@ -46,7 +46,7 @@ class _Place(NamedTuple):
 class Links:
     """The connections of one client id to the servers of its partitions.
 
-    ``directory`` tells which server owns a partition.
+    ``directory`` has the server that owns each partition.
     """
 
     def __init__(self, directory: Directory, dialer: Dialer, user: LinkUser) -> None:

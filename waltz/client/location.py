@@ -70,7 +70,10 @@ def find_cluster(
     is_named = zookeeper is not None or profile_name is not None
     file = _file_of(place, variables.get("WALTZ_CLUSTER"), is_named=is_named)
     if file is None:
-        zookeeper = zookeeper or (None if place is None else str(place))
+        if place is not None:
+            zookeeper = str(place)
+        elif not zookeeper:
+            zookeeper = None  # The variable is set, and empty.
         if zookeeper is None or profile_name is not None:
             profile = _profile(profile_name, variables)
             if profile is not None:

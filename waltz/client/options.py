@@ -62,17 +62,20 @@ class ClientOptions:
         """
         if not isinstance(self.tls, TlsConfig | None):
             raise TypeError(
-                f"tls is {shown(self.tls)}: it is waltz.PLAINTEXT, or a waltz.TlsConfig such as "
-                "TlsConfig(ca=path)"
+                f"tls is {shown(self.tls)}: it must be waltz.PLAINTEXT, or a waltz.TlsConfig such "
+                "as TlsConfig(ca=path)"
             )
         if not isinstance(self.zookeeper_access, ZooKeeperAccess):
             raise TypeError(
-                f"zookeeper_access is {shown(self.zookeeper_access)}: it is a waltz.ZooKeeperAccess"
+                f"zookeeper_access is {shown(self.zookeeper_access)}: it must be a "
+                "waltz.ZooKeeperAccess"
             )
         _check_serializer(self.serializer)
         choices = get_args(Unreadable)
         if self.unreadable not in choices:
-            raise ValueError(f"unreadable is {shown(self.unreadable)}: it is {_one_of(choices)}")
+            raise ValueError(
+                f"unreadable is {shown(self.unreadable)}: it must be {_one_of(choices)}"
+            )
         check_count("session_timeout_ms", self.session_timeout_ms, MOST_INT)
         check_seconds("connect_timeout", self.connect_timeout, optional=True)
         check_seconds("append_timeout", self.append_timeout, optional=True)
@@ -127,8 +130,8 @@ def _check_serializer(serializer: object) -> None:
         and callable(getattr(serializer, "deserialize", None))
     ):
         raise TypeError(
-            f"serializer is {shown(serializer)}: it is an object with the methods serialize and "
-            "deserialize"
+            f"serializer is {shown(serializer)}: it must be an object with the methods serialize "
+            "and deserialize"
         )
 
 

@@ -96,7 +96,7 @@ class ReplicaReader:
         metadata = self._last_metadata.get(wanted.partition) or await self._read_metadata(
             wanted.partition
         )
-        for storage in _rotated(metadata, wanted):
+        for storage in _request_order(metadata, wanted):
             found = await self._request_records(storage, metadata.session_id, wanted)
             if found is None:
                 continue
@@ -152,7 +152,7 @@ class ReplicaReader:
         return connection
 
 
-def _rotated(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
+def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
     """Return the replicas of the present store session in the order in which to request from them.
 
     The first one depends on the requested records, so that the requests of many tasks are

@@ -25,7 +25,12 @@ from waltz.client.core.codec import (
 )
 from waltz.client.core.deserializing import Deserializer
 from waltz.client.core.directory import Directory
-from waltz.client.core.errors import ClientAhead, ClientClosed, PermissionDenied
+from waltz.client.core.errors import (
+    ITERATED_TWICE,
+    ClientAhead,
+    ClientClosed,
+    PermissionDenied,
+)
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.mount import Phase, RequestIds
@@ -100,8 +105,10 @@ class ServerStream(LogStream[DataT_co]):
     @override
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
         try:
-            if self._closed or self._begun:
-                raise ClientClosed  # A stream can be iterated over only once.
+            if self._begun:
+                raise ClientClosed(ITERATED_TWICE)
+            if self._closed:
+                raise ClientClosed
             self._begun = True
             async for batch in self._from_ranges_or_feeds():
                 self._count_received(batch)

@@ -62,8 +62,8 @@ def read_description(directory: Path) -> dict[str, Any]:
             f"{path} is not the description of a running cluster; if no cluster runs in "
             f"{directory}, remove it, and start the cluster with: {local_command(directory, 'up')}"
         )
-    found: dict[str, Any] = description
-    return found
+    checked: dict[str, Any] = description
+    return checked
 
 
 def _is_description(value: object) -> bool:
@@ -71,8 +71,8 @@ def _is_description(value: object) -> bool:
     match value:
         case {"processes": {**processes}}:
             return all(
-                isinstance(each, dict) and {"pid", "address"} <= each.keys()
-                for each in processes.values()
+                isinstance(process, dict) and {"pid", "address"} <= process.keys()
+                for process in processes.values()
             )
     return False
 

@@ -22,12 +22,14 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import OwnedPartition, ServerDescriptor
 from waltz.metadata.core.membership_steps import (
     NOT_APPLIED,
+    AwaitChange,
     CreateNode,
     Endpoint,
     Membership,
@@ -237,6 +239,8 @@ class ServerMembership:
             # ZooKeeper has created the znode, and the answer was lost.
             await self._declare_transport()
         match step:
+            case AwaitChange():
+                pass  # The loop waits for the next change.
             case CreateNode():
                 # Before: clients that find the server know what it uses. After: another server that
                 # has read the members just before may have left this declaration out.
@@ -258,6 +262,8 @@ class ServerMembership:
                 # Other servers may have left: the last one with TLS, or one that had declared
                 # nothing.
                 await self._declare_transport()
+            case _:
+                assert_never(step)
 
     async def _declare_transport(self) -> None:
         """Declare whether this server uses TLS; log an error that persists only once.
@@ -325,7 +331,12 @@ class ClientMembership:
 
     async def _act(self, membership: Membership) -> None:
         """Perform the client's next step."""
-        match next_for_client(membership, self._applied_version):
+        step = next_for_client(membership, self._applied_version)
+        match step:
+            case AwaitChange():
+                pass  # The loop waits for the next change.
             case UseEndpoints(endpoints, version):
                 self._applied_version = version
                 self._on_endpoints(endpoints)
+            case _:
+                assert_never(step)

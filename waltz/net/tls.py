@@ -210,9 +210,8 @@ class TlsConfig:
                 f"cannot use the TLS files ({files}): {why}. They must be readable PEM files"
             ) from None
         if expires is not None and (left := _days_until(expires)) < _SOON_DAYS:
-            log.warning(
-                "TLS certificate %s: expires in %.1f days, renew it", self.certificate, left
-            )
+            when = f"expires in {left:.1f} days" if left > 0 else f"expired {-left:.1f} days ago"
+            log.warning("TLS certificate %s: %s, renew it", self.certificate, when)
         return expires
 
 

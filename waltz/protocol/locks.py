@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from waltz.protocol.checksums import as_signed
+
 
 @dataclass(frozen=True, slots=True)
 class Lock:
@@ -27,7 +29,7 @@ class Lock:
 
     def hash(self) -> int:
         """Return the lock's form on the wire, a signed 32-bit integer."""
-        return _signed(_string_hash(self.name) ^ _fold(self.id))
+        return as_signed(_string_hash(self.name) ^ _fold(self.id))
 
 
 def lock_hashes(locks: tuple[Lock, ...] | list[Lock]) -> tuple[int, ...]:
@@ -48,7 +50,3 @@ def _fold(number: int) -> int:
     """Return what ``Long.hashCode`` of Java returns, as an unsigned integer."""
     bits = number & 0xFFFF_FFFF_FFFF_FFFF
     return (bits ^ (bits >> 32)) & 0xFFFF_FFFF
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 32) if value & 0x8000_0000 else value

@@ -92,7 +92,7 @@ def write_profiles(path: Path, profiles: Profiles) -> None:
     """Replace the file by one rename, so that a reader never sees half of it. Raises BadProfile."""
     described: dict[str, Any] = {
         "used": profiles.used,
-        "profiles": {name: asdict(each) for name, each in sorted(profiles.profiles.items())},
+        "profiles": {name: asdict(profile) for name, profile in sorted(profiles.profiles.items())},
     }
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -116,8 +116,8 @@ def find_profile(name: str | None, environment: Mapping[str, str] = os.environ) 
 def _decode(value: Any) -> Profiles:
     """Return the profiles in the JSON of the file. A used profile that does not exist is none."""
     described = {
-        str(name): Profile(str(each["zookeeper"]), str(each["root"]), str(each["tls"]))
-        for name, each in value["profiles"].items()
+        str(name): Profile(str(fields["zookeeper"]), str(fields["root"]), str(fields["tls"]))
+        for name, fields in value["profiles"].items()
     }
     used = value["used"]
     return Profiles(described, used if used in described else None)

@@ -21,13 +21,13 @@ def locate(options: ClusterOptions) -> ClusterLocation:
     access = _zookeeper_access(options.zookeeper_access)
     if options.cluster_file is None and options.zookeeper is None:
         try:
-            found = find_cluster(None, options.root, tls)
+            named = find_cluster(None, options.root, tls)
         except ClusterNotFound as problem:
             raise OptionError(
                 f"set the option zookeeper (host:port, with root) or cluster (the path of a local "
                 f"cluster's cluster.json): {problem}"
             ) from None
-        return ClusterLocation(found.zookeeper, found.root, found.tls, seconds, access)
+        return ClusterLocation(named.zookeeper, named.root, named.tls, seconds, access)
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT

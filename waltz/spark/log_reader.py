@@ -54,10 +54,15 @@ Records = RecordBatch | StoredBatch | UncheckedRecords
 """Records of servers, in either form and checked by the client, or of replicas."""
 
 _CONNECT_SECONDS = 10.0
+"""The most time for opening connections."""
 _BATCH_ROWS = 8192
+"""How many records one request reads at most."""
 _BATCH_BYTES = 4 << 20
+"""How many bytes of records one request reads, unless its first record is larger."""
 _SAMPLE_ROWS = 256
+"""How many records a sample has at most."""
 _SAMPLE_BYTES = 64 << 10
+"""How many bytes a sample has at most, unless its first record is larger."""
 
 
 class ReadTimedOut(WaltzError):
@@ -161,10 +166,10 @@ class SparkLogReader:
                 )
             )
 
-        found = self._run(self._in_time(fetch(), "not every partition returned a sample"))
+        samples = self._run(self._in_time(fetch(), "not every partition returned a sample"))
         return {
             partition: Sample(part.records.count, len(part.records.wire))
-            for (partition, _), part in zip(wanted, found, strict=True)
+            for (partition, _), part in zip(wanted, samples, strict=True)
         }
 
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
@@ -252,10 +257,10 @@ class SparkLogReader:
         """Return the mark after a read at ``start``; see `confirmed_marks`."""
         work = self._client.bulk.headers(partition, start, max_headers=1)
         try:
-            found = await self._in_time(work, f"partition {partition} did not confirm its end")
+            answer = await self._in_time(work, f"partition {partition} did not confirm its end")
         except ClientAhead as ahead:
             return ahead.log_mark
-        return found.high_water_mark
+        return answer.high_water_mark
 
     def _request(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[Records]:
         """Start a request for records of ``part`` from ``first`` on."""
@@ -276,10 +281,10 @@ class SparkLogReader:
                 location.zookeeper_access,
                 connect_seconds=_CONNECT_SECONDS,
             )
-        found = await self._replicas.read_records(wanted)
-        if found is None:
+        records = await self._replicas.read_records(wanted)
+        if records is None:
             return await self._from_server(wanted.partition, wanted.first_id, wanted.max_records)
-        return UncheckedRecords(found)
+        return UncheckedRecords(records)
 
     async def _from_server(self, partition: int, first: int, rows: int) -> Records:
         bulk = self._client.bulk
@@ -290,10 +295,10 @@ class SparkLogReader:
 
     async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
         """Return one record or more from the server. Raises LogEndsBefore if there is none."""
-        found = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)
-        if not found.records.count:
-            raise LogEndsBefore(partition, first, found.high_water_mark)
-        return found
+        answer = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)
+        if not answer.records.count:
+            raise LogEndsBefore(partition, first, answer.high_water_mark)
+        return answer
 
     def _run(self, work: Awaitable[T]) -> T:
         """Run the event loop until ``work`` is done; return its result."""

@@ -72,8 +72,10 @@ class _Worker:
 
     enqueued: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    running_since: float | None = None
-    """The time at which the running reconcile began, None between two reconciles."""
+    progress_at: float | None = None
+    """The time of the last progress of the running reconcile, or of its beginning.
+
+    None between two reconciles."""
 
     result: ReconcileResult | None = None
     num_unchanged: int = 0
@@ -121,12 +123,18 @@ class Controller:
         }
 
     def stuck(self, seconds: float) -> tuple[str, str] | None:
-        """Return a cluster whose reconcile has run for more than ``seconds``, None without one."""
+        """Return a cluster whose reconcile made no progress for more than ``seconds``, or None."""
         now = asyncio.get_running_loop().time()
         for cluster, worker in self._workers.items():
-            if worker.running_since is not None and now - worker.running_since > seconds:
+            if worker.progress_at is not None and now - worker.progress_at > seconds:
                 return cluster
         return None
+
+    def note_progress(self, namespace: str, name: str) -> None:
+        """Note that a long step of a cluster's running reconcile makes progress (see `stuck`)."""
+        worker = self._workers.get((namespace, name))
+        if worker is not None and worker.progress_at is not None:
+            worker.progress_at = asyncio.get_running_loop().time()
 
     def enqueue(self, namespace: str, name: str) -> None:
         """Reconcile a cluster soon, because its state may have changed."""
@@ -153,7 +161,7 @@ class Controller:
             # another reconcile.
             changed = worker.enqueued.is_set()
             worker.enqueued.clear()
-            started = worker.running_since = clock()
+            started = worker.progress_at = clock()
             try:
                 result = None if changed or self._check is None else await self._check(*cluster)
                 if result is None:
@@ -170,7 +178,7 @@ class Controller:
                     worker.result = ReconcileResult(requeue, ready=False)
                 self.metrics.failures += 1
                 failures += 1
-            worker.running_since = None
+            worker.progress_at = None
             self.metrics.reconciles += 1
             self.metrics.seconds += clock() - started
             if requeue is not None:

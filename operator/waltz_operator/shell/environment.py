@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -149,10 +150,20 @@ def _cluster_key(desired: DesiredCluster) -> tuple[str, str]:
 
 
 class NetworkEnvironment:
-    """Keeps one ZooKeeper session per cluster, and the cluster's certificates below ``folder``."""
+    """Keeps one ZooKeeper session per cluster, and the cluster's certificates below ``folder``.
 
-    def __init__(self, kube: Kube, folder: Path) -> None:
+    ``on_progress`` is called with the namespace and the name of a cluster while a long step of this
+    cluster makes progress.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        folder: Path,
+        on_progress: Callable[[str, str], None] = lambda _namespace, _name: None,
+    ) -> None:
         self._kube = kube
+        self._on_progress = on_progress
         self._folder = folder
         self._sessions: dict[tuple[str, str], _OpenSession] = {}
         """The sessions by `_cluster_key`."""
@@ -193,7 +204,13 @@ class NetworkEnvironment:
         tls = self._tls_configs.get(key)
         if tls is None:
             tls = self._tls_configs[key] = await self._read_tls(desired)
-        return _NetworkAccess(cluster, tls, answer_seconds=_ANSWER_SECONDS, relay=False)
+        return _NetworkAccess(
+            cluster,
+            tls,
+            answer_seconds=_ANSWER_SECONDS,
+            on_compared=lambda _at, _last: self._on_progress(*key),
+            relay=False,
+        )
 
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """See Environment."""

@@ -133,7 +133,10 @@ class Executor:
                             step, lambda: asyncio.get_running_loop().time() < end
                         )
         except _TRANSIENT as problem:
-            reason = str(problem) or f"no answer within {_STEP_SECONDS:g} s"
+            limit = _time_limit(step)
+            in_time = "in time" if limit is None else f"within {limit:g} s"
+            # Only a TimeoutError has no text.
+            reason = str(problem) or f"no answer {in_time}"
             raise StepFailed(f"{step}: {reason}") from problem
 
     async def _cluster(self) -> Cluster:
@@ -212,7 +215,8 @@ class Executor:
             if await self._kube.get("Secret", namespace, in_use) is not None:
                 raise KubeError(
                     f"the secret {secret_name} is lost, and the secret {in_use} has certificates "
-                    "that it signed: no new authority is created"
+                    f"that it signed: no new authority is created; restore {secret_name}, or "
+                    f"delete {in_use} to start with a new authority, which interrupts connections"
                 )
             authority = make_authority(name)
             data = {"tls.crt": authority.certificate, "tls.key": authority.key}

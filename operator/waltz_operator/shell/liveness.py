@@ -15,9 +15,11 @@ _WATCH_SECONDS = 600.0
 """The time after which a watch without progress is stuck; a watch ends after 240 seconds."""
 
 _RECONCILE_SECONDS = 1800.0
-"""The time after which a reconcile that has not ended is stuck.
+"""The time after which a reconcile without progress is stuck.
 
-Every step has a timeout of 30 seconds, and a plan has many steps.
+Most steps have a timeout of 30 seconds, and a plan has many steps. A copy of a replica ends after
+about 10 seconds. The proof that replicas are equal has no limit, because it reads whole logs: it
+reports its progress (`Controller.note_progress`).
 """
 
 
@@ -44,7 +46,7 @@ class Liveness:
         stuck = self._controller.stuck(_RECONCILE_SECONDS)
         if stuck is not None:
             return (
-                f"the reconcile of cluster {'/'.join(stuck)} has not ended for "
+                f"the reconcile of cluster {'/'.join(stuck)} made no progress for "
                 f"{_RECONCILE_SECONDS:.0f} s"
             )
         return None

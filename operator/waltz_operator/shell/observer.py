@@ -66,6 +66,7 @@ async def observe(
     desired: DesiredCluster, kube: Kube, environment: Environment, now: datetime.datetime
 ) -> ObservedCluster:
     """Return the observed state. Raises KubeError; other failures are part of the result."""
+    # A secret may have changed since the last observation: the certificates are read again.
     environment.forget_certificates(desired)
     objects = await _objects(desired, kube)
     return ObservedCluster(

@@ -10,7 +10,8 @@ import pytest
 from tests.support.replica_model import Model
 from waltz.admin import replica_comparison
 from waltz.admin.core.comparison import RangeSum
-from waltz.admin.core.steps import EqualReplicas
+from waltz.admin.core.steps import ChangeAssignment, EqualReplicas
+from waltz.admin.execution import OrderExecutor
 from waltz.admin.replica_comparison import (
     NotEqual,
     UnknownPartition,
@@ -109,6 +110,18 @@ async def test_equal_replicas_are_compared_to_the_end_in_slices(
     assert (result.is_sound, result.last_id, result.ends) == (True, LAST, {})
     assert reports == [(19, LAST), (39, LAST), (LAST, LAST)]
     await prove_equality(cluster, PLAINTEXT, BOTH)
+
+
+async def test_proof_before_a_change_reports_its_progress(
+    cluster: Cluster, admins: dict[str, Admin]
+) -> None:
+    """It has no time limit: an observer sees by its progress that it is not stuck."""
+    reports: list[tuple[int, int]] = []
+    executor = OrderExecutor(
+        cluster, PLAINTEXT, on_compared=lambda at, end: reports.append((at, end))
+    )
+    await executor.perform(ChangeAssignment((), (BOTH,)))
+    assert reports == [(LAST, LAST)]
 
 
 async def test_comparison_ends_when_it_may_not_continue(

@@ -372,7 +372,11 @@ async def test_positions_at_the_ends_of_the_log_are_accepted() -> None:
 # ---- options
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"unreadable": "foo"}, ValueError, "^unreadable is 'foo': it is 'raise', 'skip' or 'raw'$"),
+    (
+        {"unreadable": "foo"},
+        ValueError,
+        "^unreadable is 'foo': it must be 'raise', 'skip' or 'raw'$",
+    ),
     ({"max_in_flight": 0}, ValueError, "^max_in_flight is 0: it must be a number from 1 on$"),
     ({"max_in_flight": "5"}, TypeError, "^max_in_flight is '5': it must be a number from 1 on$"),
     ({"stream_buffer": 0}, ValueError, "^stream_buffer is 0: it must be a number from 1 on$"),
@@ -386,7 +390,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"serializer": "json"},
         TypeError,
-        "^serializer is 'json': it is an object with the methods serialize and deserialize$",
+        "^serializer is 'json': it must be an object with the methods serialize and deserialize$",
     ),
 ]
 """Options of every ``connect``."""
@@ -402,20 +406,21 @@ WRONG_CONNECT_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"tls": True},
         TypeError,
-        r"^tls is True: it is waltz.PLAINTEXT, or a waltz.TlsConfig such as TlsConfig\(ca=path\)$",
+        "^tls is True: it must be waltz.PLAINTEXT, or a waltz.TlsConfig such as "
+        r"TlsConfig\(ca=path\)$",
     ),
-    ({"tls": False}, TypeError, "^tls is False: it is waltz.PLAINTEXT, or a waltz.TlsConfig"),
+    ({"tls": False}, TypeError, "^tls is False: it must be waltz.PLAINTEXT, or a waltz.TlsConfig"),
     (
         {"zookeeper_access": "user:password"},
         TypeError,
-        "^zookeeper_access is 'user:password': it is a waltz.ZooKeeperAccess$",
+        "^zookeeper_access is 'user:password': it must be a waltz.ZooKeeperAccess$",
     ),
     (
         {"zookeeper": 5},
         TypeError,
-        "^zookeeper is 5: it is a text such as 'zk-0:2181,zk-1:2181', or the path of a cluster",
+        "^zookeeper is 5: it must be a text such as 'zk-0:2181,zk-1:2181', or the path of a ",
     ),
-    ({"root": Path("/waltz")}, TypeError, r"^root is .*Path\('/waltz'\): it is a text such as"),
+    ({"root": Path("/waltz")}, TypeError, r"^root is .*Path\('/waltz'\): it must be a text such"),
 ]
 
 

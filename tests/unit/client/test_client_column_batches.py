@@ -178,7 +178,16 @@ async def test_closed_batches_raise_client_closed() -> None:
     async with connected(count=5) as (_, client):
         stream = client.batches(0)
         await stream.aclose()
-        with pytest.raises(ClientClosed):
+        with pytest.raises(ClientClosed, match="this client is closed"):
+            await anext(aiter(stream))
+
+
+@on_virtual_time
+async def test_batches_cannot_be_iterated_twice() -> None:
+    async with connected(count=5) as (_, client):
+        stream = client.batches(0, until=4)
+        assert [len(batch) async for batch in stream] == [5]
+        with pytest.raises(ClientClosed, match=r"^a stream can be iterated over only once: open"):
             await anext(aiter(stream))
 
 

@@ -29,6 +29,7 @@ EXAMPLES = [
     errors.ClusterNotFound("a text"),
     errors.ClientFailed("ZooKeeper is lost"),
     errors.ClientClosed(),
+    errors.ClientClosed(errors.ITERATED_TWICE),
     errors.PartitionUnknown(9, 4),
     errors.TransactionNotFound(0, 8, 7),
     errors.DataCorrupt(0, 8, 3),

@@ -232,7 +232,7 @@ async def test_stream_cannot_be_iterated_twice() -> None:
     async with connected(count=3) as (_, client):
         stream = client.stream(0, until=2)
         await ids(stream)
-        with pytest.raises(ClientClosed):
+        with pytest.raises(ClientClosed, match=r"^a stream can be iterated over only once: open"):
             await ids(stream)
 
 

@@ -82,6 +82,7 @@ def test_last_opened_session_is_the_highest_of_the_replicas() -> None:
         ({"key": "no key"}, "missing or malformed"),
         ({"storages": [{}]}, "missing or malformed"),
         ({"access": {"format": 2, "grants": []}}, "missing or malformed"),
+        ({"partitions": float("inf")}, "missing or malformed"),
     ],
 )
 def test_file_that_is_no_backup_is_refused(change: dict[str, object], problem: str) -> None:
@@ -93,3 +94,8 @@ def test_file_that_is_no_backup_is_refused(change: dict[str, object], problem: s
 def test_file_that_is_no_json_is_refused() -> None:
     with pytest.raises(BadBackup, match="not JSON"):
         decode_backup("orders")
+
+
+def test_json_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(BadBackup, match="not JSON"):
+        decode_backup("[" * 1_000_000)

@@ -233,3 +233,5 @@ def test_certificate_that_expires_soon_is_logged(
     assert not caplog.records
     old.issue("server", days=3).listening_context()
     assert "server.pem: expires in 3.0 days, renew it" in caplog.text
+    old.issue("server", days=0).listening_context()
+    assert "server.pem: expired 0.0 days ago, renew it" in caplog.text

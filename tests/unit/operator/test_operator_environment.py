@@ -139,6 +139,21 @@ async def test_replica_access_without_a_secret_uses_no_tls(tmp_path: Path, mode:
     assert not cast(OrderExecutor, access).tls.enabled
 
 
+async def test_progress_of_a_proof_is_noted_for_its_cluster(tmp_path: Path) -> None:
+    """Otherwise a proof that reads a large log for an hour looks like a stuck reconcile."""
+    noted: list[tuple[str, str]] = []
+    world = World(cluster_resource(), [])
+    environment = NetworkEnvironment(
+        FaultyKube(world, Faults()), tmp_path, lambda *cluster: noted.append(cluster)
+    )
+    desired = world.desired()
+    access = await environment.replica_access(
+        desired, Cluster(MemoryZooKeeper().connect(), desired.root)
+    )
+    cast(OrderExecutor, access)._on_compared(0, 7)
+    assert noted == [(desired.namespace, desired.name)]
+
+
 async def test_changed_secret_replaces_the_files(tmp_path: Path) -> None:
     world = World(cluster_resource(tls={"mode": "Operator"}), [])
     secret: dict[str, Any] = {"metadata": {"name": "log-tls"}, "data": {}}

@@ -16,7 +16,7 @@ from tests.support.operator_world import (
     fresh_replica,
     pool_resource,
 )
-from waltz.admin.core.steps import DropReplicas
+from waltz.admin.core.steps import CopyReplica, DropReplicas
 from waltz.metadata import MetadataStore, create_cluster
 from waltz.metadata.cluster import Cluster
 from waltz_operator.core.desired import DesiredCluster
@@ -199,6 +199,17 @@ async def test_step_without_an_answer_fails_at_its_deadline(
     executor = Executor(scene.world.desired(), scene.kube, cast(Environment, Hanging()))
     with pytest.raises(StepFailed, match=r"no answer within 0.01 s"):
         await executor.perform(CreateMetadata("logs/log", 1, scene.world.desired().key))
+
+
+async def test_step_without_a_limit_that_gets_no_answer_names_no_limit() -> None:
+    class Silent:
+        async def metadata_store(self, desired: object) -> object:
+            raise TimeoutError
+
+    scene = Scene()
+    executor = Executor(scene.world.desired(), scene.kube, cast(Environment, Silent()))
+    with pytest.raises(StepFailed, match=r"no answer in time$"):
+        await executor.perform(CopyReplica("a:6000", "b:6000", 0))
 
 
 async def test_replica_that_zookeeper_assigns_is_not_dropped() -> None:

@@ -59,10 +59,40 @@ async def reconcile_for_hours() -> None:
     await asyncio.sleep(1799)
     assert liveness.problem() is None
     await asyncio.sleep(2)
-    assert "cluster logs/hanging has not ended for 1800 s" in str(liveness.problem())
+    assert "cluster logs/hanging made no progress for 1800 s" in str(liveness.problem())
     hang.set()
     await asyncio.sleep(1)
     assert liveness.problem() is None
+    await controller.close()
+
+
+def test_reconcile_that_makes_progress_for_hours_is_no_problem() -> None:
+    """The proof that two replicas are equal reads whole logs, and may take hours."""
+    run(progress_for_hours())
+
+
+async def progress_for_hours() -> None:
+    hang = asyncio.Event()
+
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
+        await hang.wait()
+        return ReconcileResult(15.0, ready=True)
+
+    controller = Controller(reconcile)
+    liveness = Liveness(controller)
+    controller.enqueue("logs", "large")
+    controller.note_progress("logs", "unknown")
+    for _ in range(10):
+        await asyncio.sleep(1000)
+        controller.note_progress("logs", "large")
+        assert liveness.problem() is None
+    await asyncio.sleep(1801)
+    assert "cluster logs/large made no progress for 1800 s" in str(liveness.problem())
+    hang.set()
+    await asyncio.sleep(1)
+    controller.note_progress("logs", "large")
+    await asyncio.sleep(3600)
+    assert liveness.problem() is None, "progress between two reconciles begins none"
     await controller.close()
 
 

@@ -40,7 +40,7 @@ def crashed_disks(*, own_log: bool) -> tuple[MemoryDisk, MemoryDisk | None]:
 
 
 @pytest.mark.parametrize("own_log", [False, True])
-def test_crashed_directory_becomes_one_of_the_engine_files(own_log: bool) -> None:
+def test_flatten_gives_a_crashed_directory_the_engine_files(own_log: bool) -> None:
     data, log = crashed_disks(own_log=own_log)
     result = flattened(data, log)
     assert result.transactions > 0

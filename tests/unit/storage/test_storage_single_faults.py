@@ -17,6 +17,8 @@ from tests.support.three_replicas import P, Trio, Volumes, records
 from waltz.testing.disk import MemoryDisk
 
 ACKNOWLEDGED = 8
+_BEFORE_LAST_START = 2
+"""The number of the copy of `past` that is one generation older than the end: a truncation."""
 ABSENT = "b"
 """The other replica that has everything."""
 
@@ -226,6 +228,23 @@ def test_one_storage_of_older_snapshot_loses_no_committed_record(
     before = past(two_volumes=two_volumes)
     for copy in before.copies[: before.same_session]:
         check(partial(older_storage, copy), two_volumes=two_volumes, absent=absent)
+
+
+def test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote() -> None:
+    """Its control file names session 1, although the log has records of session 3."""
+    before = past(two_volumes=True)
+    trio = before.trio.copy()
+    trio.volumes["a"] = older_meta(before.copies[_BEFORE_LAST_START], trio.volumes["a"])
+    trio.start("ac")
+    restored = trio.replica("a")
+    assert (restored.info.session_id, restored.log.max_id) == (1, ACKNOWLEDGED - 1)
+    assert trio.metadata.replicas["a"].session_id == 3
+    assert trio.open_session() == frozenset(), "only c could vote, and it was down"
+    assert trio.content("a") == trio.content("c"), "the log was not cut and filled from c"
+    trio.start("b")
+    assert trio.open_session() == {"a", "b", "c"}
+    for name in "abc":
+        assert trio.content(name) == before.acknowledged
 
 
 def test_data_volume_from_before_a_truncation_is_refused() -> None:

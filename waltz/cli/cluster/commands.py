@@ -226,8 +226,8 @@ def verify_command(
     """
     where = target(context)
 
-    members: dict[int, ServerDescriptor] = {}
     # The servers of all repetitions, by their ids.
+    members: dict[int, ServerDescriptor] = {}
 
     async def check() -> list[Finding]:
         deadline = asyncio.get_running_loop().time() + wait
@@ -271,14 +271,14 @@ def check_connectivity_command(
     """
     where = target(context)
 
-    async def ask() -> Rendering:
+    async def query() -> Rendering:
         async with open_cluster(where) as cluster:
             members = (await cluster.membership()).servers()
             tls = await tls_of(where, cluster)
         answers = await query_servers(members.values(), tls, timeout_seconds=timeout)
         return cluster_rows.render_connectivity(members, answers)
 
-    rendering = run(ask())
+    rendering = run(query())
     show(output, rendering)
     if not all(entry["reached"] for entry in rendering.value):
         raise typer.Exit(1)

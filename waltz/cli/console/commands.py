@@ -124,7 +124,7 @@ async def _serve(
     where: Target, endpoint: _Endpoint, interval: float, timeout_seconds: float
 ) -> None:
     """Serve the page until SIGTERM or SIGINT."""
-    # Not at the top: aiohttp, which it imports, is installed only with the extra `console`.
+    # Imported only here: the module needs aiohttp, which only the extra `console` installs.
     from waltz.console.shell.http import serve_console
 
     # An unusable path or TLS file is an error here, not at every sample.
@@ -155,7 +155,8 @@ async def _serve(
             async with serve_console(
                 endpoint.host, endpoint.port, allowed, poller, reader, endpoint.tls
             ) as bound:
-                # As the first process of a container it gets SIGTERM only if it handles it.
+                # The first process of a container gets SIGTERM only if the process handles the
+                # signal.
                 stop = stop_signal()
                 say(f"the console of {where.root} is at {endpoint.url(bound)} (Ctrl-C ends it)")
                 if not is_loopback(endpoint.host):

@@ -184,7 +184,8 @@ def say_forecast(
     before its first step.
     """
     reason = planned.end.reason if isinstance(planned.end, Refuse | Wait) else ""
-    if isinstance(planned.end, Refuse) or (reason and waiting_fails and not planned.steps):
+    waits_at_once = isinstance(planned.end, Wait) and not planned.steps
+    if isinstance(planned.end, Refuse) or (waiting_fails and waits_at_once):
         raise Failed(reason)
     for step in planned.steps:
         say(f"would: {step}")

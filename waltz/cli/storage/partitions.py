@@ -144,7 +144,8 @@ def sync_command(
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
     changes, failures = run(work, seconds=None)
-    show(output, render_synced(changes))
+    if changes or not failures:
+        show(output, render_synced(changes))
     for failure in failures:
         say(f"waltz: {complete(failure)}")
     if failures:
@@ -298,7 +299,7 @@ async def _changes_of(
             raise Failed(str(problem)) from problem
         except Stalled as problem:
             raise Failed(f"{problem}. {remedy(order, steps)}") from problem
-    return _replica_changes(steps)
+    return replica_changes(steps)
 
 
 def remedy(order: Order, begun: Iterable[Step | Wait]) -> str:
@@ -314,14 +315,16 @@ def remedy(order: Order, begun: Iterable[Step | Wait]) -> str:
     return _SYNC_LATER
 
 
-def _replica_changes(steps: Iterable[Step | Wait]) -> dict[str, SyncedStorage]:
+def replica_changes(steps: Iterable[Step | Wait]) -> dict[str, SyncedStorage]:
     """Return the partitions whose replicas each storage creates and drops in ``steps``."""
     changes: dict[str, SyncedStorage] = {}
     for step in steps:
         if isinstance(step, CreateReplicas):
             before = changes.get(step.storage, SyncedStorage(step.storage))
-            changes[step.storage] = replace(before, assigned=step.partitions)
+            changes[step.storage] = replace(before, assigned=(*before.assigned, *step.partitions))
         elif isinstance(step, DropReplicas):
             before = changes.get(step.storage, SyncedStorage(step.storage))
-            changes[step.storage] = replace(before, unassigned=step.partitions)
+            changes[step.storage] = replace(
+                before, unassigned=(*before.unassigned, *step.partitions)
+            )
     return changes

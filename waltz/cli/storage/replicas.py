@@ -188,10 +188,10 @@ def recover_command(
     for partition, reason in recovered.failures.items():
         say(f"waltz: partition {partition} is not recovered: {reason}")
     steps = recovered.steps
-    done = change("storage recover", destination, steps, partitions=chosen, dry_run=dry_run)
+    recovery = change("storage recover", destination, steps, partitions=chosen, dry_run=dry_run)
     show_change(
         output,
-        recovery_change(done, recovered.failures),
+        recovery_change(recovery, recovered.failures),
         "" if recovered.failures else _ending(steps, dry_run=dry_run),
     )
     if recovered.failures:
@@ -273,7 +273,8 @@ def compare_command(
         async with open_cluster(where) as cluster:
             count = (await cluster.params()).num_partitions
             results = {}
-            for partition in wanted if wanted is not None else range(count):
+            chosen = range(count) if wanted is None else wanted
+            for partition in chosen:
                 results[partition] = await _compare(cluster, where, partition)
             return results
 

@@ -45,7 +45,7 @@ def max_transaction_id_command(
     """Show the last transaction id that a replica holds, committed or not."""
     where = target(context)
 
-    async def ask() -> int:
+    async def query_end() -> int:
         async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
             tls = await tls_of(where, cluster)
@@ -55,7 +55,7 @@ def max_transaction_id_command(
                     admin, storage, partition, tls, params, offline=offline
                 )
 
-    show(output, render_replica_end(storage, partition, run(ask())))
+    show(output, render_replica_end(storage, partition, run(query_end())))
 
 
 @app.command(

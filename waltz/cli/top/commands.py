@@ -33,7 +33,7 @@ from waltz.metadata.store import StoreError
 app = typer.Typer()
 
 Display = Callable[[Rendering, str | None], None]
-"""Shows a sample. With a problem, the sample is the last one, and the next one failed by it."""
+"""Shows a sample. With a problem: the last sample again, and why there is no newer one."""
 
 
 @app.command(

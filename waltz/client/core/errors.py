@@ -68,11 +68,16 @@ class ClientFailed(WaltzError):
 
 
 class ClientClosed(WaltzError):
-    """The client is closed. An append that raises this error is not in the log."""
+    """The client or stream is closed. An append that raises this error is not in the log."""
 
-    def __init__(self) -> None:
-        super().__init__("this client is closed: open another with waltz.connect")
+    def __init__(
+        self, text: str = "this client is closed: open another with waltz.connect"
+    ) -> None:
+        super().__init__(text)
 
+
+ITERATED_TWICE = "a stream can be iterated over only once: open another stream"
+"""The text of the ClientClosed that the second loop over a stream raises."""
 
 ErrorFactory = Callable[[], ClientClosed | ClientFailed]
 """Returns the error that a call of a closed or failed client raises.

@@ -202,7 +202,7 @@ class Poller:
             loop = asyncio.get_running_loop()
             if self._sampled_at is not None:
                 await asyncio.sleep(self._sampled_at + self._source.target.interval - loop.time())
-            if self._waiting == 0:
+            if self._waiting == 0:  # All browsers have left during the sleep.
                 return
             self._sampled_at = loop.time()
             self._view = await self._next_view()

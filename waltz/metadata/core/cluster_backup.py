@@ -1,7 +1,7 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
-It has what `waltz cluster metadata restore` needs to make the znodes again: the identity of the
-cluster, its storages, the assignment of partitions, the access rules, what the servers have
+A backup has what `waltz cluster metadata restore` needs to make the znodes again: the identity of
+the cluster, its storages, the assignment of partitions, the access rules, what the servers have
 declared about TLS, and the metadata of each partition. The metadata change with each store session,
 so a rescue only compares them with what the storages have.
 """
@@ -104,7 +104,7 @@ def decode_backup(text: str) -> ClusterBackup:
     """Return the backup in the text of a file; raises BadBackup."""
     try:
         content = json.loads(text)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise BadBackup(f"it is not JSON: {problem}") from problem
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadBackup("it is not written by waltz cluster metadata backup")
@@ -115,7 +115,7 @@ def decode_backup(text: str) -> ClusterBackup:
         )
     try:
         return _decode_content(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
         raise BadBackup(f"a field is missing or malformed: {problem!r}") from problem
 
 

@@ -24,8 +24,8 @@ class AllowedNames:
     def refusal(self, certificate: Mapping[str, Any] | None) -> str | None:
         """Return why a peer with ``certificate`` is refused, None if it is allowed.
 
-        ``certificate`` is a verified certificate in the form of `ssl.SSLSocket.getpeercert`. None
-        means that the peer has shown none, which only plaintext allows.
+        ``certificate`` is in the form of `ssl.SSLSocket.getpeercert`. It is None or empty if the
+        peer has shown no verified certificate: without TLS, or with TLS but without a CA.
         """
         if self.names is None:
             return None

@@ -94,7 +94,12 @@ CLUSTER_OPTIONS = (
     Option("zookeeper.tls.key", file, None, "PEM file of that certificate's key"),
     Option("zookeeper.tls.ca", file, None, "PEM file to verify ZooKeeper with"),
     Option("zookeeper.tls.serverName", text, None, "the name in the certificates of ZooKeeper"),
-    Option("zookeeper.tls.verifyServerName", boolean, True, "if off, they may have any name"),
+    Option(
+        "zookeeper.tls.verifyServerName",
+        boolean,
+        True,
+        "if off, certificates of ZooKeeper may have any name",
+    ),
     Option("zookeeper.authentication.file", file, None, "file with user:password for ZooKeeper"),
     Option(
         "zookeeper.authentication.certificate",

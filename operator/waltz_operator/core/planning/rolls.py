@@ -9,7 +9,8 @@ states of the pods of one component:
 * `RollStopped`: a pod of the current version does not start. No pod that works is replaced, so a
   broken version stops at one pod. After a correction that pod is outdated, and the first to be
   replaced.
-* `RollWaiting`: outdated pods exist, but none may be away now.
+* `RollWaiting`: outdated pods exist, but none may be away now; or Kubernetes has not processed the
+  current version yet, so that it is not known which pods are outdated.
 * `RollNextPod`: one pod is deleted now.
 
 Rules of every roll (tests/unit/operator/test_operator_rolls.py):
@@ -78,7 +79,7 @@ class RollStopped:
 
 @dataclass(frozen=True, slots=True)
 class RollWaiting:
-    """Outdated pods remain, and none of them may be replaced now."""
+    """No pod may be replaced now, although outdated pods exist or may exist."""
 
     reason: str
 

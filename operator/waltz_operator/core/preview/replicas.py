@@ -114,14 +114,14 @@ def _has_lagging_replica(
 
 
 def _opens(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> bool:
-    """Return whether a server can begin a session with the ``available`` replicas."""
-    up_to_date = available & _in_session(replicas, view)
-    # A storage of the last session that is no longer assigned is not contacted.
+    """Return whether a server can begin a session with the ``available`` replicas.
+
+    A replica of the last session that has dropped out of it does not count: it may lack committed
+    transactions.
+    """
     last = view.session_replicas
-    knows_committed = not last or session_opens(
-        up_to_date | (available - last), view.replicas, last
-    )
-    return session_opens(available, view.replicas, frozenset()) and knows_committed
+    dropped_out = last - _in_session(replicas, view)
+    return session_opens(available - dropped_out, view.replicas, last)
 
 
 def _with_session(

@@ -225,8 +225,8 @@ class ServerNode:
         assert self._following is not None
         assert self._following_access is not None
         membership = asyncio.ensure_future(self._membership.finished())
-        ended = [membership, self._following, self._following_access]
-        done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        tasks = [membership, self._following, self._following_access]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
@@ -236,8 +236,8 @@ class ServerNode:
         ``acquired`` is also called now for each partition that this server already has.
         """
         self._on_acquired, self._on_released = acquired, released
-        for each in self._hosted.values():
-            acquired(each)
+        for hosted in self._hosted.values():
+            acquired(hosted)
 
     def replicas(self) -> dict[str, list[str]]:
         """Return the storages of each partition on this server."""

@@ -104,7 +104,7 @@ class Scrubbing:
         """Log the end of a pass."""
         progress, damaged = self.scrubber.progress, self.scrubber.findings.count
         log.info(
-            "scrubber: pass %d is complete: %d bytes checked, %d damaged records",
+            "scrubber: pass %d is complete: %d bytes checked; %d records are damaged now",
             progress.passes,
             progress.pass_bytes,
             damaged,

@@ -3,8 +3,9 @@
 Files are used only through the `Disk` that the caller passes. The control file is in the directory
 of the partitions, or in a separate directory (see `directory_pair`). `control_format` defines its
 bytes: the entry of a partition has two *structs*, of which an update writes the older one. Every
-update is durable before the call returns: a replica that forgot its session or marks after a loss
-of power would accept records of a fenced server (planted bug "control file not flushed").
+update is durable before the call returns: a replica that forgot its session after a loss of power
+would not vote, and its log would be cut to an older mark. If most replicas of a partition forgot
+theirs, committed records would be lost (planted bug "control file not flushed").
 
 Beside the control file is a file of *flushed marks*: up to which record each log was flushed (see
 `flushed_marks`).

@@ -10,9 +10,18 @@ Each start, and each truncation of a log, also raises the *generation* in both p
 the data directory. If one volume was restored from a copy of an earlier generation, the generations
 differ, and the storage refuses to start. One difference is accepted: the data directory may be one
 generation ahead of the meta directory, because a crash between the two writes leaves that. A meta
-volume that was restored from a copy of the previous generation looks the same. That is safe: the
-sessions and marks in its control file are older than the log, and an older mark claims fewer
-records.
+volume that was restored from a copy of the previous generation looks the same. That is safe,
+although the sessions and marks in its control file may be older than the log:
+
+* Session: a replica with an older session than the one that ZooKeeper names for it does not vote.
+  Its log is cut to its mark, and it copies the rest (`replica_roles`,
+  `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`). The fence is
+  lower, too. But no server can use that: when the storage stopped, each server lost its connection,
+  and so the replica. To admit a replica, a server first writes its own session to ZooKeeper, which
+  fails as soon as a newer session has begun (`StoreSession`).
+* Low-water marks: an older one claims fewer records.
+* Flushed mark: an older one claims fewer records, unless a truncation has removed its record. Then
+  the storage refuses the partition as damaged.
 
 Files are used only through the `Disk` objects that the caller passes.
 """

@@ -153,7 +153,8 @@ def stored_steps(
         if parts:
             yield
             assert segments.removals == removals, _REMOVED
-        # An append may have closed the file since the last step: ask for it again.
+        # An append may have begun a segment since the last step. Then the log has closed the files
+        # that were used least recently, maybe these ones. So they are taken from the log again.
         data = segments.files(segment.first_id).data
         parts.append(data.read(position, min(STEP_BYTES, stop - position)))
     return StoredBatch(count, parts[0] if len(parts) == 1 else b"".join(parts))
