@@ -18,6 +18,7 @@ from tests.support.client_cluster import ClientCluster, connected
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
 from waltz.client.settings import read_client_settings
+from waltz.client.stream_ranges import OBJECT_LIMITS
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.store import MetadataStore, OnChange, StoreClosed
@@ -396,7 +397,7 @@ async def read_on(batches: AsyncIterator[Any], ids: list[int]) -> None:
 async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -> None:
     async with ClientCluster(2) as cluster:
         await cluster.place(1, None)
-        await cluster.fill(0, 5000)
+        await cluster.fill(0, 4 * OBJECT_LIMITS.records)
         metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
         client = await client_over(cluster, metadata)
         batches = aiter(client.stream(0, data=True).batches())
@@ -406,7 +407,7 @@ async def test_stream_of_a_failed_client_yields_the_ranges_that_have_arrived() -
         await fail_client(cluster, client, metadata)
         with pytest.raises(waltz.ClientFailed):
             await asyncio.wait_for(read_on(batches, ids), 60)
-        assert ids == list(range(3000))
+        assert ids == list(range(3 * OBJECT_LIMITS.records))
         await client.close()
         await metadata.store.close()
 

@@ -88,7 +88,7 @@ def pieces_match(pieces: Any, crcs: Crcs) -> bool:
     return crc32(memoryview(content)[:padded_total]) == concatenated(crcs, longest)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def shift_by(size: int) -> CrcShift:
     """Return the shift by ``size`` bytes, 1 or more."""
     if size == 1:
