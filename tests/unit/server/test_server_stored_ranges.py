@@ -14,6 +14,8 @@ from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz.protocol.storage import STORED_LISTS_SINCE
 from waltz.protocol.stored import StoredBatch
+from waltz_server.core.effects import RangeReadTick
+from waltz_server.core.reads.ranges_ahead import TICKS_HELD
 
 # ---- records in their form on disk
 
@@ -296,6 +298,36 @@ def test_close_refuses_the_request_that_waits_for_a_range_ahead() -> None:
     assert not reader.peer.has_range_ahead
     world.release(*NAMES)
     assert reader.take_answers(world) == []
+
+
+def test_range_ahead_of_a_reader_that_pauses_is_dropped() -> None:
+    world, reader = forgetful(), Reader(version=7)
+    hold_after(world, 20)
+    read_two(world, reader)
+    for _ in range(TICKS_HELD):
+        assert reader.peer.has_range_ahead
+        world.wake(RangeReadTick)
+    assert not reader.peer.has_range_ahead
+    assert not any(isinstance(w.timer, RangeReadTick) for w in world.wakes), "nothing is held"
+    reader.records(world, 20, most=10, stored=True)
+    world.release(*NAMES)
+    assert [each.records.count for each in reader.take_answers(world)] == [10]
+    assert firsts(world)[:4] == [0, 10, 20, 20]
+
+
+def test_range_ahead_is_forgotten_when_the_next_session_is_delayed() -> None:
+    world, reader = forgetful(), Reader(version=7)
+    hold_after(world, 10)
+    for first_id in (0, 10):
+        reader.records(world, first_id, most=10, stored=True)
+    reader.take_answers(world)
+    reader.records(world, 20, most=10, stored=True)
+    assert (reader.peer.range_reads, reader.peer.has_range_ahead) == (1, True)
+    world.core._ranges.session_delayed()
+    assert (reader.peer.range_reads, reader.peer.has_range_ahead) == (0, False)
+    world.core._ranges.opened(300)
+    world.release(*NAMES)
+    assert [each.records.count for each in reader.take_answers(world)] == [10]
 
 
 @pytest.mark.parametrize("under_way", [True, False])

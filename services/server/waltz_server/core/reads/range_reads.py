@@ -156,7 +156,10 @@ class RangeReads:
         self._serve(peer)
 
     def tick(self) -> None:
-        """Count one tick: answer the reads whose wait is over, and continue with those due."""
+        """Count one tick: answer the reads whose wait is over, and continue with those due.
+
+        Drop what was read ahead and is not requested.
+        """
         self._ticking = False
         for read in self._waiting:
             read.ticks -= 1
@@ -164,8 +167,9 @@ class RangeReads:
         self._waiting = [read for read in self._waiting if read.ticks > 0]
         for read in over:
             self._answer_empty(read)
+        self._ahead.tick()
         self.resume()
-        if self._waiting:
+        if self._waiting or self._ahead.holds_results:
             self._start_tick()
 
     def resume(self) -> None:
@@ -280,6 +284,8 @@ class RangeReads:
         waiting = self._ahead.done(ahead, done)
         if waiting is not None:
             self._answer_with(waiting, done)
+        elif self._ahead.holds_results:
+            self._start_tick()
         self._serve(ahead.peer)
 
     def _read_replica(self, read: RangeRead) -> None:

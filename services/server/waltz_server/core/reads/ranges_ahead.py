@@ -6,7 +6,8 @@ client would verify it while the storage waits.
 
 When a range in disk form is answered, and it continued the connection's range before it, a read of
 the next range begins, with the bounds of that request. If the client then requests exactly this
-range, the result is its answer. Any other request for records of the partition drops the result. A
+range, the result is its answer. Any other request for records of the partition drops the result,
+and so does time: the memory of a server must not fill with the ranges of readers that pause. A
 connection has at most one such range, in all its partitions.
 """
 
@@ -20,6 +21,9 @@ from waltz_server.core.reads.read_purposes import RangeRead, RangeRequest
 from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
+TICKS_HELD = 20
+"""How many ticks (`range_reads.TICK_SECONDS`) a result waits for its request."""
+
 
 @dataclass(eq=False, slots=True)
 class RangeAhead(RangeRead):
@@ -29,6 +33,8 @@ class RangeAhead(RangeRead):
     """None while the read is under way."""
     waiting: RangeRead | None = None
     """The client's request, if it has arrived before the result."""
+    ticks_left: int = TICKS_HELD
+    """How many ticks the result is still held."""
 
 
 class RangesAhead:
@@ -95,6 +101,19 @@ class RangesAhead:
         if is_over and self._ahead.get(ahead.peer) is ahead:
             self._drop(ahead.peer)
         return ahead.waiting
+
+    @property
+    def holds_results(self) -> bool:
+        """Whether a result waits for its request: then `tick` must be called."""
+        return any(ahead.result is not None for ahead in self._ahead.values())
+
+    def tick(self) -> None:
+        """Count one tick, and drop the results that have waited too long."""
+        for peer, ahead in list(self._ahead.items()):
+            if ahead.result is not None:
+                ahead.ticks_left -= 1
+                if ahead.ticks_left <= 0:
+                    self._drop(peer)
 
     def lost(self, peer: Peer) -> None:
         """Drop the range of a closed connection."""
