@@ -107,4 +107,34 @@ USER_BUGS = (
             "unit/sync/test_client_sync.py::test_sync_client_has_the_methods_of_the_asyncio_client"
         ),
     ),
+    Planted(
+        "each attempt of submit begins its timeout anew",
+        Package.CLIENT,
+        "return await append(draft, mark, seconds_left)\n",
+        "return await append(draft, mark, seconds)\n",
+        "A call with conflicts takes much longer than its timeout.",
+        nodes(
+            "unit/client/test_client_append_calls.py::test_submit_gives_each_append_only_the_time_that_is_left"
+        ),
+    ),
+    Planted(
+        "the timeout of Spark's writer does not limit its appends",
+        Package.SPARK,
+        "append_timeout=location.timeout_seconds,\n",
+        "",
+        "Each append waits 30 s, whatever the user has set.",
+        nodes(
+            "unit/spark/test_spark_writer.py::test_timeout_of_the_location_limits_appends_and_answers"
+        ),
+    ),
+    Planted(
+        "a status without ZooKeeper forgets the key of its cluster",
+        Package.OPERATOR,
+        "cluster_key=str(desired.key) if is_own else old.cluster_key,\n",
+        'cluster_key=str(desired.key) if is_own else "",\n',
+        "Metadata that are lost meanwhile are created anew, and storages are cut.",
+        nodes(
+            "unit/operator/test_operator_plan_guards.py::test_own_key_stays_in_the_status_while_zookeeper_does_not_answer"
+        ),
+    ),
 )

@@ -64,6 +64,16 @@ class WriteCounts:
     appended: int
 
 
+def client_options(location: ClusterLocation) -> ClientOptions:
+    """Return the options of a client whose appends and answers take ``timeoutSeconds`` at most."""
+    return ClientOptions(
+        tls=location.tls,
+        append_timeout=location.timeout_seconds,
+        answer_timeout=location.timeout_seconds,
+        max_in_flight=_BATCH_ROWS,
+    )
+
+
 class WriterSession:
     """A driver's or a worker's session with one cluster's ZooKeeper; serves one task at a time."""
 
@@ -119,14 +129,8 @@ class WriterSession:
 
     async def client(self) -> Client:
         """Open a client with a new client id."""
-        seconds = self.location.timeout_seconds
-        options = ClientOptions(
-            tls=self.location.tls,
-            append_timeout=seconds,
-            answer_timeout=seconds,
-            max_in_flight=_BATCH_ROWS,
-        )
-        return await Client.over(Cluster(self._store, self.location.root), options)
+        cluster = Cluster(self._store, self.location.root)
+        return await Client.over(cluster, client_options(self.location))
 
     def close(self) -> None:
         """End the session."""

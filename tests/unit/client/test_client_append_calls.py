@@ -28,6 +28,7 @@ from waltz.client import (
 )
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, NOT_READY_BACKOFF_SECONDS
 from waltz.client.core.values import MAX_DATA_BYTES
+from waltz.client.submitting import submit
 from waltz.protocol import Lock, ReqId
 from waltz.protocol.client_server import (
     AppendAnswers,
@@ -210,6 +211,24 @@ async def test_submit_timeout_includes_all_attempts(monkeypatch: pytest.MonkeyPa
         assert len(begun) == 4
         assert all(later - earlier > 0.01 for earlier, later in pairwise(begun))
         assert cluster.data_of(0) == [b"a"]
+
+
+@on_virtual_time
+async def test_submit_gives_each_append_only_the_time_that_is_left() -> None:
+    given: list[float | None] = []
+
+    async def mount() -> int:
+        return len(given)
+
+    async def append(draft: Draft, mark: int, seconds: float | None) -> int:
+        given.append(seconds)
+        await asyncio.sleep(4)
+        if len(given) == 1:
+            raise LockFailed(0, 0)
+        return 1
+
+    assert await submit(0, lambda attempt: Draft(b"x"), mount, append, 10) == 1
+    assert given == [pytest.approx(10), pytest.approx(6)]
 
 
 @on_virtual_time

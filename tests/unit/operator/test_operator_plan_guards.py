@@ -143,6 +143,20 @@ def test_condition_keeps_the_time_of_its_last_change() -> None:
     assert (ready.status, ready.last_transition_time) == ("Unknown", "2026-01-01T00:02:00Z")
 
 
+def test_own_key_stays_in_the_status_while_zookeeper_does_not_answer() -> None:
+    """Without the key, znodes that are missing afterwards would be created anew."""
+    world = started()
+    known = cluster_status(
+        world.desired(), world.observed(), next_plan(world), "2026-01-01T00:00:00Z"
+    )
+    assert known.cluster_key
+    assert world.cluster is not None
+    world.cluster["status"] = known.to_json()
+    away = replace(world.observed(), metadata=ZooKeeperUnreachable("no answer"))
+    later = cluster_status(world.desired(), away, next_plan(world), "2026-01-01T00:01:00Z")
+    assert later.cluster_key == known.cluster_key
+
+
 def test_key_of_another_cluster_at_the_root_does_not_become_the_own_key() -> None:
     world = new_world(zookeeper=EXTERNAL)
     world.znodes = Znodes(world.desired().metadata_name, 4, uuid.UUID(int=9))

@@ -15,7 +15,13 @@ from waltz.net import PLAINTEXT
 from waltz.spark import sink
 from waltz.spark.core.rows import Columns
 from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
-from waltz.spark.writer import WriteCounts, WriterSession, WriteTask, fingerprints
+from waltz.spark.writer import (
+    WriteCounts,
+    WriterSession,
+    WriteTask,
+    client_options,
+    fingerprints,
+)
 
 
 @on_virtual_time
@@ -26,6 +32,11 @@ async def test_fingerprints_of_a_log_that_ends_too_early_raise_log_ends_before()
         assert len(await fingerprints(client, 0, 0, 3)) == 3
         with pytest.raises(LogEndsBefore, match="partition 0 has no transaction 3 any more"):
             await fingerprints(client, 0, 0, 5)
+
+
+def test_timeout_of_the_location_limits_appends_and_answers() -> None:
+    options = client_options(ClusterLocation("zk:2181", "/log", PLAINTEXT, 7.5))
+    assert (options.append_timeout, options.answer_timeout) == (7.5, 7.5)
 
 
 def test_session_that_cannot_connect_closes_its_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
