@@ -140,6 +140,8 @@ class SimStorage:
         """Whether `heal` was called: no more faults happen by themselves."""
         self._upgraded = False
         """Whether every process from now on has the newest version."""
+        self.waits_for_heal = True
+        """Whether an old process that refuses to empty its log is upgraded only after `heal`."""
         self._refused: set[object] = set()
         """Connections on which an append was refused."""
         self._snapshot: tuple[MemoryDisk, list[int]] | None = None
@@ -374,7 +376,8 @@ class SimStorage:
             self._refused.add(connection)
         is_old = self.version < st.TRUNCATE_BELOW_MARK_SINCE
         is_cut_below_mark = isinstance(request, st.TruncateRequest) and "are committed" in why
-        if self._healed and is_old and is_cut_below_mark:
+        may_upgrade = self._healed or not self.waits_for_heal
+        if may_upgrade and is_old and is_cut_below_mark:
             # With an old version the server cannot name the mark, so the storage refuses to empty
             # a log that has one (docs/compatibility.md). Without an upgrade it refuses for ever.
             self._clock.after(0, self._run_in_incarnation, self._incarnation, self._upgrade)

@@ -33,10 +33,8 @@ class ColumnBatch:
         self.partition = partition
         self._records = records
         if isinstance(records, StoredBatch):
-            self._bytes = bytes(records.raw)
             self._head_bytes, self._overhead = STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
         else:
-            self._bytes = records.wire
             self._head_bytes, self._overhead = WIRE_HEAD.size, WIRE_OVERHEAD_BYTES
 
     def __len__(self) -> int:
@@ -48,7 +46,9 @@ class ColumnBatch:
     @cached_property
     def ids(self) -> range:
         """The transaction ids."""
-        (first, *_) = WIRE_HEAD.unpack_from(self._bytes)
+        records = self._records
+        raw = records.raw if isinstance(records, StoredBatch) else records.wire
+        (first, *_) = WIRE_HEAD.unpack_from(raw)
         return range(first, first + self._records.count)
 
     @property
@@ -121,6 +121,12 @@ class ColumnBatch:
         with needs_extra("to_pandas", "columns"):
             import pandas as pd  # noqa: F401 - pyarrow needs it, and reports it less clearly
         return self.to_arrow().to_pandas()
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        """The bytes of the records. They are copied if they came in their form on disk."""
+        records = self._records
+        return bytes(records.raw) if isinstance(records, StoredBatch) else records.wire
 
     @cached_property
     def _columns(self) -> list[tuple[int, ...]]:
