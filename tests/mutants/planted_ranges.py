@@ -235,9 +235,25 @@ STORED_BUGS = (
     Planted(
         "a request that waits for a range ahead is lost when the partition moves",
         Package.SERVER,
-        "for read in (*due, *self._waiting, *self._reading, *ahead):\n",
-        "for read in (*due, *self._waiting, *self._reading):\n",
+        "requests = [*self._reading, *self._ahead.stop()]\n",
+        "requests = [*self._reading]\nself._ahead.stop()\n",
         "The reader is not informed that it waits at the wrong server.",
         nodes(_PASSED_ON + "test_close_refuses_the_request_that_waits_for_a_range_ahead"),
+    ),
+    Planted(
+        "a range that is read ahead is held for ever",
+        Package.SERVER,
+        "self._ahead.tick()\n",
+        "",
+        "Readers that pause fill the memory of the server.",
+        nodes(_PASSED_ON + "test_range_ahead_of_a_reader_that_pauses_is_dropped"),
+    ),
+    Planted(
+        "reads ahead of a delayed session keep the reads of their connection",
+        Package.SERVER,
+        "requests = [*self._reading, *self._ahead.stop()]\n",
+        "requests = [*self._reading]\n",
+        "Reads of other partitions wait for a partition without a session.",
+        nodes(_PASSED_ON + "test_range_ahead_is_forgotten_when_the_next_session_is_delayed"),
     ),
 )
