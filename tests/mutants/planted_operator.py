@@ -108,7 +108,7 @@ OPERATOR_BUGS = (
         "if not unreachable:\n",
         "A server opens a session with replicas that their storages refuse.",
         nodes(
-            "unit/operator/test_operator_plan_quorum.py::test_plan_gives_each_damaged_partition_replicas_that_exist"
+            "unit/operator/test_operator_plan_properties.py::test_plan_from_any_state_reaches_the_desired_state"
         ),
     ),
     Planted(

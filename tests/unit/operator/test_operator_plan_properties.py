@@ -227,11 +227,20 @@ def follow(world: World, decided: ClusterPlan, dice: random.Random | None) -> No
         if dice is not None and dice.random() < 0.15:
             return
         assert type(step) in EVENT_REASONS
+        if isinstance(step, ChangeAssignment):
+            check_that_replicas_exist(world, step)
         had_quorum = {partition for partition, opens in world.quorum_states() if opens}
         world.perform(step)
         have_quorum = {partition for partition, opens in world.quorum_states() if opens}
         lost = had_quorum - have_quorum
         assert not lost, f"partitions {lost} have lost their quorum by: {step}"
+
+
+def check_that_replicas_exist(world: World, step: ChangeAssignment) -> None:
+    """A server would open a session with replicas that their storages refuse."""
+    for change in step.changes:
+        for storage in change.wanted - change.expected:
+            assert change.partition in world.disks[storage], f"assigned before it exists: {change}"
 
 
 def check_plan(decided: ClusterPlan) -> None:
