@@ -150,6 +150,8 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        # From here on the Lease is not renewed. Reconciles end before its release, because another
+        # operator may lead directly after it; a write after the deadline is refused (`fencing`).
         await controller.close()
         await environment.close()
         await election.release()

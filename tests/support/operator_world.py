@@ -290,9 +290,11 @@ class World:
 
     def perform(self, step: Step) -> None:
         """Perform one step."""
-        assert self.cluster is not None
+        # Only the release of a pool may follow the removal of the finalizer.
+        assert self.cluster is not None or isinstance(step, ReleasePool)
         match step:
             case AddFinalizer():
+                assert self.cluster is not None
                 self.cluster["metadata"]["finalizers"] = [FINALIZER]
             case RemoveFinalizer():
                 self.cluster = None

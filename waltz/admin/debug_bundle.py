@@ -22,7 +22,7 @@ from waltz.metadata.core.cluster_backup import encode_backup
 from waltz.metadata.store import MetadataStore
 from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_probe import probe_zookeeper
-from waltz.net import TCP, Network, TlsConfig
+from waltz.net import TCP, Network, RemoteFailure, TlsConfig
 
 _MOST_ZNODES = 20_000
 """The largest number of znodes in a bundle."""
@@ -125,7 +125,8 @@ class BundleCollector:
                         storage, port, tls, params, self._network
                     ) as admin:
                         return await admin.metrics()
-            except (OSError, TimeoutError) as problem:
+            except (OSError, RemoteFailure) as problem:
+                # Only its own entry: the bundle must have the metrics of all other storages.
                 return {"problem": str(problem) or "no answer"}
 
         ports = maps.connections.admin_ports
@@ -139,7 +140,10 @@ async def _metadata(cluster: Cluster) -> Any:
 
 
 async def _znodes(store: MetadataStore, root: str) -> Any:
-    """Return all nodes below ``root``, by path: versions, times, and data as hex."""
+    """Return ``root`` and the nodes below it, by path: versions, times, and data as hex.
+
+    Of a larger tree, only the first `_MOST_ZNODES` nodes are returned.
+    """
     found: dict[str, Any] = {}
     waiting = [root]
     while waiting and len(found) < _MOST_ZNODES:

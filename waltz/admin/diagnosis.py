@@ -19,7 +19,7 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
 from waltz.metadata.transport import tls_of_cluster
-from waltz.metadata.zookeeper_access import AccessDenied
+from waltz.metadata.zookeeper_access import AccessDenied, BadCredentials
 from waltz.metadata.zookeeper_probe import probe_zookeeper
 from waltz.net import TCP, Network, TlsConfig
 
@@ -49,22 +49,36 @@ async def diagnose(
         async with asyncio.timeout(limit), open_cluster() as cluster:
             opened = True
             return await _diagnose(cluster, tls, timeout_seconds, network)
-    except NoCluster as problem:
-        remedy = "Check the path, or create the cluster; what ZooKeeper has there"
-        return unknown_health(_critical(f"{problem}.", remedy, "waltz cluster show"))
-    except MalformedMetadata as problem:
-        remedy = "Look at what a rescue from the storages would write"
-        return unknown_health(_critical(f"{problem}.", remedy, "waltz cluster rescue --dry-run"))
-    except AccessDenied as problem:
-        return unknown_health(_critical(f"{problem}.", "Correct the credentials"))
+    except BadCredentials:
+        raise  # A StoreError, too, but ZooKeeper was not even contacted.
     except ConnectFailed as problem:
         reason = f"ZooKeeper does not answer: {problem.summary}."
         return unknown_health(_without_zookeeper(reason, problem.answers))
-    except (StoreError, TimeoutError) as problem:
+    except (NoCluster, MalformedMetadata, StoreError, TimeoutError) as problem:
+        if (statement := unusable_cluster(problem)) is not None:
+            return unknown_health(statement)
         stopped = "ZooKeeper stopped answering" if opened else "ZooKeeper does not answer"
         reason = str(problem) or f"no answer within {limit:g} s"
         answers = await probe_zookeeper(zookeeper, timeout_seconds=timeout_seconds)
         return unknown_health(_without_zookeeper(f"{stopped}: {reason}.", answers))
+
+
+def unusable_cluster(problem: Exception) -> Statement | None:
+    """Return what to do if ZooKeeper answers, but the cluster in it cannot be read.
+
+    None: ``problem`` means that ZooKeeper does not answer.
+    """
+    match problem:
+        case NoCluster():
+            remedy = "Check the path, or create the cluster; what ZooKeeper has there"
+            return _critical(f"{problem}.", remedy, "waltz cluster show")
+        case MalformedMetadata():
+            remedy = "Look at what a rescue from the storages would write"
+            return _critical(f"{problem}.", remedy, "waltz cluster rescue --dry-run")
+        case AccessDenied():
+            return _critical(f"{problem}.", "Correct the credentials")
+        case _:
+            return None
 
 
 async def _diagnose(
@@ -74,7 +88,8 @@ async def _diagnose(
     try:
         tls = await tls_of_cluster(cluster, given)
     except MalformedMetadata as problem:
-        return unknown_health(_critical(f"{problem}.", "Until then, give --tls on or --tls off"))
+        remedy = "Until the declaration is corrected, give --tls on or --tls off"
+        return unknown_health(_critical(f"{problem}.", remedy))
     async with Monitor(
         cluster, tls, timeout_seconds=timeout_seconds, details=True, network=network
     ) as monitor:

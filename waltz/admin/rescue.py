@@ -94,7 +94,7 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
 async def _transport(cluster: Cluster) -> ServerTransport | None:
     """Return what the servers have declared about TLS; None also if it cannot be decoded.
 
-    Servers declare it again, so an unreadable declaration must not prevent a backup.
+    After a restore, servers declare it again: an unreadable declaration must not prevent a backup.
     """
     try:
         stored = await read_transport(cluster)

@@ -35,7 +35,13 @@ from waltz.runtime.cluster_file import (
 )
 from waltz.runtime.configuration import ConfigError, read_settings
 from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
-from waltz.runtime.profiles import AS_DECLARED, PROFILE_VARIABLE, BadProfile, find_profile
+from waltz.runtime.profiles import (
+    AS_DECLARED,
+    PROFILE_VARIABLE,
+    BadProfile,
+    Profile,
+    find_profile,
+)
 
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / CLUSTER_FILE
 _PANEL = "Which cluster"
@@ -181,7 +187,7 @@ def named_cluster(
         return Target(
             zookeeper or found.zookeeper,
             root or found.root,
-            tls_from_option(tls or (None if found.tls == AS_DECLARED else found.tls)),
+            tls_from_option(tls) or _tls_of_profile(found),
         )
     return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls))
 
@@ -252,10 +258,17 @@ def target(context: typer.Context) -> Target:
     return found
 
 
-def tls_from_option(option: str | None) -> TlsConfig | None:
+def _tls_of_profile(profile: Profile) -> TlsConfig | None:
+    """Return the configuration in a profile, None for `AS_DECLARED`. Raises ClusterNotNamed."""
+    if profile.tls == AS_DECLARED:
+        return None
+    return tls_from_option(profile.tls, "the tls of the profile")
+
+
+def tls_from_option(option: str | None, name: str = "--tls") -> TlsConfig | None:
     """Return the configuration for ``on``, ``off`` or the path of a file; None for None.
 
-    Raises ClusterNotNamed.
+    ``name`` is what an error calls the option. Raises ClusterNotNamed.
     """
     if option is None:
         return None
@@ -266,4 +279,4 @@ def tls_from_option(option: str | None) -> TlsConfig | None:
     try:
         return read_settings(TlsFile, Path(option), {}).config()
     except ConfigError as problem:
-        raise ClusterNotNamed(f"--tls must be on, off or a file: {problem}") from problem
+        raise ClusterNotNamed(f"{name} must be on, off or a file: {problem}") from problem

@@ -65,8 +65,8 @@ async def change_access_rules(
     """Write what ``change`` returns for the present rules; return the new rules.
 
     A cluster without rules is changed as if its rules had no grants. Nothing is written if the
-    rules stay equal. Raises MalformedMetadata, or VersionConflict if the admin lock was lost and
-    another process wrote.
+    rules stay equal. Raises MalformedMetadata. If the admin lock was lost and another process has
+    written or deleted the rules meanwhile, raises VersionConflict or NodeMissing.
     """
     async with cluster.admin_lock:
         stored = await read_access_rules(cluster)

@@ -13,7 +13,16 @@ import contextlib
 from types import TracebackType
 
 from waltz.metadata.retry import until_answered
-from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, StoreClosed
+from waltz.metadata.store import (
+    MetadataStore,
+    NodeExists,
+    NodeMissing,
+    StoreClosed,
+    StoreError,
+)
+
+_ABANDON_SECONDS = 1.0
+"""How long a task that did not get the lock may take to delete a node that it has created."""
 
 
 class AdminLock:
@@ -37,7 +46,10 @@ class AdminLock:
             while not await until_answered(self._store, self._acquire_or_wait):
                 continue
         except BaseException:
-            self._within_session.release()
+            try:
+                await self._abandon()
+            finally:
+                self._within_session.release()
             raise
 
     async def __aexit__(
@@ -72,6 +84,20 @@ class AdminLock:
             return True
         await changed.wait()
         return False
+
+    async def _abandon(self) -> None:
+        """Delete the node if this session has created it, although the lock was not taken.
+
+        The task may be cancelled, for example by a time limit, after ZooKeeper has got the request
+        for the node. Otherwise the node would exclude all other processes until the session ends
+        (test_admin_lock_is_free_after_a_cancelled_creation). If ZooKeeper does not answer within
+        `_ABANDON_SECONDS`, the node may stay: a cancelled task must end soon.
+        """
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_ABANDON_SECONDS):
+                node = await self._store.get(self._path)
+                if node is not None and node.owner == self._store.health.session_id:
+                    await self._store.delete(self._path)
 
     async def _release(self) -> None:
         node = await self._store.get(self._path)

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import OwnedPartition, ServerDescriptor
 from waltz.metadata.core.membership_steps import (
@@ -46,6 +46,7 @@ from waltz.metadata.store import (
     ANY_VERSION,
     NodeMissing,
     StoreClosed,
+    StoreError,
     StoreUnavailable,
     VersionConflict,
 )
@@ -176,7 +177,8 @@ class ServerMembership:
     async def leave(self) -> None:
         """Delete the server's znode, so that other servers take its partitions immediately.
 
-        If ZooKeeper does not answer in time, the znode exists until the ZooKeeper session expires.
+        If that is not possible, the znode exists until the ZooKeeper session expires. Raises no
+        error: the rest of the server's stop must follow.
         """
         if self._watch is None:
             return
@@ -188,18 +190,18 @@ class ServerMembership:
                 for name in membership.own_nodes(self.server_id, store.health.session_id):
                     with contextlib.suppress(NodeMissing):
                         await store.delete(paths.server_descriptor(name))
-        except (StoreUnavailable, TimeoutError) as problem:
-            log.warning(
-                "server %d: failed to delete its znode (%s); ZooKeeper deletes it when the session "
-                "expires",
-                self.server_id,
-                str(problem) or "no answer in time",
-            )
         except StoreClosed:
             log.debug(
                 "server %d: ZooKeeper session already closed; its znode is deleted with the "
                 "session",
                 self.server_id,
+            )
+        except (StoreError, NoCluster, MalformedMetadata, TimeoutError) as problem:
+            log.warning(
+                "server %d: failed to delete its znode (%s); ZooKeeper deletes it when the session "
+                "expires",
+                self.server_id,
+                str(problem) or "no answer in time",
             )
 
     async def prefer(self, partitions: Iterable[int]) -> None:

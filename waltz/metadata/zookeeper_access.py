@@ -24,7 +24,10 @@ class BadCredentials(StoreError):
 
 
 class AccessDenied(StoreError):
-    """ZooKeeper refused an operation because of the ACL of a znode. Nothing was written."""
+    """ZooKeeper refused an operation: by the ACL of a znode, or without authentication.
+
+    Nothing was written.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,10 +190,13 @@ class MemoryDisk:
 
     def lose_directory(self, path: str) -> None:
         """Remove a directory and its files durably, as an administrator may do by mistake."""
+        prefix = f"{path}/"
         for names in (self._names, self._durable_names):
-            for name in [name for name in names if name.startswith(f"{path}/")]:
+            for name in [name for name in names if name.startswith(prefix)]:
                 del names[name]
-        self._pending_names = [c for c in self._pending_names if not c.old.startswith(f"{path}/")]
+        # The slash makes the creation of the directory itself match, too.
+        kept = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
+        self._pending_names = kept
         self.directories.discard(path)
         self._durable_directories.discard(path)
 

@@ -29,10 +29,10 @@ The operator does not read it, because any change of a WaltzCluster causes a rec
 """
 
 CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
-"""An annotation of every pod: the field `restartedAt` of the WaltzCluster."""
+"""An annotation of every pod, if the field `restartedAt` of the WaltzCluster is set: its value."""
 
 POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
-"""An annotation of a pool's pods: the field `restartedAt` of the StoragePool."""
+"""An annotation of a pool's pods, if `restartedAt` of the StoragePool is set: its value."""
 
 REPLACE_VOLUME_ANNOTATION = "waltz.dev/replace-volume"
 """The annotation of a StoragePool with which a user requests one replacement of a volume.

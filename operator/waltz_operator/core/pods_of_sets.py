@@ -61,7 +61,7 @@ class PodSet:
 def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
     """Return the observed pods of the StatefulSet ``live``.
 
-    A set without a revision in its status has no pods yet, so that no pod of it is outdated.
+    A set whose status has no revision has no pods yet: no pod of it counts as outdated.
     """
     name, status = live["metadata"]["name"], live.get("status") or {}
     revision = status.get("updateRevision")
@@ -92,7 +92,10 @@ def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
 
 
 def is_current(pod: LiveObject, revision: str | None) -> bool:
-    """Return whether a pod has the current ``revision`` of its set, None for a set without one."""
+    """Return whether a pod has the current ``revision`` of its set.
+
+    ``revision`` is None while the status of the set has none: then no pod counts as outdated.
+    """
     labels = pod["metadata"].get("labels") or {}
     return revision is None or labels.get(REVISION_LABEL) == revision
 
@@ -114,7 +117,7 @@ def pod_failure(pod: LiveObject) -> str | None:
 
 
 def _container_failure(container: LiveObject) -> str | None:
-    """Return why a container does not start, None if it runs or starts as usual."""
+    """Return why a container does not start; None if it runs, starts as usual, or just ended."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     ended = (container.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason")

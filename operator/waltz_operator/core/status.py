@@ -4,10 +4,11 @@ The conditions of a cluster:
 
 * *Ready* is true while every partition has a quorum and a server, the current generation of the
   spec is reconciled or changes the cluster's shape (see *Changing*), and the plan has no problems.
-  The operator does not reconcile a new generation of a paused cluster.
+  A paused cluster is not Ready: setting ``spec.paused`` makes a new generation, which the operator
+  does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
-* *Reconciled* is false while the plan has steps or problems, and for a new generation of a paused
-  cluster.
+* *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
+  for a new generation of a paused cluster.
 * *Updated* is true while every pod runs the current version of its object, and starts. Its reason
   is RollStopped if a pod of the current version does not start while pods of an earlier version
   wait to be replaced, PodsOutdated if pods of an earlier version exist and no roll has stopped, and
@@ -17,7 +18,7 @@ The conditions of a cluster:
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
 
-Ready, Healthy, Reconciled and Updated do not depend on Changing and Spread.
+Ready, Healthy, Reconciled and Updated do not depend on Spread.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -82,12 +83,12 @@ def cluster_status(
     step of the plan failed, None if none failed.
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
-    # A plan without steps shows that the operator has nothing to change for this generation.
+    # A plan without steps shows that the operator has nothing to change for this generation, except
+    # during a change of the shape, whose plans may only wait.
     is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
-    present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
-    is_own = present is not None and present.key == desired.key
+    present = _own_metadata(desired, observed)
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     num_servers = 0 if present is None else len(present.servers)
     message = _message(plan, observed, failure)
@@ -103,7 +104,7 @@ def cluster_status(
         ),
         _reconciled(desired, plan, failure, is_reconciled=is_reconciled, message=message),
         _updated(desired, observed),
-        _spread(desired, observed, present if is_own else None),
+        _spread(desired, observed, present),
         _changing(plan),
     )
     return ClusterStatus(
@@ -113,7 +114,7 @@ def cluster_status(
         ),
         # A key in the status shows that the cluster existed before, so its znodes are never created
         # again. The key of another cluster at this root would show the same for a new cluster.
-        cluster_key=str(desired.key) if is_own else old.cluster_key,
+        cluster_key=old.cluster_key if present is None else str(desired.key),
         connect_string=desired.zookeeper,
         partitions=f"{with_quorum}/{total}",
         storages=_count_answering_storages(desired.wanted_pools, present),
@@ -149,14 +150,14 @@ def pool_status(
 ) -> PoolStatus:
     """Return the status of one of the cluster's pools."""
     generation, old = pool.metadata.generation, pool.status
-    present = observed.metadata if isinstance(observed.metadata, ClusterPresent) else None
+    present = _own_metadata(desired, observed)
     name = pool.metadata.name
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
     ready_pods = 0 if live is None else (live.get("status") or {}).get("readyReplicas", 0)
     ready = ready_pods >= pool.spec.storages
     message = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
     lost = old.lost_volumes
-    if present is not None and present.key == desired.key:
+    if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)
     statement = _Statement("Ready", ready, "AllServe" if ready else "SomeMissing", message)
     group = None if present is None else groups_of(desired, present.maps).get(name)
@@ -169,6 +170,18 @@ def pool_status(
         lost_volumes=lost,
         message=message,
     )
+
+
+def _own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
+    """Return the metadata of this cluster; None if it is not observed, or another cluster's.
+
+    The partitions and servers of another cluster at this root say nothing about this cluster.
+    """
+    match observed.metadata:
+        case ClusterPresent() as present if present.key == desired.key:
+            return present
+        case _:
+            return None
 
 
 def _lost_volumes(

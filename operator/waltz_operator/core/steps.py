@@ -150,15 +150,18 @@ class DeleteMetadata:
 class RecordReplacement:
     """Record the progress of a volume replacement in the pool.
 
-    ``replacement`` is None if the replacement is complete or postponed. If it is postponed,
-    ``request`` is the name of the pod: the step writes the user's request back, so that the
-    replacement begins again later. When a replacement begins, the step removes the request. The
-    step is a compare-and-set of the pool's version.
+    ``replacement`` is None if the replacement is complete, postponed or obsolete. If it is
+    postponed, ``request`` is the name of the pod: the step writes a request for this pod, in place
+    of any other request of the pool, so that the replacement begins again later.
+    ``pod_has_left``: the replacement is obsolete, because the pool no longer has the pod. When a
+    replacement begins, the step removes the request. The step is a compare-and-set of the pool's
+    version.
     """
 
     pool: str
     replacement: Replacement | None
     request: str | None = None
+    pod_has_left: bool = False
 
     def __str__(self) -> str:
         match self.replacement:
@@ -166,6 +169,11 @@ class RecordReplacement:
                 return (
                     f"StoragePool {self.pool}: the replacement of the volume of {self.request} is "
                     "postponed"
+                )
+            case None if self.pod_has_left:
+                return (
+                    f"StoragePool {self.pool}: the record of a replacement is removed, because the "
+                    "pool no longer has its pod"
                 )
             case None:
                 return f"StoragePool {self.pool}: the new volume has all replicas"
@@ -204,7 +212,7 @@ class CompareReplica:
     """Compare a replica with its peers by range checksums, and record the progress.
 
     The step compares for a bounded time. It begins at the partition and the id of ``at``. It fails
-    if a transaction differs.
+    if a transaction differs, or if the replica or its peers cannot be read now.
     """
 
     pool: str
@@ -287,10 +295,11 @@ class ShapeChange:
 class ClusterPlan:
     """The next steps of one cluster, and the reasons why other steps are not possible yet.
 
-    ``steps`` are performed now, in this order. ``waits`` are conditions that resolve without the
-    operator. ``problems`` are conditions that a person must correct. ``change`` is the change of
-    the cluster's shape that is under way. If all of them are empty, the cluster is as its resources
-    specify.
+    ``steps`` are performed now, in this order. ``waits`` are conditions that end without a step of
+    the operator: by time, by Kubernetes, or by an action that is left to a user, who may take it
+    later. ``problems`` are conditions that a person must correct: with a problem the cluster is not
+    Ready, with a wait it is not Healthy. ``change`` is the change of the cluster's shape that is
+    under way. If all of them are empty, the cluster is as its resources specify.
     """
 
     steps: tuple[Step, ...] = ()

@@ -197,7 +197,7 @@ def record_annotations(
 
     ``replacement`` and ``request`` are those of `RecordReplacement`. When a replacement begins, the
     request of a user for this pod is removed, so that the volume is replaced once. A request for
-    another pod of the pool stays.
+    another pod of the pool stays then; a postponed replacement writes its own over it.
     """
     text = None if replacement is None else replacement.to_json()
     changed: dict[str, str | None] = {REPLACEMENT_ANNOTATION: text}

@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 class ReconcileResult:
     """The result of one reconcile; ``requeue_seconds`` is the pause before the next one.
 
-    ``ready`` is whether the cluster is Ready. ``state`` is a hash of the plan and of the observed
-    state. While consecutive reconciles return the same hash, their pauses double up to
-    `LONGEST_PAUSE_SECONDS`. If ``state`` is None, the pause does not grow.
+    ``ready`` is whether the cluster is Ready. ``state`` is a hash of the plan and of the versions
+    of the observed objects. While consecutive reconciles return the same hash, their pauses double
+    up to `LONGEST_PAUSE_SECONDS`. If ``state`` is None, the pause does not grow.
     """
 
     requeue_seconds: float
@@ -47,7 +47,7 @@ The check is cheaper than a reconcile. The function returns None if the cluster 
 """
 
 LONGEST_PAUSE_SECONDS = 15.0
-"""The longest pause between two reconciles whose plan and observed state do not change."""
+"""The longest pause between two reconciles with the same `ReconcileResult.state`."""
 
 _BACKOFF = Backoff(1.0, 30.0)
 
@@ -115,7 +115,10 @@ class Controller:
 
     @property
     def ready(self) -> dict[tuple[str, str], bool]:
-        """Whether each cluster was Ready at its last reconcile, by namespace and name."""
+        """Whether each cluster was Ready at its last reconcile, by namespace and name.
+
+        A reconcile that an error of the API server has ended does not count.
+        """
         return {
             cluster: worker.result.ready
             for cluster, worker in self._workers.items()

@@ -1,6 +1,7 @@
 """Generate the CRDs from their models: ``python -m waltz_operator.shell.crds DIR ...``.
 
-Writes one YAML file per kind of resource into each DIR. The files depend only on the models.
+Writes one YAML file per kind of resource into each DIR. The schemas come from the models, the
+columns of ``kubectl get`` from this module.
 Kubernetes requires *structural* schemas: no references, no null, and a type for every field.
 """
 

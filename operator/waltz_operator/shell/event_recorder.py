@@ -56,7 +56,10 @@ class KubeEventRecorder:
         self._last_failure: dict[str, str] = {}
         """The message of the last failure that was posted, by the uid of its cluster."""
         self._changes: dict[str, _PostedChange] = {}
-        """The change of shape that is under way, by the uid of its cluster."""
+        """The change of shape that is under way, by the uid of its cluster.
+
+        It stays only if the finalizer of its cluster is removed by hand during the change.
+        """
         self.steps = 0
         """The number of steps that succeeded, for metrics."""
         self.failed_steps = 0

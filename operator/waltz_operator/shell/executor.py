@@ -6,7 +6,9 @@ correct is conditional: clusters and pools are patched by compare-and-set of the
 are deleted by the uid that was observed, the storage maps are changed by compare-and-set, and
 znodes are deleted only if the cluster's name, its key and whether it is complete are still as
 observed. An object is applied without a condition, because the next plan applies it again if it is
-outdated. Shown by test_unreliable_api_server_delays_start_and_deletion_only.
+outdated. A storage that drops replicas checks no condition: directly before the request, the
+executor reads the assignment again (`_check_unassigned`) or records the step in the pool
+(`EmptyVolume`). Shown by test_unreliable_api_server_delays_start_and_deletion_only.
 """
 
 from __future__ import annotations

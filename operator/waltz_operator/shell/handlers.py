@@ -38,8 +38,9 @@ WATCHED_KINDS = (
 )
 """The kinds of objects whose changes cause a reconcile at once.
 
-The other kinds are read every 10 minutes. PodDisruptionBudgets are not watched, because their
-status changes with every pod; Certificates, because the kind does not exist without cert-manager.
+A change of any other object is found by the next reconcile: of a cluster at rest within 10 minutes.
+PodDisruptionBudgets are not watched, because their status changes with every pod; Certificates,
+because the kind does not exist without cert-manager.
 """
 
 _PAUSE_SECONDS = 2.0
@@ -113,6 +114,8 @@ def make_registry(
     async def pool_changed(*, namespace: str | None, name: str, body: kopf.Body, **_: Any) -> None:
         assert namespace is not None
         owner = body.metadata.labels.get(CLUSTER_LABEL)
+        # A pool without an owner needs no event: a cluster that names it and has not claimed it yet
+        # is not at rest, so it is reconciled again soon.
         if owner is not None:
             controller.enqueue(namespace, owner)
         if body.metadata.get("deletionTimestamp"):

@@ -75,7 +75,7 @@ class Kube(Protocol):
 
 @asynccontextmanager
 async def connected_api_server() -> AsyncIterator[ApiServer]:
-    """Yield the API server that runs this pod or, outside of a pod, that of the kubeconfig.
+    """Yield the API server of this pod's Kubernetes or, outside of a pod, that of the kubeconfig.
 
     Raises NoKubeConfig.
     """
@@ -88,7 +88,7 @@ async def connected_api_server() -> AsyncIterator[ApiServer]:
                 warnings.simplefilter("ignore")
                 await kube_config.load_config()  # type: ignore[no-untyped-call]
     except Exception as problem:
-        # The library raises many built-in errors for a malformed file, and none of its own.
+        # For a malformed file the library raises its own ConfigException or many built-in errors.
         text = str(problem)
         if isinstance(problem, OSError):
             text = f"cannot read {problem.filename}: {problem.strerror}"

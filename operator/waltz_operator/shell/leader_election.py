@@ -87,7 +87,7 @@ class LeaderElection:
         self._sighting: LeaseSighting | None = None
         """When this candidate first saw the present version of the Lease; None before any read."""
         self._replaced = False
-        """Whether this candidate, as the leader, has read another holder of the Lease."""
+        """Whether this candidate, as the leader, has read a Lease that it does not hold."""
         self._deadline = 0.0
         """The time on this candidate's clock after which it must not act as the leader."""
         self.is_leader = False

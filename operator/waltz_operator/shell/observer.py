@@ -207,7 +207,7 @@ async def _zookeeper_leader(
 
 
 def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
-    """Return an object without confidential data: a secret keeps only the names of its parts."""
+    """Return an object without the data of a secret, of which only the names of its parts stay."""
     if key.kind != "Secret":
         return live
     redacted: dict[str, Any] = dict(live)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 BUSY_REQUEUE_SECONDS = 1.0
 """The first pause before the next reconcile while the plan has steps, waits or problems.
 
-The pauses grow while neither the plan nor the observed state changes.
+The pauses grow while neither the plan nor an observed object changes (`ReconcileResult.state`).
 """
 
 IDLE_REQUEUE_SECONDS = 15.0
@@ -53,7 +53,7 @@ class EventRecorder(Protocol):
     def record_steps(
         self, cluster: WaltzCluster, steps: Sequence[Step], change: ShapeChange | None = None
     ) -> None:
-        """Record the steps of one reconcile that succeeded.
+        """Record the steps that succeeded in one reconcile.
 
         ``change`` is the change of the cluster's shape that is under way, None if there is none.
         """
@@ -198,7 +198,8 @@ class Reconciler:
         try:
             failure = await self._perform_until_failure(desired, executor, plan, succeeded)
         finally:
-            # Recorded before the failure, because a recorded step removes the failures before it.
+            # Also after an unexpected exception, because these steps were performed. Recorded
+            # before the failure, because a recorded step removes the failures before it.
             self._recorder.record_steps(desired.cluster, succeeded, plan.change)
         if failure is not None:
             self._recorder.record_failed_step(desired.cluster, failure)
@@ -284,7 +285,8 @@ class Reconciler:
 def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:
     """Return a value that changes when the plan, its failure or an object changes.
 
-    The positions in the log are not part of it, because they change with every append.
+    The state of ZooKeeper, servers and storages is part of it only as far as the plan names it: the
+    positions in the log change with every append.
     """
     versions = frozenset(
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()

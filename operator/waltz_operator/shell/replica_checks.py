@@ -30,9 +30,9 @@ async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Re
         )
     if step.storage in problems:
         raise NotEqual(problems[step.storage])
-    # Without a peer, not even the first transaction is compared: `last_compared` stays below it. A
-    # partition that ends before it has nothing to compare: then `last_compared` is not below its
-    # last id.
+    # Without a peer, not even transaction `at.next_id` is compared: `last_compared` stays below
+    # this id. If the partition ends before this id, nothing is left to compare, and
+    # `last_compared` is not below the last id of the partition.
     if part.last_compared < min(at.next_id, part.result.last_id):
         raise NotEqual("no peer can be compared now")
     if part.last_compared >= part.result.last_id:

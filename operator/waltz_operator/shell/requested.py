@@ -63,6 +63,9 @@ def _checked(item: object, namespace: str) -> LiveObject:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
         raise RequestRefused(f"a {kind} of the file has no metadata.name: add it")
+    for part in ("labels", "annotations"):
+        if not isinstance(metadata.get(part) or {}, dict):
+            raise RequestRefused(f"metadata.{part} of {kind} {name} is no map: correct it")
     if not isinstance(resource.get("spec"), dict):
         raise RequestRefused(f"{kind} {name} has no spec: add it")
     return {**resource, "metadata": {"namespace": namespace, **metadata}}
@@ -87,14 +90,16 @@ async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Reques
 
 
 def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
-    """Return a resource as the API server would have it after ``requested`` was applied."""
+    """Return a resource with the spec, the annotations and the labels of ``requested``.
+
+    Its other metadata and its status are those of ``live``. Annotations and labels that only
+    ``live`` has stay, because an apply removes only those that an earlier apply has set.
+    """
     if live is None:
         return {**requested, "metadata": {"uid": _NEW_UID, **requested["metadata"]}}
     metadata, new = dict(live["metadata"]), requested["metadata"]
-    metadata["annotations"] = {
-        **(metadata.get("annotations") or {}),
-        **(new.get("annotations") or {}),
-    }
+    for part in ("annotations", "labels"):
+        metadata[part] = {**(metadata.get(part) or {}), **(new.get(part) or {})}
     return {**live, "metadata": metadata, "spec": requested["spec"]}
 
 

@@ -13,7 +13,9 @@ from waltz.admin.core.secrets import REMOVED, environment_without_secrets, witho
 from waltz.admin.debug_bundle import BundleCollector
 from waltz.metadata.cluster import Cluster
 from waltz.net import PLAINTEXT
-from waltz.testing import InProcessCluster
+from waltz.protocol import admin
+from waltz.protocol.failures import RpcFailure
+from waltz.testing import FrameReplacement, InProcessCluster
 from waltz.testing.nodes import ROOT
 
 PARTS = {
@@ -79,6 +81,22 @@ async def test_bundle_of_a_broken_cluster_has_all_files_with_the_problems() -> N
     assert [problem is None for problem in problems] == [False, False, True]
 
 
+async def test_storage_that_refuses_its_metrics_does_not_cost_the_metrics_of_the_others() -> None:
+    def refuse(message: object) -> FrameReplacement | None:
+        if not isinstance(message, admin.MetricsResponse):
+            return None
+        failure = RpcFailure("StorageException: no metrics now")
+        return FrameReplacement(admin.AdminFailureResponse(message.seq_num, failure))
+
+    async with InProcessCluster() as cluster:
+        first, *others = cluster.storages
+        cluster.network.frame_rules[first.host, "admin"] = refuse
+        collector = await collected(cluster)
+    metrics = json.loads(collector.files["storage-metrics.json"])
+    assert "no metrics now" in metrics[first.address]["problem"]
+    assert all("gauges" in metrics[other.address] for other in others)
+
+
 @pytest.mark.slow
 async def test_bundle_without_zookeeper_has_unknown_health_and_the_errors() -> None:
     async with InProcessCluster() as cluster:
@@ -101,6 +119,10 @@ async def test_bundle_without_zookeeper_has_unknown_health_and_the_errors() -> N
         ("password: 'it''s hunter2'\nport: 1", "port: 1"),
         ("password: correct hunter2\nport: 1", "port: 1"),
         ("tls:\n  password: |\n    correct\n    hunter2\n  port: 1", "port: 1"),
+        ("tls:\n  password: correct\n    hunter2\n  port: 1", "port: 1"),
+        ('password: "correct\n  hunter2"\nport: 1', "port: 1"),
+        ("password: 'correct\n  hunter2'\nport: 1", "port: 1"),
+        ("- password: hunter2\n  port: 1", "port: 1"),
         ("waltz-server --password hunter2 --port 1", "--port 1"),
         ("postgresql://me:hunter2@host/db", "postgresql://me:"),
         ("-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\nafter", "after"),

@@ -17,6 +17,7 @@ from waltz.admin.monitoring import Monitor
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
+from waltz.metadata.zookeeper_access import BadCredentials
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.testing import InProcessCluster
 from waltz.testing.nodes import ROOT
@@ -145,6 +146,18 @@ async def test_problems_that_differ_in_numbers_are_one_statement(
     partitions = [view_partition(None, now, partition) for partition in range(2)]
     (statement,) = judge(now, partitions, findings).statements
     assert statement.text == text
+
+
+async def test_unusable_credentials_are_raised_and_are_no_silence_of_zookeeper() -> None:
+    """The caller corrects its own file; a remedy about ZooKeeper would mislead."""
+
+    @asynccontextmanager
+    async def open_cluster() -> AsyncIterator[Cluster]:
+        raise BadCredentials("cannot read the credentials of ZooKeeper in missing: No such file")
+        yield
+
+    with pytest.raises(BadCredentials, match="cannot read the credentials"):
+        await diagnose(open_cluster, "no-zookeeper.invalid:1", PLAINTEXT, timeout_seconds=0.5)
 
 
 async def test_path_without_a_cluster_is_reported() -> None:

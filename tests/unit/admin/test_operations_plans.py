@@ -211,6 +211,14 @@ def test_impossible_move_is_refused(order: Move, why: str) -> None:
     assert any(part in found.reason for part in why.split("|"))
 
 
+def test_move_to_a_replica_of_another_group_is_refused() -> None:
+    """Otherwise the source would drop its replica, and its group would have none."""
+    cluster = model(2)
+    found = Move(0, S, "other1:1").next_step(cluster.observed())
+    assert isinstance(found, Refuse)
+    assert "s:1 is in group 0, other1:1 in group 1" in found.reason
+
+
 def test_move_of_single_replica_is_refused() -> None:
     found = MOVE.next_step(model(0).observed())
     assert isinstance(found, Refuse)

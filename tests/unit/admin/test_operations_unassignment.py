@@ -71,6 +71,15 @@ def test_interrupted_unassignment_in_zookeeper_only_has_nothing_to_continue(
     assert "does not have" in refusal
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_order_for_a_missing_partition_at_the_storage_does_not_begin(
+    cluster: Model, force: bool
+) -> None:
+    """A refusal at the beginning suggests no --force, which could not help."""
+    order = Unassignment(A, (9,), only=AssignmentSide.STORAGE, force=force)
+    assert order.refusal(cluster.observed()) == "partition 9 does not exist"
+
+
 def test_assignment_of_lost_storage_changes_in_zookeeper_only(cluster: Model) -> None:
     cluster.down = {A}
     change = next_of(cluster, AssignmentSide.ZOOKEEPER)

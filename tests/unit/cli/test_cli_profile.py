@@ -53,6 +53,15 @@ def test_list_shows_the_profile_in_use() -> None:
         named_cluster()
 
 
+def test_error_about_the_tls_file_of_a_profile_names_the_profile(tmp_path: Path) -> None:
+    tls = tmp_path / "tls.yml"
+    tls.write_text("enabled: true")
+    assert waltz("add", "staging", "-z", "zk:1", "--tls", str(tls)).exit_code == 0
+    tls.unlink()
+    with pytest.raises(ClusterNotNamed, match=r"^the tls of the profile must be on, off or a file"):
+        named_cluster()
+
+
 def test_option_and_file_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotNamed, match="both name a cluster"):
         named_cluster(cluster=tmp_path / "cluster.json", profile="x")

@@ -66,5 +66,6 @@ async def test_recovery_whose_repair_and_rebuilding_fail_reports_both_reasons(
         raise Failed("no copy" if isinstance(order, RecordRepair) else "no quorum")
 
     monkeypatch.setattr(replicas, "perform", perform)
-    with pytest.raises(Failed, match=r"^no quorum; its damaged records are not repaired: no copy$"):
+    both = r"^no quorum; the damaged records of the replica are not repaired: no copy$"
+    with pytest.raises(Failed, match=both):
         await replicas._recover(cast(Target, None), 3, "a:1", None, max_stall=300.0, dry_run=False)

@@ -96,10 +96,27 @@ async def test_rescue_writes_only_the_decision_that_the_user_has_seen(
     if shown == 8:
         await writing
     else:
-        with pytest.raises(Failed, match=r"^partitions 0 changed during the rescue"):
+        with pytest.raises(Failed, match=r"^partitions 0 changed .* no metadata are written;"):
             await writing
     written = (await cluster.partition_metadata(0)).value
     assert (written == rebuilt(8).decision.metadata) is (shown == 8)
+
+
+def test_dry_run_of_a_restore_says_that_it_would_create_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def plan(*_: Any) -> rescue._RescuePlan:
+        return rescue._RescuePlan([], BACKUP, {"a:1": (0, 1)})
+
+    monkeypatch.setattr(rescue, "_plan", plan)
+    file = tmp_path / "backup.json"
+    file.write_text(encode_backup(BACKUP))
+    command = ["cluster", "metadata", "restore", str(file), "-z", "127.0.0.1:1", "-r", ROOT]
+    result = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert (
+        "the cluster of the backup, the assignment of partitions and the metadata of 0 partitions "
+        "would be written"
+    ) in result.stderr
 
 
 @pytest.mark.parametrize("answer", ["n\n", ""])

@@ -106,6 +106,13 @@ def test_rate_after_a_long_gap_is_unknown() -> None:
     assert len(history.entries) == 1
 
 
+def test_rate_is_known_after_the_longest_gap_that_was_chosen() -> None:
+    history = History(120.0)
+    history.add(sample(0.0), 0.0)
+    assert history.add(sample(60.0), 60.0) is not None
+    assert history.add(sample(181.0), 181.0) is None
+
+
 def test_rate_of_cluster_is_unknown_if_one_partition_is() -> None:
     history = History()
     history.add(sample(1.0), 1.0)

@@ -100,6 +100,17 @@ def test_refused_partition_is_critical() -> None:
     assert texts == ["The replica of partition 0 on storage c:1 is refused: torn file."]
 
 
+def test_refused_partition_has_the_advice_of_its_storage_and_no_command_that_fails() -> None:
+    """A storage refuses to switch the replica on, so that `waltz storage recover` cannot help."""
+    refused = storage(held(1), figures=StorageFigures(refused={0: "torn file"}))
+    statements = view(sample(storages={"c:1": refused})).health.statements
+    (statement,) = (each for each in statements if "is refused" in each.text)
+    assert (statement.command, statement.remedy.split(",")[0]) == (
+        None,
+        "Do what the storage advises",
+    )
+
+
 def test_full_disk_is_a_warning() -> None:
     full = storage(figures=StorageFigures(150, 1000))
     statements = view(sample(storages={"c:1": full})).health.statements

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from typing_extensions import override
 from tests.support.console_world import SILENT, sample
 from tests.support.virtual_time import on_virtual_time
 from waltz.admin.core.sample import Sample
+from waltz.admin.monitoring import Monitor
 from waltz.console.shell.poller import ConsoleTarget, Poller, SampleFailed, Source
-from waltz.metadata.zookeeper_access import OPEN_ACCESS
+from waltz.metadata.cluster import NoCluster
+from waltz.metadata.store import StoreError
+from waltz.metadata.zookeeper_access import OPEN_ACCESS, BadCredentials
 from waltz.net import PLAINTEXT
 
 INTERVAL = 2.0
@@ -121,6 +125,46 @@ async def test_failed_sample_is_shown_and_the_next_one_replaces_it() -> None:
         assert [value["health"]["state"] for value in values] == ["healthy", "unknown", "degraded"]
         assert len(values[1]["partitions"]) == 2
         assert [entry["kind"] for entry in values[2]["timeline"]] == ["storage"]
+
+
+@on_virtual_time
+async def test_long_interval_gives_a_rate() -> None:
+    source = ScriptedSource(sample(0.0), sample(60.0), target=replace(TARGET, interval=60.0))
+    async with aclosing(started(source)) as poller:
+        await poller.newer_than(0)
+        (point,) = (await poller.newer_than(1))["rates"]
+        assert point["transactions_per_second"] == 0.0
+
+
+class UnopenedSource(Source):
+    """Fails with ``error`` when it connects."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(TARGET)
+        self.error = error
+
+    @override
+    async def _open(self) -> Monitor:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (NoCluster("there is no cluster at /waltz"), "Check the path, or create the cluster"),
+        (BadCredentials("cannot read zk.txt"), "Correct the file"),
+        (StoreError("no session"), "Check that a majority of ZooKeeper's servers is running"),
+    ],
+)
+@on_virtual_time
+async def test_problem_of_a_sample_is_shown_with_its_own_remedy(
+    error: Exception, remedy: str
+) -> None:
+    async with aclosing(started(UnopenedSource(error))) as poller:
+        value = await poller.newer_than(0)
+    assert value["problem"] == str(error)
+    (statement,) = value["health"]["statements"]
+    assert statement["remedy"].startswith(remedy)
 
 
 @on_virtual_time

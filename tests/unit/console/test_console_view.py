@@ -107,7 +107,7 @@ def test_rate_of_server_is_unknown_if_one_partition_is() -> None:
         (
             sample(server=ServerSample({0: 5}, health={0: False})),
             "unavailable",
-            "no quorum",
+            "no open store session",
         ),
         (sample(storages={"a:1": SILENT, "b:1": SILENT}), "unknown", "2 of 3 storages"),
         (sample(sessions={0: metadata(0, without=("c:1",))}), "degraded", "1 of 3 replicas is not"),

@@ -324,6 +324,26 @@ async def test_admin_lock_is_free_after_a_cancelled_wait(zookeeper: MemoryZooKee
     assert (await cluster.groups()).value.groups == {"b:1": 0}
 
 
+async def test_admin_lock_is_free_after_a_cancelled_creation(
+    zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time limit ends after ZooKeeper has created the node and before the answer arrives."""
+    store = zookeeper.connect()
+    cluster = await new_cluster(store)
+    create = store.create
+
+    async def create_without_answer(path: str, data: bytes | None, *, ephemeral: bool) -> str:
+        await create(path, data, ephemeral=ephemeral)
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    monkeypatch.setattr(store, "create", create_without_answer)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await cluster.add_storage_node("a:1", 0, 9001)
+    assert cluster.paths.admin_lock not in zookeeper.dump()
+
+
 async def test_admin_lock_whose_creation_was_not_answered_is_held(
     zookeeper: MemoryZooKeeper,
 ) -> None:

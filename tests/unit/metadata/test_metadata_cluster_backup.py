@@ -50,6 +50,16 @@ def test_backup_is_read_as_it_was_written() -> None:
     assert decode_backup(encode_backup(declared)) == declared
 
 
+def test_storage_whose_adding_was_interrupted_is_part_of_a_backup() -> None:
+    maps = StorageMaps(
+        GroupDescriptor({"a:1": 0, "c:1": 1}),
+        ConnectionMetadata({"a:1": 2}),
+        ReplicaAssignments({"a:1": (0, 1), "c:1": ()}),
+    )
+    backup = replace(_BACKUP, maps=maps)
+    assert decode_backup(encode_backup(backup)) == backup
+
+
 @pytest.mark.parametrize(
     "rules", [AccessRules(), AccessRules((Grant("app", Right.READ, 0, 1),))], ids=["empty", "some"]
 )

@@ -16,7 +16,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.store import OperationTimedOut, SessionState
+from waltz.metadata.store import ANY_VERSION, OperationTimedOut, SessionState
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 ROOT = "/waltz/test"
@@ -301,6 +301,23 @@ async def test_membership_of_a_deleted_cluster_ends(world: World) -> None:
     world.zookeeper.clear()
     with pytest.raises(NoCluster, match="there is no Waltz cluster"):
         await server.membership.finished()
+    world.servers.clear()
+    await server.store.close()
+
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "damaged"])
+async def test_leave_of_a_deleted_or_damaged_cluster_raises_no_error(
+    world: World, deleted: bool
+) -> None:
+    """The rest of the server's stop follows: it answers open appends and closes its session."""
+    server = await world.server()
+    await world.await_settled(4)
+    if deleted:
+        world.zookeeper.clear()
+    else:
+        store = world.zookeeper.connect()
+        await store.set(world.admin.paths.server_descriptors, b"damaged", ANY_VERSION)
+    await server.membership.leave()
     world.servers.clear()
     await server.store.close()
 

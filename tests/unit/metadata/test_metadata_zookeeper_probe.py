@@ -34,10 +34,11 @@ def test_judge_answer_names_the_problem(answer: bytes, clause: str) -> None:
 
 
 def test_connect_string_is_split_into_addresses() -> None:
-    assert split_connect_string("a:1,b, [::1]:3,:,x:y/chroot") == [
+    assert split_connect_string("a:1,b, [::1]:3,[::2],:,x:y/chroot") == [
         ("a", 1),
         ("b", 2181),
         ("::1", 3),
+        ("::2", 2181),
     ]
 
 

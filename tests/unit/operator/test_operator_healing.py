@@ -206,7 +206,9 @@ def test_record_of_a_pod_that_left_its_pool_is_removed_and_evictions_are_allowed
     annotations = world.pools["a"]["metadata"].setdefault("annotations", {})
     annotations[REPLACEMENT_ANNOTATION] = Replacement("a-storage-7").to_json()
     lose(world, "b-storage-0")
-    finish(world)
+    texts = [str(each) for each in steps_of(finish(world))]
+    (text,) = (each for each in texts if each.startswith("StoragePool a: "))
+    assert text.endswith("is removed, because the pool no longer has its pod")
     assert REPLACEMENT_ANNOTATION not in annotations
     assert world.emptied == ["b-storage-0"]
     assert world.objects[BUDGET]["spec"]["maxUnavailable"] == 1
@@ -272,6 +274,16 @@ def test_only_copy_is_never_replaced() -> None:
     decided = step(world)
     assert decided.steps == ()
     assert any("has no quorum without a-storage-0" in each for each in decided.waits)
+
+
+def test_volume_without_replicas_is_replaced_in_a_cluster_with_a_single_pool() -> None:
+    """A single pool has no disruption budget, so none has to forbid evictions first."""
+    world = HealingWorld(cluster_resource(pools=["a"]), [pool_resource("a", storages=5)])
+    reach(world)
+    assert not world.replicas().assigned(world.address("a-storage-4"))
+    world.request("a-storage-4")
+    finish(world)
+    assert world.emptied == ["a-storage-4"]
 
 
 def test_volume_that_holds_replicas_after_the_replacement_is_emptied_first() -> None:

@@ -11,7 +11,7 @@ from tests.support.operator_world import World, Znodes, cluster_resource, pool_r
 from waltz.admin.core.steps import ChangeAssignment
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import StorageMaps
-from waltz_operator.core.names import FINALIZER
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import ApplyObject, ClusterPlan, DeleteObject, Step
@@ -31,8 +31,8 @@ def run(world: World) -> list[Step]:
         for step in decided.steps:
             world.perform(step)
             taken.append(step)
-            if world.cluster is None:
-                return taken
+        if world.cluster is None:
+            return taken
     raise AssertionError(f"not done after {MAX_ROUNDS} rounds; last: {decided}")
 
 
@@ -229,7 +229,7 @@ def test_foreign_root_is_never_changed() -> None:
         for step in next_plan(world).steps:
             world.perform(step)
     assert world.znodes.maps.groups.groups == {}
-    assert any("use another root" in each for each in next_plan(world).problems)
+    assert any("again with another zookeeper.root" in each for each in next_plan(world).problems)
     assert ObjectKey("StatefulSet", "a-storage") not in world.objects
 
 
@@ -315,6 +315,39 @@ def test_deletion_while_a_pool_is_missing_keeps_the_volumes_of_zookeeper(missing
     run(world)
     assert world.cluster is None
     assert (claim in world.objects) is missing
+
+
+def with_leaving_pool(world: World) -> None:
+    """Add a pool that leaves the cluster and keeps its volumes; the other pools delete theirs."""
+    for pool in world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    leaving = pool_resource("d")
+    leaving["metadata"]["labels"] = {CLUSTER_LABEL: "log"}
+    leaving["metadata"]["finalizers"] = [FINALIZER]
+    world.pools["d"] = leaving
+
+
+def test_deletion_with_a_leaving_pool_that_keeps_its_volumes_keeps_the_znodes() -> None:
+    """After its release, nothing would show that the cluster had this pool."""
+    world = started(zookeeper={"external": {"connectString": "zk:2181"}})
+    with_leaving_pool(world)
+    delete(world)
+    run(world)
+    assert world.cluster is None
+    assert isinstance(world.znodes, Znodes)
+    assert world.pools["d"]["metadata"]["finalizers"] == []
+
+
+def test_deletion_with_a_leaving_pool_that_keeps_its_volumes_keeps_those_of_zookeeper() -> None:
+    world = started(zookeeper={"managed": {"onDeletion": "Delete"}})
+    claim = ObjectKey("PersistentVolumeClaim", "data-log-zookeeper-0")
+    labels = world.objects[ObjectKey("StatefulSet", "log-zookeeper")]["metadata"]["labels"]
+    world.objects[claim] = {"metadata": {"name": claim.name, "uid": "z", "labels": labels}}
+    with_leaving_pool(world)
+    delete(world)
+    run(world)
+    assert world.cluster is None
+    assert claim in world.objects
 
 
 def test_deletion_without_zookeeper_and_with_stuck_pods_ends() -> None:

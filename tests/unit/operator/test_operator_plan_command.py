@@ -120,11 +120,25 @@ async def test_port_that_never_changes_is_refused() -> None:
         "kind: [StoragePool]",
         "{kind: StoragePool, metadata: {name: [a]}, spec: {}}",
         "{kind: List, items: 3}",
+        "{kind: StoragePool, metadata: {name: a, labels: [b]}, spec: {}}",
     ],
 )
 def test_file_without_a_resource_is_refused(text: str) -> None:
     with pytest.raises(RequestRefused):
         read_resources(text, NAMESPACE)
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+async def test_file_adds_labels_and_annotations_to_those_of_the_resource(part: str) -> None:
+    """An apply of a file keeps the label by which a cluster has claimed its pool."""
+    operation = Operation(Faults())
+    await operation.until_done()
+    before = operation.world.pools["a"]["metadata"].get(part) or {}
+    file = yaml.safe_load(pool_file())
+    file["metadata"][part] = {"team": "logs"}
+    kube = ReadOnlyKube(operation.world, Faults())
+    requested = await merge_resources(kube, read_resources(yaml.safe_dump(file), NAMESPACE))
+    assert requested["StoragePool", NAMESPACE, "a"]["metadata"][part] == {**before, "team": "logs"}
 
 
 async def test_every_write_through_a_preview_is_refused() -> None:

@@ -16,7 +16,7 @@ from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterPresent, ZooKeeperUnreachable
 from waltz_operator.core.planning import plan
-from waltz_operator.core.status import cluster_status, has_quorum
+from waltz_operator.core.status import cluster_status, has_quorum, pool_status
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
@@ -163,6 +163,21 @@ def test_key_of_another_cluster_at_the_root_does_not_become_the_own_key() -> Non
     desired, observed = world.desired(), world.observed()
     decided = plan(desired, observed)
     assert cluster_status(desired, observed, decided, "2026-01-01T00:00:00Z").cluster_key == ""
+
+
+def test_statuses_count_nothing_of_another_cluster_at_the_root() -> None:
+    world = started()
+    desired, observed, now = world.desired(), world.observed(), "2026-01-01T00:00:00Z"
+    present = observed.metadata
+    assert isinstance(present, ClusterPresent)
+    foreign = replace(observed, metadata=replace(present, key=uuid.UUID(int=9)))
+    for found, counts, group in (
+        (observed, ("4/4", "3/3", f"{len(present.servers)}/2"), 0),
+        (foreign, ("0/4", "0/3", "0/2"), None),
+    ):
+        status = cluster_status(desired, found, plan(desired, found), now)
+        assert (status.partitions, status.storages, status.servers) == counts
+        assert pool_status(desired, found, desired.pools[0], now).group == group
 
 
 def test_new_pool_gets_a_group_that_no_foreign_storage_has() -> None:

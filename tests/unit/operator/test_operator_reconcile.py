@@ -449,6 +449,24 @@ async def test_deletion_keeps_the_root_if_it_has_foreign_znodes(nested: bool) ->
     assert (await session.get(root) is not None) is nested
 
 
+async def test_deletion_releases_a_leaving_pool_and_keeps_the_znodes_of_its_log() -> None:
+    operation = Operation(Faults())
+    world = operation.world
+    assert world.cluster is not None
+    world.cluster["spec"]["zookeeper"] = {"external": {"connectString": "zk:2181"}}
+    for pool in world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    await operation.until_done()
+    session, root = operation.znodes.session, world.desired().root
+    world.pools["d"] = leaving = pool_resource("d")
+    leaving["metadata"] |= {"labels": {CLUSTER_LABEL: "log"}, "finalizers": [FINALIZER]}
+    world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    await operation.until_done()
+    assert world.cluster is None
+    assert await session.get(root) is not None
+    assert leaving["metadata"]["finalizers"] == []
+
+
 async def test_pool_of_a_vanished_cluster_becomes_usable_for_another_cluster() -> None:
     """A cluster whose finalizer was removed by hand has not released its pools."""
     operation = Operation(Faults())

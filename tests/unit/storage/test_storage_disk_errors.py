@@ -112,13 +112,18 @@ def test_truncation_with_missing_file_ends_process(tmp_path: Path) -> None:
     assert (answers, failures) == ([], [DiskFailed])
 
 
-def test_truncation_that_cannot_read_index_ends_process() -> None:
+def test_truncation_that_cannot_read_the_last_record_fails_alone() -> None:
+    """Nothing is changed yet. If the process ended, one bad block would end it at each retry."""
     disk = MemoryDisk()
     engine_on(disk).directory.close()
     engine = InlineEngine(directory_on(disk))
     disk.failing_open = 1
     answers, failures = outcome(engine, storage.TruncateRequest(-1, 1, 0, 3))
-    assert (answers, failures) == ([], [DiskFailed])
+    assert "the storage disk cannot be read" in answers[0].failure.message
+    assert failures == []
+    assert engine.directory.partition(0).log.max_id == 19
+    answers, failures = outcome(engine, storage.TruncateRequest(-1, 2, 0, 3))
+    assert ([answer.transaction_id for answer in answers], failures) == ([3], [])
 
 
 def test_closed_file_never_uses_reused_descriptor(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from waltz_storage.core.control.flushed_marks_format import (
     PARTITION_BYTES,
     current_end,
 )
-from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.errors import DiskFailed, PartitionDamaged
 from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import HEADER_BYTES
@@ -116,6 +116,14 @@ def test_lost_partition_directory_is_damage(lose: Callable[[MemoryDisk], None], 
     directory.assign(PARTITION)
     assert directory.partition(PARTITION).log.max_id == -1
     assert directory.info(PARTITION).session_id == -1
+
+
+def test_lost_directory_of_a_partition_without_a_session_is_damage() -> None:
+    disk = MemoryDisk()
+    open_on(disk).assign(PARTITION)
+    remove_directory(disk)
+    what = "its directory is missing, although the partition has had files"
+    assert what in damage_of(open_on(disk.restarted()))
 
 
 def test_damaged_partition_cannot_be_switched_on() -> None:
@@ -372,18 +380,52 @@ def test_mark_written_during_two_flushes_destroys_no_durable_mark(durable: int) 
     _check_crashes(disk, durable + 2, durable + 3)
 
 
-def test_mark_of_the_present_control_struct_survives_two_refused_changes_of_it() -> None:
+def test_mark_of_the_present_control_struct_survives_refused_changes_of_it() -> None:
     """A change that a full disk refuses ends after `before_update`; the older slot is reused."""
     disk = MemoryDisk()
     marks = open_marks(disk, 2)
     marks.load(PARTITION, ENTRY_CHECKSUM)
     marks.raise_to(PARTITION, _mark(4))
     marks.flush()
-    for refused in (ENTRY_CHECKSUM + 1, ENTRY_CHECKSUM + 2):
+    for refused in range(ENTRY_CHECKSUM + 1, ENTRY_CHECKSUM + 5):
         marks.before_update(PARTITION, refused)
         _check_crashes(disk, 4, 4)
         raw = disk.content(FLUSHED_FILE)
         assert current_end(raw, PARTITION, refused) == _mark(4)
+
+
+def test_mark_raised_after_a_refused_change_survives_a_crash_during_a_flush() -> None:
+    disk = _WaitingDisk()
+    marks = open_marks(disk, 2)
+    marks.load(PARTITION, ENTRY_CHECKSUM)
+    marks.raise_to(PARTITION, _mark(4))
+    marks.flush()
+    marks.before_update(PARTITION, ENTRY_CHECKSUM + 1)
+    marks.raise_to(PARTITION, _mark(5))
+
+    def raise_again() -> None:
+        marks.raise_to(PARTITION, _mark(6))
+        _check_crashes(disk, 4, 6, seeds=400)
+
+    disk.before_flush = raise_again
+    marks.flush()
+    _check_crashes(disk, 5, 6)
+
+
+def test_mark_whose_flush_failed_is_durable_after_the_next_start() -> None:
+    """Its page is in the cache and counts as flushed: only a new write makes it durable."""
+    disk = MemoryDisk()
+    marks = open_marks(disk, 2)
+    marks.load(PARTITION, ENTRY_CHECKSUM)
+    marks.raise_to(PARTITION, _mark(4))
+    marks.flush()
+    marks.raise_to(PARTITION, _mark(5))
+    disk.failing_flush = 1
+    with pytest.raises(DiskFailed):
+        marks.flush()
+    disk = disk.restarted()
+    assert open_marks(disk, 2).load(PARTITION, ENTRY_CHECKSUM) == _mark(5)
+    _check_crashes(disk, 5, 5)
 
 
 def _mark(last_id: int) -> FlushedEnd:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import uuid
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
-from waltz_storage.inspect.places import CannotInspect
+from waltz_storage.inspect.places import CannotInspect, check_stopped
 from waltz_storage.inspect.segment_reading import check_segment_files
 from waltz_storage.inspect.start_rehearsal import StartOutcome, try_start
 from waltz_storage.shell.posix_disk import PosixDisk
@@ -61,3 +62,16 @@ def test_check_of_segment_names_the_file_that_it_may_not_read(
         patched.setattr(os, "open", refusing(os.open, path))
         with pytest.raises(CannotInspect, match=f"cannot read {path}: Permission denied"):
             check_segment_files(tmp_path, 0, 0)
+
+
+def test_lock_that_fails_for_another_reason_does_not_count_as_a_running_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    StorageDirectory(PosixDisk(tmp_path), uuid.UUID(int=5), 1, LogOptions(lambda: 1)).close()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "lockf", fail)
+    with pytest.raises(CannotInspect, match=r"^cannot find out .* failed: No locks available"):
+        check_stopped(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from waltz.testing.disk import MemoryDisk, MemoryFile
 from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.log_segments import LogOptions
@@ -26,13 +27,19 @@ class UnreadableFile(MemoryFile):
 
 
 class ClosedDisk(MemoryDisk):
-    """A disk on which opening one path fails with an error number.
+    """A disk on which opening one path, or listing one directory, fails with an error number.
 
     ``unreadable`` is a path that can be opened, but whose size cannot be read.
     """
 
     refused: tuple[str, int] | None = None
+    refused_listing: tuple[str, int] | None = None
     unreadable: str | None = None
+
+    def names(self, directory: str) -> list[str]:
+        if self.refused_listing is not None and directory == self.refused_listing[0]:
+            raise OSError(self.refused_listing[1], os.strerror(self.refused_listing[1]))
+        return super().names(directory)
 
     def open(self, path: str) -> MemoryFile:
         if self.refused is not None and path.startswith(self.refused[0]):
@@ -109,6 +116,25 @@ def test_index_without_data_file_that_cannot_be_opened_refuses_its_partition_onl
     assert path in str(directory.refused[0])
     assert 1 in directory.partitions
     assert disk.exists(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EIO, PartitionDamaged), (errno.EMFILE, PartitionUnopened)]
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_directory_that_cannot_be_listed_refuses_its_partition_only(
+    disk: ClosedDisk, number: int, kind: type[Exception], known: bool
+) -> None:
+    directory = directory_on(disk)
+    directory.assign(1)
+    directory.close()
+    if not known:
+        disk.remove(FLUSHED_FILE)
+    disk.refused_listing = ("0", number)
+    directory = directory_on(disk)
+    assert isinstance(directory.refused[0], kind)
+    assert f"{os.strerror(number)} (0" in str(directory.refused[0])
+    assert 1 in directory.partitions
 
 
 def test_index_without_data_file_whose_size_is_unreadable_is_damage(disk: ClosedDisk) -> None:

@@ -11,6 +11,7 @@ from tests.support.logged_node import PARTITIONS, SEGMENT, LoggedNode
 from waltz.protocol import storage
 from waltz.protocol.records import RecordBatch
 from waltz.testing.disk import MemoryDisk, MemoryFile
+from waltz_storage.core.wal.logged_file_state import LoggedFileState, QueuedChange
 
 SECONDS = 20.0
 """A test that waits for longer than this fails."""
@@ -142,3 +143,18 @@ def test_reads_beside_commits_and_checkpoints_return_the_records() -> None:
     node.commits.end_thread()
     assert failures == []
     assert node.failures.empty()
+
+
+class _SettledMeanwhile(list[QueuedChange]):
+    """Changes that another thread removes directly after their number was read."""
+
+    @override
+    def __len__(self) -> int:
+        length = super().__len__()
+        self.clear()
+        return length
+
+
+def test_last_change_is_read_while_another_thread_settles_the_changes() -> None:
+    state = LoggedFileState(changes=_SettledMeanwhile([QueuedChange(3, 0, b"x")]))
+    assert state.last_change == 3

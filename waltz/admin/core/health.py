@@ -40,7 +40,7 @@ _REMEDIES = {
         "waltz storage list",
     ),
     Check.REPLICAS_RECOVERED: (
-        "Wait until the server has filled the replica; its log has the progress",
+        "Wait until the server has filled the replica; the log of the server has the progress",
         "waltz top",
     ),
     Check.SERVER_HEALTHY: ("Find the missing replicas", "waltz cluster verify"),
@@ -131,7 +131,7 @@ class Health:
 
 
 def no_sample(problem: str) -> Health:
-    """Return the health if the cluster could not be sampled."""
+    """Return the health if the cluster could not be sampled, because ZooKeeper does not answer."""
     statement = Statement(
         Severity.CRITICAL, problem, "Check that a majority of ZooKeeper's servers is running"
     )
@@ -290,12 +290,14 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
     """Yield a statement for each replica that is refused or has damaged records."""
     for partition in partitions:
         for replica in partition.replicas:
-            command = f"waltz storage recover {replica.storage} {partition.partition}"
             place = f"of partition {partition.partition} on storage {replica.storage}"
             if replica.state is ReplicaState.REFUSED:
+                # The reason says what to do, which depends on it. `waltz storage recover` alone
+                # fails: the storage does not switch a refused replica on.
                 text = f"The replica {place} is refused: {replica.reason}."
+                remedy = "Do what the storage advises, with its address for HOST:PORT"
                 period = problem_times.of_refused_replica(now, partition.partition, replica.storage)
-                yield Statement(Severity.CRITICAL, text, "Rebuild it", command, period)
+                yield Statement(Severity.CRITICAL, text, remedy, period=period)
             elif replica.damaged_records:
                 ranges = now.storages[replica.storage].damaged
                 ids = format_ranges(
@@ -304,6 +306,7 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                 text = f"{replica.damaged_records} records {place} are damaged: ids {ids}."
                 if replica.damaged_records == 1:
                     text = f"1 record {place} is damaged: id {ids}."
+                command = f"waltz storage recover {replica.storage} {partition.partition}"
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
 
 

@@ -71,7 +71,8 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
         case True, False:
             return _wrong_group(observation, order) or _add_destination(observation, view, order)
         case True, True:
-            return _remove_source(observation, view, order)
+            # Replicas of two groups are no move that was interrupted: the source's is needed.
+            return _between_groups(observation, order) or _remove_source(observation, view, order)
         case False, True:
             return _drop_at_source(observation, view, order)
         case _:
@@ -83,16 +84,22 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
 
 def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
     """Refuse a move between groups, or of storages that no group has; None if it is allowed."""
-    groups = observation.groups
     for storage in (order.source, order.destination):
-        if storage not in groups:
+        if storage not in observation.groups:
             return Refuse(f"storage {storage} is in no group of the cluster")
-    if groups[order.source] != groups[order.destination]:
-        return Refuse(
-            f"storage {order.source} is in group {groups[order.source]}, {order.destination} in "
-            f"group {groups[order.destination]}: each group keeps its own copy of a partition"
-        )
-    return None
+    return _between_groups(observation, order)
+
+
+def _between_groups(observation: ReplicaObservation, order: Move) -> Refuse | None:
+    """Refuse a move from one group to another; None if the groups are equal or one is unknown."""
+    source = observation.groups.get(order.source)
+    destination = observation.groups.get(order.destination)
+    if source is None or destination is None or source == destination:
+        return None
+    return Refuse(
+        f"storage {order.source} is in group {source}, {order.destination} in group "
+        f"{destination}: each group keeps its own copy of a partition"
+    )
 
 
 def _add_destination(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:

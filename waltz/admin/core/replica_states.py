@@ -167,7 +167,9 @@ def _state(
     if partition not in report.marks:
         return PartitionState.OPENING, f"server {server} has not acquired it yet"
     if report.health is not None and not report.health.get(partition, False):
-        return PartitionState.UNAVAILABLE, f"server {server} has no store session: no quorum"
+        # The cause need not be a missing quorum: the server may also wait for a copy.
+        why = f"server {server} has no open store session; its log and its /health say why"
+        return PartitionState.UNAVAILABLE, why
     if report.marks[partition] is None:
         return PartitionState.OPENING, f"server {server} opens it"
     return _replica_shortage(replicas)

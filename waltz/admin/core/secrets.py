@@ -15,11 +15,16 @@ _SECRET_NAME = (
 )
 _QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
 """A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote."""
+_NEXT_LINE = r"\n(?P=indent)[ \t]"
+"""The beginning of a line that is indented more than the name of the value."""
 _YAML_SECRET = re.compile(
-    # A line ``name: value``. A value without quotes ends with its line. A value that begins with
-    # | or > continues in the lines that are indented more than its name.
-    rf"^(?P<head>(?P<indent>[ \t]*)(?:- )?(?i:{_SECRET_NAME})[ \t]*:[ \t]+)"
-    rf"(?:{_QUOTED}|[|>][^\n]*(?:\n(?P=indent)[ \t][^\n]*)*|[^\s{{\[][^\n]*)",
+    # A line ``name: value``. The value continues in the lines that are indented more than its name:
+    # within quotes, after | or >, and without quotes, except in an item of a list, whose next lines
+    # may be other names.
+    rf"^(?P<head>(?P<indent>[ \t]*)(?P<item>- )?(?i:{_SECRET_NAME})[ \t]*:[ \t]+)"
+    rf"(?:\"(?:\\.|[^\"\\\n]|{_NEXT_LINE})*\"|'(?:\\.|''|[^'\\\n]|{_NEXT_LINE})*'"
+    rf"|[|>][^\n]*(?:{_NEXT_LINE}[^\n]*)*"
+    rf"|[^\s{{\[][^\n]*(?(item)|(?:{_NEXT_LINE}[^\n]*)*))",
     re.M,
 )
 _NAMED_SECRET = re.compile(

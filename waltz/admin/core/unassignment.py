@@ -64,13 +64,14 @@ class Unassignment(Order):
         return ObservationScope(self.partitions, storages, query_peers=not self.force)
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why the storage maps forbid the order, None if they allow it.
+        """Return why the order must not begin, None if it may begin.
 
-        The storage's group must keep a replica of every partition. Partitions that an interrupted
-        attempt has unassigned already are not checked.
+        If ZooKeeper changes, the storage's group must keep a replica of every partition. Partitions
+        that an interrupted attempt has unassigned already are not checked. If only the storage
+        changes, the partitions must exist: ``force`` cannot help if they do not.
         """
         if self.only is AssignmentSide.STORAGE:
-            return None
+            return self._missing_partition(observation)
         # With `only`, there is one step, so that no attempt can be interrupted between two.
         interrupted = frozenset[int]() if self.only else self._already_unassigned(observation)
         still_assigned = tuple(p for p in self.partitions if p not in interrupted)
@@ -84,8 +85,8 @@ class Unassignment(Order):
 
     def next_step(self, observation: ReplicaObservation) -> Next:
         """Return the next step; an interrupted attempt may have left any state."""
-        if missing := sorted(set(self.partitions) - observation.partitions.keys()):
-            return Refuse(f"partition {missing[0]} does not exist")
+        if (problem := self._missing_partition(observation)) is not None:
+            return Refuse(problem)
         views = tuple(observation.partitions[partition] for partition in self.partitions)
         if self.only is AssignmentSide.STORAGE:
             return self._forced_drop() if self.force else self._drop(observation, views)
@@ -96,6 +97,11 @@ class Unassignment(Order):
             return self._wait_for_sessions_without_storage(views) or self._forced_drop()
         step = next_removal_step(observation, views, frozenset({self.storage}))
         return step or self._drop(observation, views)
+
+    def _missing_partition(self, observation: ReplicaObservation) -> str | None:
+        """Return which of the partitions does not exist, None if all of them exist."""
+        missing = sorted(set(self.partitions) - observation.partitions.keys())
+        return f"partition {missing[0]} does not exist" if missing else None
 
     def _already_unassigned(self, observation: ReplicaObservation) -> frozenset[int]:
         """Return the partitions that are unassigned, but whose removal is not complete.

@@ -153,7 +153,8 @@ def _storages_agree(facts: ClusterFacts, partition: int) -> Iterator[str]:
     if not assigned:
         yield "it is assigned to no storage"
     for storage in assigned:
-        report = facts.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
+        not_queried = StorageReport(problem=f"the admin port of storage {storage} is not known")
+        report = facts.storages.get(storage, not_queried)
         if report.problem is not None:
             yield report.problem
         elif partition not in report.partitions:

@@ -55,7 +55,8 @@ def validate_command(
 
     Every checked transaction contains the high-water mark that its producer saw. No other checked
     transaction may lie between that mark and the transaction. The exit status is 1 if a check
-    fails. Other clients may use the partitions at the same time.
+    fails. Other clients may use the partitions at the same time, but not append 8 bytes of data:
+    such a transaction would count as a checked one.
     """
     where, ids = target(context), parse_argument(parse_partitions, partitions)
     plan = LoadPlan(ids, clients, transactions, interval_ms=interval)

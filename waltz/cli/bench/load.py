@@ -89,9 +89,7 @@ async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) ->
         async with asyncio.TaskGroup() as tasks:
             opening = [
                 tasks.create_task(
-                    stack.enter_async_context(
-                        open_client(where, max_in_flight=max(1, plan.in_flight))
-                    )
+                    stack.enter_async_context(open_client(where, max_in_flight=plan.in_flight))
                 )
                 for _ in range(plan.clients)
             ]

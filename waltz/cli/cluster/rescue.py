@@ -72,15 +72,27 @@ class _RescuePlan:
         return not (self.changed_partitions or self.create_from or self.assignments)
 
     @property
+    def contents(self) -> str:
+        """What would be written, in the order of `_write`."""
+        metadata = f"the metadata of {self.changed_partitions} partitions"
+        before = ", ".join(self._before_metadata)
+        return f"{before} and {metadata}" if before else metadata
+
+    @property
     def written_before_metadata(self) -> str:
         """What is in ZooKeeper when only the metadata of partitions remain to be written."""
-        written = [
-            *(["the cluster of the backup"] if self.create_from is not None else []),
-            *(["the assignment of partitions"] if self.assignments else []),
-        ]
+        written = self._before_metadata
         if not written:
             return "nothing was written to ZooKeeper"
         return f"ZooKeeper now has {' and '.join(written)}, but not the metadata of partitions"
+
+    @property
+    def _before_metadata(self) -> tuple[str, ...]:
+        """What `_write` writes before the metadata of partitions."""
+        return (
+            *(("the cluster of the backup",) if self.create_from is not None else ()),
+            *(("the assignment of partitions",) if self.assignments else ()),
+        )
 
 
 @app.command(
@@ -127,15 +139,14 @@ def rebuild_metadata(
     """
     plan = run(_plan(where, saved, timeout), seconds=_RESCUE_SECONDS)
     show(output, rescue_rows.render_rescue(plan.partitions))
-    count = plan.changed_partitions
     if plan.is_empty:
         say("no partition needs other metadata")
     elif dry_run:
-        say(f"the metadata of {count} partitions would be written")
+        say(f"{plan.contents} would be written")
     else:
-        confirm(f"the metadata of {count} partitions will be written to {where.zookeeper}", yes=yes)
+        confirm(f"{plan.contents} will be written to {where.zookeeper}", yes=yes)
         run(_write(where, plan, saved, timeout), seconds=_RESCUE_SECONDS)
-        say(f"the metadata of {count} partitions are written")
+        say(f"{plan.contents} are written")
         if saved is not None:
             _say_preferences(saved)
     if leaves_a_partition_closed(plan.partitions):
@@ -223,13 +234,15 @@ async def _write_metadata(
         for now, before in zip(plans, shown.partitions, strict=True)
         if now.decision != before.decision
     ]
+    # If one decision differs, nothing is written: the user has not seen the present decisions.
+    kept = "no metadata are written"
     if not not_written:
         not_written = await write_rescue(cluster, plans)
+        kept = "their metadata are not written"
     if not_written:
         partitions = ", ".join(str(plan.partition) for plan in not_written)
         raise Failed(
-            f"partitions {partitions} changed during the rescue, and their metadata are "
-            "not written; type the command again"
+            f"partitions {partitions} changed during the rescue, and {kept}; type the command again"
         )
 
 

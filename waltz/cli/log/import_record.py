@@ -50,10 +50,14 @@ class ImportRecord:
         except FileNotFoundError:
             return cls(key)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise BadArchive(f"{path} is not the record of an import: {problem!r}") from None
+            raise BadArchive(
+                f"{path} is not the record of an import: {problem!r}; name another file with "
+                "--record"
+            ) from None
         if recorded_key != key:
             raise BadArchive(
-                f"{path} is the record of an import into another cluster, {recorded_key}"
+                f"{path} is the record of an import into another cluster, {recorded_key}; name "
+                "another file with --record"
             )
         return cls(key, partitions)
 

@@ -39,7 +39,11 @@ def opened(source: Path | None) -> Iterator[BinaryIO]:
 
 
 async def records(stream: BinaryIO, framing: Framing) -> AsyncIterator[bytes]:
-    """Yield the records as they arrive. Raises Failed if the input ends within a record."""
+    """Yield the records as they arrive.
+
+    Raises Failed if the input ends within a record, or a record is larger than the protocol allows.
+    A line is not checked: the client refuses it.
+    """
     match framing:
         case Framing.ONE:
             # One byte more than the maximum shows that the input is too large.

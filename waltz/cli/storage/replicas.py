@@ -230,7 +230,9 @@ async def _recover(
     except Failed as problem:
         if failure is None:
             raise
-        raise Failed(f"{problem}; its damaged records are not repaired: {failure}") from problem
+        raise Failed(
+            f"{problem}; the damaged records of the replica are not repaired: {failure}"
+        ) from problem
     if failure is not None:
         raise failure
     return steps

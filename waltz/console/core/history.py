@@ -15,8 +15,8 @@ _MOST_ENTRIES = 300
 """How many changes the timeline keeps."""
 _MOST_RATES = 180
 """How many rates are kept."""
-_MOST_SECONDS_OF_RATE = 30.0
-"""The longest time between two samples from which a rate is computed."""
+MOST_SECONDS_OF_RATE = 30.0
+"""By default, the longest time between two samples from which a rate is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,13 @@ class RatePoint:
 
 
 class History:
-    """Compares each sample with the one before it."""
+    """Compares each sample with the one before it.
 
-    def __init__(self) -> None:
+    ``most_seconds_of_rate`` is the longest time between two samples from which a rate is computed.
+    """
+
+    def __init__(self, most_seconds_of_rate: float = MOST_SECONDS_OF_RATE) -> None:
+        self._most_seconds_of_rate = most_seconds_of_rate
         self.entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self.rates: deque[RatePoint] = deque(maxlen=_MOST_RATES)
         self.peaks: dict[tuple[str, int], int] = {}
@@ -60,8 +64,8 @@ class History:
     def add(self, sample: Sample, at: float) -> Sample | None:
         """Add a sample; return the sample before it, from which the present rates are computed.
 
-        Return None if there is none, or if it is older than `_MOST_SECONDS_OF_RATE`. In the second
-        case the changes since that sample are recorded nevertheless.
+        Return None if there is none, or if it is too old for a rate. In the second case the changes
+        since that sample are recorded nevertheless.
         """
         before, before_at = self.last, self.last_at
         self.last, self.last_at = sample, at
@@ -74,7 +78,7 @@ class History:
                 self._count += 1
                 self.entries.append(Entry(self._count, before_at, at, change))
         # `Sample.at` is of a monotonic clock, which has no jumps.
-        recent = before if sample.at - before.at <= _MOST_SECONDS_OF_RATE else None
+        recent = before if sample.at - before.at <= self._most_seconds_of_rate else None
         self.rates.append(RatePoint(at, _total_rate(recent, sample)))
         return recent
 

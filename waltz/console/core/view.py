@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from waltz.admin.core.health import Health, judge, no_sample
+from waltz.admin.core.health import Health, Statement, judge, no_sample, unknown_health
 from waltz.admin.core.replica_states import (
     PartitionState,
     PartitionStatus,
@@ -100,9 +100,14 @@ def view_cluster(
     )
 
 
-def failed_view(names: Names, last: ClusterView | None, problem: str) -> ClusterView:
-    """Return the view after a sample that failed: the values of the last one, not current."""
-    health = no_sample(problem)
+def failed_view(
+    names: Names, last: ClusterView | None, problem: str, statement: Statement | None = None
+) -> ClusterView:
+    """Return the view after a sample that failed: the values of the last one, not current.
+
+    ``statement`` says what to do about ``problem``; None: ZooKeeper does not answer.
+    """
+    health = no_sample(problem) if statement is None else unknown_health(statement)
     if last is None:
         return ClusterView(names, None, problem, health, None, (), (), (), ())
     return replace(last, names=names, problem=problem, health=health)

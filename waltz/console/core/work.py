@@ -86,7 +86,8 @@ def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
         same_group = [s for s in sorted(assigned) if groups.get(s) == groups.get(storage)]
         if same_group:
             kind = WorkKind.MOVE
-            text = f"A move between {same_group[0]} and {storage}: it holds an unassigned replica."
+            other = same_group[0]
+            text = f"A move between {other} and {storage}, whose replica is not assigned."
         else:
             kind = WorkKind.COPY
             text = "The storage holds a replica that is not assigned: it is new, or to be dropped."

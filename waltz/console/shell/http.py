@@ -51,6 +51,7 @@ _HEADERS = {
 _MOST_WAITING = 100
 """How many requests may wait for the next sample at once."""
 _LARGEST_ID = (1 << 63) - 1
+_LARGEST_PARTITION = (1 << 31) - 1
 _DEFAULT_COUNT = 50
 _SHUTDOWN_SECONDS = 1.0
 
@@ -143,7 +144,7 @@ class _Api:
 
     async def _log(self, request: web.Request) -> web.Response:
         """Answer with a page of records: from the id ``first`` on, or the last ones."""
-        partition = _bounded(request.match_info["partition"], "partition", 0, 1 << 31)
+        partition = _bounded(request.match_info["partition"], "partition", 0, _LARGEST_PARTITION)
         first = _whole(request, "first", None)
         count = _whole(request, "count", _DEFAULT_COUNT, 1, MAX_PAGE_RECORDS)
         name = request.query.get("format", DataFormat.AUTO.value)

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz.admin import query_servers
+from waltz.admin.core.health import Severity, Statement
 from waltz.admin.core.sample import Sample
+from waltz.admin.diagnosis import unusable_cluster
 from waltz.admin.monitoring import Monitor
-from waltz.console.core.history import History
+from waltz.console.core.history import MOST_SECONDS_OF_RATE, History
 from waltz.console.core.view import ClusterView, Names, as_value, failed_view, view_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -39,7 +41,14 @@ Clock = Callable[[], float]
 
 
 class SampleFailed(Exception):
-    """The cluster could not be sampled; the text says why."""
+    """The cluster could not be sampled; the text says why.
+
+    ``statement`` says what to do; None: ZooKeeper does not answer.
+    """
+
+    def __init__(self, text: str, statement: Statement | None = None) -> None:
+        super().__init__(text)
+        self.statement = statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +97,12 @@ class Source:
             raise SampleFailed(
                 f"ZooKeeper at {self.target.zookeeper} did not answer within {limit:g} s"
             ) from None
-        except (StoreError, NoCluster, MalformedMetadata, BadCredentials, TlsConfigError) as error:
-            raise SampleFailed(str(error)) from error
+        except (BadCredentials, TlsConfigError) as error:
+            remedy = "Correct the file; the console then tries again"
+            statement = Statement(Severity.CRITICAL, f"{error}.", remedy)
+            raise SampleFailed(str(error), statement) from error
+        except (StoreError, NoCluster, MalformedMetadata) as error:
+            raise SampleFailed(str(error), unusable_cluster(error)) from error
         self._query_reached(sample)
         return sample
 
@@ -135,6 +148,7 @@ class Source:
     async def _query_servers(self, sample: Sample) -> None:
         """Replace ``reached`` by what the servers report now."""
         members = sample.membership.servers().values()
+        # With the default limit: for its answer, a server opens connections to all its storages.
         reports = await query_servers(members, self._tls)
         self.reached = {
             server: dict(report.storages)
@@ -149,7 +163,8 @@ class Poller:
     def __init__(self, source: Source, wall_clock: Clock = time.time) -> None:
         self._source = source
         self._wall_clock = wall_clock
-        self._history = History()
+        # With a long interval, samples that follow each other must still give a rate.
+        self._history = History(max(MOST_SECONDS_OF_RATE, 2 * source.target.interval))
         self._view: ClusterView | None = None
         self._value: dict[str, Any] = {}
         self._number = 0
@@ -218,7 +233,7 @@ class Poller:
             sample = await self._source.sample()
         except SampleFailed as problem:
             names = Names(self._source.name, target.root, target.zookeeper)
-            return failed_view(names, self._view, str(problem))
+            return failed_view(names, self._view, str(problem), problem.statement)
         at = self._wall_clock()
         names = Names(self._source.name, target.root, target.zookeeper)
         before = self._history.add(sample, at)

@@ -82,7 +82,8 @@ def encode_backup(backup: ClusterBackup) -> str:
             {
                 "storage": storage,
                 "group": group,
-                "admin_port": maps.connections.admin_ports[storage],
+                # None if adding or removing the storage was interrupted (see `storage_maps`).
+                "admin_port": maps.connections.admin_ports.get(storage),
                 "partitions": list(maps.assignments.partitions.get(storage, ())),
             }
             for storage, group in maps.groups.groups.items()
@@ -140,7 +141,13 @@ def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
     storages = {str(entry["storage"]): entry for entry in content["storages"]}
     maps = StorageMaps(
         GroupDescriptor({name: int(entry["group"]) for name, entry in storages.items()}),
-        ConnectionMetadata({name: int(entry["admin_port"]) for name, entry in storages.items()}),
+        ConnectionMetadata(
+            {
+                name: int(entry["admin_port"])
+                for name, entry in storages.items()
+                if entry["admin_port"] is not None
+            }
+        ),
         ReplicaAssignments(
             {name: tuple(map(int, entry["partitions"])) for name, entry in storages.items()}
         ),

@@ -14,8 +14,9 @@ def split_connect_string(connect_string: str) -> list[tuple[str, int]]:
     found = []
     for part in connect_string.partition("/")[0].split(","):
         host, colon, port = part.strip().rpartition(":")
-        if not colon:
-            host, port = port, str(_DEFAULT_PORT)
+        # Without a port, the last colon of an IPv6 address is within its brackets.
+        if not colon or port.endswith("]"):
+            host, port = part.strip(), str(_DEFAULT_PORT)
         if host and port.isascii() and port.isdecimal():
             found.append((host.strip("[]"), int(port)))
     return found

@@ -1,8 +1,9 @@
 """Plan the deletion of a cluster: processes, then znodes and volumes if the spec says so. Pure.
 
 Every wait is limited, so that a cluster can be deleted when its ZooKeeper, its nodes or its pools
-no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Pods and znodes that
-cannot be deleted within the limit are left behind.
+no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Pods that have not ended
+within the limit are left behind, as are the znodes of a ZooKeeper that does not answer. A step that
+fails is retried without a limit; the status has the reason.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ WAIT_LIMIT_SECONDS = 60.0
 """How long after its request a deletion stops waiting.
 
 This one limit applies to all waits together: for pods, and for a ZooKeeper that does not answer.
+A deletion that the operator finds later than that, because it did not run, does not wait.
 """
 
 _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
@@ -57,8 +59,8 @@ def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
         or _processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
         or _volumes(desired, observed)
         or _other_objects(desired, observed)
-        or _pools(desired)
-        or ClusterPlan((RemoveFinalizer(),))
+        or _named_pools(desired)
+        or _finalizer_and_leaving_pools(desired)
     )
 
 
@@ -77,7 +79,8 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     """Whether the spec deletes all volumes with the cluster. Then nothing needs the znodes later.
 
     False if a pool that the spec names has no StoragePool object: then the operator does not know
-    whether the pool's volumes are to be kept. Pools that this deletion has already released count.
+    whether the pool's volumes are to be kept. Every pool counts until the end of the deletion: one
+    that the spec names also after its release, any other one because it is released last.
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(
@@ -155,10 +158,24 @@ def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
     return None if result == EMPTY_PLAN else result
 
 
-def _pools(desired: DesiredCluster) -> ClusterPlan | None:
-    """Plan to release the pools that the cluster has claimed; None if there are none."""
-    held = tuple(ReleasePool(pool.metadata.name) for pool in desired.own_pools)
+def _named_pools(desired: DesiredCluster) -> ClusterPlan | None:
+    """Plan to release the pools of the cluster that its spec names; None if there are none."""
+    held = tuple(ReleasePool(pool.metadata.name) for pool in desired.wanted_pools)
     return ClusterPlan(held) if held else None
+
+
+def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
+    """Return the plan of the last phase.
+
+    The pools that the spec does not name are released after the finalizer was removed. Only their
+    label shows that the cluster has them: without it the next plan would not know that their
+    volumes are kept, and would delete the znodes
+    (test_deletion_with_a_leaving_pool_that_keeps_its_volumes_keeps_the_znodes). If the operator is
+    killed in between, such a pool belongs to no cluster: another cluster may claim it, and
+    `plan_orphaned_pool` releases it when it is deleted.
+    """
+    released = (ReleasePool(pool.metadata.name) for pool in desired.leaving_pools)
+    return ClusterPlan((RemoveFinalizer(), *released))
 
 
 def _deletable(desired: DesiredCluster, found: Iterable[LiveObject]) -> Iterable[LiveObject]:

@@ -37,7 +37,7 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.disruption import repair_obstacle
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
-from waltz_operator.core.planning.rolls import evictions_are_forbidden
+from waltz_operator.core.planning.rolls import evictions_obstacle
 from waltz_operator.core.resources import OnLoss
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -107,12 +107,11 @@ def plan_healing(
         return result
     if not running:
         if obsolete := pools_with_obsolete_record(desired, observed):
-            return result + ClusterPlan(tuple(RecordReplacement(each, None) for each in obsolete))
+            removals = (RecordReplacement(pool, None, pod_has_left=True) for pool in obsolete)
+            return result + ClusterPlan(tuple(removals))
         return result + _plan_begin(desired, observed, present, losses)
     pool_pod, replacement = running[0]
-    obstacle = _obstacle(present, pool_pod, losses)
-    if obstacle is None and not evictions_are_forbidden(desired, observed):
-        obstacle = "evictions of storages are not forbidden yet"
+    obstacle = _obstacle(present, pool_pod, losses) or evictions_obstacle(desired, observed)
     result += _continue(observed, present, pool_pod, replacement, obstacle)
     why = f"the volume of storage {pool_pod.storage} is being replaced"
     others = [loss for loss in losses if loss.pool_pod.storage != pool_pod.storage]
@@ -123,6 +122,7 @@ def plan_healing(
         # since. The other storage comes first: this replacement is cancelled, and its request is
         # written back, so that it begins again later. Once the old volume is deleted, the record
         # stays: without it, an old copy on the new volume would not be emptied before it votes.
+        assert obstacle is not None, "another storage is unhealthy: the volume is not deleted"
         step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
         return result + ClusterPlan((step,))
     for loss in others:

@@ -70,7 +70,7 @@ def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:
         elif pool.metadata.deletion_timestamp is not None:
             result += problem(
                 f"StoragePool {name} was deleted, but WaltzCluster {desired.name} uses it: the "
-                "pool is kept until you delete the WaltzCluster, too"
+                "pool is kept until you remove it from spec.pools, or delete the WaltzCluster, too"
             )
         elif owner is None or FINALIZER not in pool.metadata.finalizers:
             result += ClusterPlan((ClaimPool(name, desired.name),))

@@ -154,8 +154,8 @@ def _members_obstacle(
     """Return why no storage may be replaced because of ZooKeeper's members, None if one may.
 
     ``members`` is the state of the members. It is `AllPodsCurrent` as soon as the last outdated
-    member was deleted. That member is the leader, so ZooKeeper elects a new one at that time, and
-    the storages wait until all members are ready again.
+    member was deleted. That member is normally the leader, so ZooKeeper elects a new one at that
+    time, and the storages wait until all members are ready again.
     """
     if members != AllPodsCurrent():
         return "the members of ZooKeeper are replaced before the storages"
@@ -198,8 +198,8 @@ def _storages_state(
             return members_obstacle
         if not isinstance(present, ClusterPresent) or not is_own:
             return "the replicas of the storages are not observed"
-        if copies > 1 and not evictions_are_forbidden(desired, observed):
-            return "evictions of storages are not forbidden yet"
+        if reason := evictions_obstacle(desired, observed):
+            return reason
         # With a single copy, no session opens without its storage: every restart interrupts its
         # partitions. Then the only question is whether all replicas are healthy, which is the
         # answer for the empty set of storages.
@@ -272,15 +272,20 @@ def _is_ready(pod: SetPod) -> bool:
     return pod.is_ready
 
 
-def evictions_are_forbidden(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether the disruption budget of the storages, as it was observed, allows no eviction.
+def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
+    """Return why no storage may be stopped because of its disruption budget, None if one may.
 
-    Otherwise the API server could allow an eviction at the moment at which the operator deletes
-    another pod, and two copies would be away.
+    The budget, as it was observed, must allow no eviction. Otherwise the API server could allow an
+    eviction at the moment at which the operator deletes another pod, and two copies would be away.
+    With a single pool there is no budget (`objects.protection.budgets`), and no second copy.
     """
+    if len(desired.cluster.spec.pools) == 1:
+        return None
     key = ObjectKey("PodDisruptionBudget", names.budget(desired.name, Component.STORAGE))
     live = observed.objects.get(key)
-    return live is not None and (live.get("spec") or {}).get("maxUnavailable") == 0
+    if live is not None and (live.get("spec") or {}).get("maxUnavailable") == 0:
+        return None
+    return "evictions of storages are not forbidden yet"
 
 
 def _storage_sets(

@@ -1,7 +1,8 @@
 """Plan changes of the cluster's shape: copies are added, copies are removed, partitions move. Pure.
 
-Every step comes from an order of `waltz.admin`, which also serves the command line. This package
-only decides which order is next: `shape_growth` adds copies on pools that the spec names,
+Every change of an assignment comes from an order of `waltz.admin`, which also serves the command
+line. The modules here decide which order is next, prepare it by empty replicas, and unregister
+empty storages after it: `shape_growth` adds copies on pools that the spec names,
 `shape_removal` removes the copies of pools that it does not name, and `shape_moves` moves
 partitions between the storages of a pool. They act in this order, so that no copy is given up
 before every added copy is complete. One partition changes at a time. Before the next one, all

@@ -49,7 +49,8 @@ _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 """The kinds of objects that are deleted when the spec no longer wants them.
 
 Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services), so
-only the deletion of the cluster deletes them.
+only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
+deletion of the cluster delete them.
 """
 
 _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")

@@ -32,6 +32,9 @@ from waltz_operator.core.steps import (
     problem,
 )
 
+_OTHER_ROOT = "create this WaltzCluster again with another zookeeper.root"
+"""The remedy for a root that cannot be used: the root of a WaltzCluster cannot change."""
+
 
 class _RegisteredGroups(NamedTuple):
     """The groups in which the storages of one pool are registered.
@@ -54,6 +57,7 @@ def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool
     """
     if not isinstance(observed.metadata, ClusterAbsent | ClusterIncomplete):
         return False
+    # spec.clusterKey is the key of an earlier cluster, whose volumes still have the log.
     known = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
     # Storages start only after the metadata exists. So a StatefulSet of storages shows that the
     # metadata existed, even if the status does not have the key yet.
@@ -87,21 +91,24 @@ def plan_metadata(
         case ClusterAbsent():
             return ClusterPlan((CreateMetadata(desired.metadata_name, count, desired.key),))
         case ClusterMalformed(reason):
-            return problem(f"{root} in ZooKeeper cannot be decoded: {reason}; use another root")
+            return problem(
+                f"{root} in ZooKeeper cannot be decoded: {reason}; restore its znodes from a "
+                f"backup, or {_OTHER_ROOT}"
+            )
         case ClusterIncomplete() if not is_own_incomplete_metadata(desired, found):
             return problem(
                 f"{root} in ZooKeeper has an incomplete cluster ({found.name or 'without a name'}) "
-                "that was used, or that another WaltzCluster created: restore its znodes, or use "
-                "another root"
+                "that was used, or that another WaltzCluster created: restore its znodes, or "
+                f"{_OTHER_ROOT}"
             )
         case ClusterIncomplete(_, key):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, key, complete=False),))
         case ClusterPresent(name, _, _) if name != desired.metadata_name:
-            return problem(f"{root} in ZooKeeper has another cluster, {name}: use another root")
+            return problem(f"{root} in ZooKeeper has another cluster, {name}: {_OTHER_ROOT}")
         case ClusterPresent(name, _, key) if key != desired.key:
             return problem(
-                f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: use "
-                "another root; or, to take over that cluster with its volumes, set "
+                f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: "
+                f"{_OTHER_ROOT}; or, to take over that cluster with its volumes, set "
                 f"spec.clusterKey to {key}"
             )
         case ClusterPresent(_, partitions, _) if partitions != count:

@@ -233,7 +233,8 @@ class WaltzClusterSpec(Model):
     `status.clusterKey` shows it. If unset, the cluster is new."""
 
     paused: bool = False
-    """Whether the operator leaves the cluster unchanged, and repairs nothing."""
+    """Whether the operator leaves the cluster unchanged, and repairs nothing. If the resource is
+    deleted, the operator deletes the cluster all the same."""
 
     restarted_at: RestartTime = ""
     """A time in UTC, such as `2026-01-31T12:00:00Z`. A new value restarts all pods of the cluster,
@@ -288,7 +289,7 @@ class ClusterStatus(Model):
     """The observed state of a cluster."""
 
     observed_generation: int = 0
-    """The last generation of the spec that is fully reconciled."""
+    """The last generation of the spec for which the operator had no step left."""
 
     conditions: Conditions = ()
     """The conditions Ready, Healthy, Reconciled, Updated, Spread and Changing."""
@@ -316,8 +317,8 @@ class ClusterStatus(Model):
     is empty if none is."""
 
     message: str = ""
-    """The problems that a person must solve; if there are none, the reasons why the operator waits;
-    if there are none either, the next step of the operator."""
+    """The problems that a person must solve; if there are none, the step that failed; if none did,
+    the reasons why the operator waits; if there are none either, its next step."""
 
 
 class WaltzCluster(Model):

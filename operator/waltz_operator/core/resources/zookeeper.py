@@ -66,7 +66,8 @@ class ManagedZooKeeper(Model):
     """The maximum heap size of Java in each member, such as `256Mi`."""
 
     on_deletion: Disposal = Disposal.KEEP
-    """What happens to the volumes when the cluster is deleted."""
+    """What happens to the volumes when the cluster is deleted. `Delete` applies only if every pool
+    has `volumes.onDeletion: Delete`: a kept log could not be opened without the metadata."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(

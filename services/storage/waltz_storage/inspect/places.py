@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
 from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
 from waltz_storage.core.wal.wal_file import WAL_FILE
+
+_LOCKED = (errno.EACCES, errno.EAGAIN)
+"""The errors that say that another process holds the lock."""
 
 
 class CannotInspect(Exception):
@@ -70,7 +74,8 @@ def check_stopped(root: Path) -> None:
     """Raise CannotInspect if a storage is running on ``root``, because it may change the files.
 
     A running storage holds a lock on the control file or on a pair file in ``root``. Raises
-    OSError if such a file cannot be opened.
+    CannotInspect, too, if locking fails for another reason, and OSError if such a file cannot be
+    opened.
     """
     for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE, root / LOG_PAIR_FILE):
         if not path.exists():
@@ -78,7 +83,12 @@ def check_stopped(root: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                raise CannotInspect(
+                    f"cannot find out whether a storage is running on {root}: locking {path.name} "
+                    f"failed: {error.strerror}; inspect a copy"
+                ) from error
             raise CannotInspect(
                 f"a storage is running on {root} ({path.name} is locked); stop it first, or "
                 "inspect a copy"

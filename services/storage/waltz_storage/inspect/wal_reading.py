@@ -66,7 +66,8 @@ def read_wal_key(root: Path) -> uuid.UUID:
 def is_wal_empty(root: Path) -> bool:
     """Return whether the log in ``root`` is undamaged and has no transaction.
 
-    This reads no more than the first transaction. Raises CannotInspect.
+    If the log has a transaction, nothing after the first one is read. Otherwise all free blocks are
+    read: a valid transaction in them would show damage. Raises CannotInspect.
     """
     with _scanning(root) as (_, scan):
         try:

@@ -47,7 +47,7 @@ class EngineThread:
 
     ``fail`` is called from any thread when the process must end: a change of the disk has failed,
     or the program has a bug. ``fail`` must end the process at once. After a failure no step and no
-    task begins, and no answer is delivered. Tasks and flushes that have begun are not stopped.
+    task begins. Tasks and flushes that have begun are not stopped, but their answers are dropped.
     """
 
     def __init__(

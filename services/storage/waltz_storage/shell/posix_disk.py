@@ -35,7 +35,9 @@ class PosixDisk:
             ) from error
         if not is_directory:
             raise DirectoryRefused(
-                f"the storage directory {root} does not exist: create it, or mount its volume"
+                f"the storage directory {root} is a file: name a directory"
+                if root.exists()
+                else f"the storage directory {root} does not exist: create it, or mount its volume"
             )
         self._root = str(root)
 

@@ -32,8 +32,9 @@ _LEAST_PAUSE_SECONDS = 1.0
 _MOST_PAUSE_SECONDS = 10.0
 """The longest pause between two checkpoints, so that a replay is short."""
 _PAUSE_PER_CHECKPOINT = 3
-"""The pause is this many times as long as the last checkpoint: the flushes of segment files, which
-compete with those of the log, take at most a fourth of the time."""
+"""The pause is this many times as long as the last checkpoint, within the bounds above: so the
+flushes of segment files, which compete with those of the log, take a fourth of the time or less. A
+checkpoint of more than `_MOST_PAUSE_SECONDS` / 3, or a log that fills, makes their part larger."""
 _CHECKPOINT_SHARE = 4
 """A checkpoint begins at the latest when a fourth of the log is used: this is the divisor."""
 

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 
 from waltz.protocol.checksums import crc32
 from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import DirectoryRefused
 
@@ -70,7 +71,7 @@ def check_alone(data: Disk) -> None:
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} of this storage.directory is in a directory of its "
             "own: set storage.metaDirectory to that, or, while the storage is stopped, move the "
-            "control file into storage.directory"
+            f"control file and {FLUSHED_FILE} into storage.directory"
         )
 
 

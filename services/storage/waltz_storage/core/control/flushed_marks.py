@@ -15,7 +15,8 @@ time between two calls of `FlushedMarks.flush`. After the death of the process i
 
 Each partition has three slots, because two of them must not be written:
 
-* The newest durable slot. If its write were torn by a crash, no mark would be left.
+* The newest durable slot of the current struct. If its write were torn by a crash, no mark would be
+  left.
 * The newest slot, if a flush may be writing it. It counts as durable when that flush ends.
 
 The next mark goes to the third slot (`test_storage_flushed_marks`). Files are used only through the
@@ -67,6 +68,11 @@ class _PartitionState:
         """Return the number of the newest slot among the slots with these numbers."""
         return max(numbers, key=self.sequence)
 
+    def is_of_present_struct(self, number: int) -> bool:
+        """Return whether a slot belongs to the partition's current struct in the control file."""
+        slot = self.slots[number]
+        return slot is not None and slot.entry_checksum == self.entry_checksum
+
     def sequence(self, number: int) -> int:
         """Return the sequence number of a slot, -1 if there is none."""
         slot = self.slots[number]
@@ -89,14 +95,13 @@ class FlushedMarks:
     def __init__(self, file: DiskFile, num_partitions: int, *, created: bool) -> None:
         """Read the file; make its content durable, because the last process may not have done so.
 
-        Raises OSError, NoSpace, DiskFailed.
+        The same bytes are written again: after a failed flush, Linux counts the cached pages as
+        flushed (see `control_file`). Raises OSError, NoSpace, DiskFailed.
         """
         self.created = created
         self._file = file
-        size = PARTITION_BYTES * num_partitions
-        raw = file.read(0, size)
-        if len(raw) < size:
-            file.write(len(raw), bytes(size - len(raw)))
+        raw = file.read(0, PARTITION_BYTES * num_partitions)
+        file.write(0, raw.ljust(PARTITION_BYTES * num_partitions, b"\0"))
         file.flush()
         self._partitions = [
             _durable_state(decode_slots(raw, partition)) for partition in range(num_partitions)
@@ -230,10 +235,16 @@ class FlushedMarks:
     def _unneeded_slot(self, state: _PartitionState) -> int:
         """Return the number of a slot that is neither the newest nor the newest durable one.
 
-        If there are two such slots, it is the older one.
+        Only slots of the present control struct count as durable: if a full disk has refused a
+        change of the struct, the slot that `before_update` has written for it is newer, but is
+        not needed. If there are two slots to choose from, it is the older one.
         """
         newest = state.newest
-        durable = [n for n in range(SLOTS) if state.durable_after[n] <= self._newest_ended_flush]
+        durable = [
+            n
+            for n in range(SLOTS)
+            if state.durable_after[n] <= self._newest_ended_flush and state.is_of_present_struct(n)
+        ]
         newest_durable = state.newest_of(durable) if durable else newest
         unneeded = (n for n in range(SLOTS) if n not in (newest, newest_durable))
         return min(unneeded, key=state.sequence)

@@ -114,7 +114,9 @@ def _empty_index(disk: Disk, path: str) -> None:
 
 
 def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
-    """Check that a log that had files still has some; raises PartitionDamaged, OSError.
+    """Check that a log that had files still has some.
+
+    Raises PartitionDamaged, PartitionUnopened, OSError.
 
     A new empty log would vote as if it had never held the records that are lost
     (`test_lost_partition_directory_is_damage`).
@@ -122,13 +124,13 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     if not known.has_files:
         return
     has_directory = disk.exists(identity.directory)
-    if has_directory and any(name.endswith(DATA_SUFFIX) for name in disk.names(identity.directory)):
+    if has_directory and any(name.endswith(DATA_SUFFIX) for name in _names(disk, identity)):
         return
     what = "its directory has no segments" if has_directory else "its directory is missing"
     evidence = (
         f"the partition has records up to {known.must_reach}"
         if known.must_reach >= 0
-        else "the partition has taken part in a session"
+        else "the partition has had files"
     )
     raise PartitionDamaged(
         identity.partition,
@@ -178,7 +180,7 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
     removed, this replica would open an empty log, and would vote as if it had never held those
     records (`test_index_with_entries_but_no_data_file_is_damage`).
     """
-    names = set(disk.names(identity.directory))
+    names = set(_names(disk, identity))
     first_ids = []
     for name in sorted(names):
         path = f"{identity.directory}/{name}"
@@ -254,13 +256,27 @@ def _open_to_check(disk: Disk, identity: LogIdentity, path: str) -> DiskFile:
     try:
         return disk.open(path)
     except OSError as error:
-        advice = NOT_DAMAGE.get(error.errno or 0)
-        if advice is not None:
-            why = error.strerror or str(error)
-            raise PartitionUnopened(identity.partition, path, why, advice) from error
-        raise PartitionDamaged(
-            identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
-        ) from error
+        raise _unopened(identity, path, "a segment", error) from error
+
+
+def _names(disk: Disk, identity: LogIdentity) -> list[str]:
+    """Return the names in the directory of a log; raises PartitionDamaged, PartitionUnopened."""
+    try:
+        return disk.names(identity.directory)
+    except OSError as error:
+        raise _unopened(identity, identity.directory, "the directory", error) from error
+
+
+def _unopened(
+    identity: LogIdentity, path: str, what: str, error: OSError
+) -> PartitionDamaged | PartitionUnopened:
+    """Return the reason to refuse a partition of which ``what``, at ``path``, cannot be opened."""
+    advice = NOT_DAMAGE.get(error.errno or 0)
+    if advice is not None:
+        why = error.strerror or str(error)
+        return PartitionUnopened(identity.partition, path, why, advice)
+    what_failed = f"{what} cannot be opened: {error.strerror}"
+    return PartitionDamaged(identity.partition, path, 0, what_failed)
 
 
 def _apply(

@@ -295,26 +295,27 @@ class PartitionLog:
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
         gap and is only longer than it should be; the server then truncates the log again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". Raises DiskFailed. Before anything is removed, raises PartitionDamaged, or
-        RequestRefused if ``last_id`` is below -1.
+        segment". Raises DiskFailed. Before anything is removed, raises PartitionDamaged, OSError,
+        NoSpace if the flushed mark cannot be lowered, or RequestRefused if ``last_id`` is below -1.
         """
         if last_id < NO_TRANSACTION:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
         if last_id >= self.max_id:
             return
         segments = self._segments
-        with changing(f"truncation of the log of partition {self.identity.partition}"):
-            cut_at = self._cut_offset(last_id)
-            new_end = self.end_at(last_id)
+        # These reads may fail: then nothing is changed, and only the truncation is refused.
+        cut_at = self._cut_offset(last_id)
+        new_end = self.end_at(last_id)
         # The mark is lowered before the cut: a crash in between leaves a log that is longer than
         # its mark. In the opposite order, a crash would leave a shorter log, which is damage.
         self._mark.lower_to(new_end)
         segments.removals += 1
-        # Remove the segments that begin after ``last_id``, then cut the one that has it.
-        while segments.sealed and last_id + 1 < segments.tail.first_id:
-            segments.drop_tail()
-        if self._tail.next_id > last_id + 1:
-            self._tail.cut(last_id + 1, cut_at)
+        with changing(f"truncation of the log of partition {self.identity.partition}"):
+            # Remove the segments that begin after ``last_id``, then cut the one that has it.
+            while segments.sealed and last_id + 1 < segments.tail.first_id:
+                segments.drop_tail()
+            if self._tail.next_id > last_id + 1:
+                self._tail.cut(last_id + 1, cut_at)
         self._end = new_end
         assert self.max_id == last_id, "after a truncation, last_id is the last record"
 

@@ -14,9 +14,9 @@ def known_log(info: PartitionInfo, flushed: FlushedEnd | None) -> KnownLog:
     """Return what the control entry ``info`` and the flushed mark show about the log.
 
     ``flushed`` is None if the mark is not known. Nothing is known about a partition that is not
-    assigned: the files in its directory may be of an earlier assignment. The directory of an
-    assigned partition is made before the assignment. So an assigned partition has had files if it
-    has a flushed mark or a low-water mark, or has taken part in a session.
+    assigned: the files in its directory may be of an earlier assignment. An assigned partition has
+    had files if it has a flushed mark or a low-water mark, or has taken part in a session: none of
+    these exists before its files.
     """
     if not info.assigned:
         return KnownLog()

@@ -123,7 +123,8 @@ class StoragePartition:
             case storage.TruncateRequest() | storage.TruncateBelowMarkRequest():
                 check_truncation(request, version, self.info, self.log.max_id)
                 if request.transaction_id < self.log.max_id:
-                    self.log.truncate(request.transaction_id)
+                    with _refusing_read_errors():
+                        self.log.truncate(request.transaction_id)
                     # A copy of the files from before the truncation is refused from now on.
                     self._control.advance_generation()
                 return storage.MaxTransactionIdResponse(*context, self.log.max_id)

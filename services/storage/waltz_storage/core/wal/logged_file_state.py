@@ -79,8 +79,10 @@ class LoggedFileState:
 
     @property
     def last_change(self) -> int:
-        """The number of the last queued change, 0 if there is none."""
-        return max(self.creation, self.changes[-1].number if self.changes else 0)
+        """The number of the last queued change, 0 if there is none. Needs no lock."""
+        # The slice is one step: the thread that commits may remove changes at any moment.
+        last = self.changes[-1:]
+        return max(self.creation, last[0].number if last else 0)
 
     def queue(self, change: QueuedChange) -> None:
         """Add a change, after the ones before it."""
@@ -106,8 +108,9 @@ class LoggedFileState:
 
     @property
     def may_be_extended(self) -> bool:
-        """Whether the file exists and no queued change will cut it."""
-        return self.creation == 0 and all(change.data is not None for change in self.changes)
+        """Whether the file exists and no queued change will cut it. Needs no lock."""
+        # The copy is one step, as in `last_change`.
+        return self.creation == 0 and all(change.data is not None for change in tuple(self.changes))
 
     def is_changed(self, offset: int, length: int) -> bool:
         """Return whether a queued change affects these bytes, or the file does not exist yet."""

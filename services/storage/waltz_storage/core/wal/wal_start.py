@@ -78,8 +78,9 @@ def start_log(
 def check_log_is_empty(home: Disk) -> None:
     """Check that the log in ``home`` of a plain directory has no transaction to replay.
 
-    A log that is missing, or whose header is damaged, passes: the segments need nothing of it.
-    Raises DirectoryRefused, OSError.
+    A log that is missing, or whose header is damaged, passes: the segments need nothing of it. The
+    header is written again, unchanged (see `recover_wal_header`). Raises DirectoryRefused, OSError,
+    NoSpace, DiskFailed.
     """
     _empty_header(home)
 
