@@ -130,8 +130,8 @@ USER_BUGS = (
     Planted(
         "a status without ZooKeeper forgets the key of its cluster",
         Package.OPERATOR,
-        "cluster_key=str(desired.key) if is_own else old.cluster_key,\n",
-        'cluster_key=str(desired.key) if is_own else "",\n',
+        "cluster_key=old.cluster_key if present is None else str(desired.key),\n",
+        'cluster_key="" if present is None else str(desired.key),\n',
         "Metadata that are lost meanwhile are created anew, and storages are cut.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_own_key_stays_in_the_status_while_zookeeper_does_not_answer"

@@ -225,7 +225,9 @@ async def _fence_held(
 
 async def _fence(connection: RpcConnection, partition: int, session_id: int) -> None:
     """Make a storage refuse all sessions of ``partition`` below ``session_id``."""
-    # A storage with a switch of the partition off refuses this request, but still raises its fence.
+    # A refusal is no failure. If the partition is switched off, the storage refuses the request but
+    # still raises its fence. If the storage refuses the session as too old, its fence is already
+    # higher. A replica that is damaged or no longer assigned takes no appends.
     with contextlib.suppress(RemoteFailure):
         await connection.call(
             lambda seq: messages.LastSessionInfoRequest(session_id, seq, partition)

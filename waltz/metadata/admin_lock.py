@@ -28,8 +28,9 @@ _ABANDON_SECONDS = 1.0
 class AdminLock:
     """A lock that is held inside ``async with``: an ephemeral node at ``path``.
 
-    Use one object for each session. The node shows only which session holds the lock, so a second
-    lock, inside the object, excludes the tasks of one session from each other.
+    Tasks that may take the lock of one store at the same time must share one object. The node shows
+    only which session holds the lock, so a second lock, inside the object, excludes these tasks
+    from each other. The object stays in use when a new session replaces an expired one.
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:

@@ -37,7 +37,7 @@ class DeletionIncomplete(StoreError):
 
 
 _DELETION_ATTEMPTS = 5
-"""How often a deletion begins again because another process has added a node meanwhile."""
+"""How often a deletion is tried if other processes add nodes meanwhile."""
 
 
 async def create_cluster(
@@ -97,8 +97,9 @@ async def delete_cluster(
     """Delete the root and everything below it. The nodes above the root stay.
 
     ``name`` must be the name of the cluster, so that a mistyped root does not delete another
-    cluster. An interrupted creation leaves a root without data and children: it is deleted with any
-    name. With ``dry_run``, the checks are made, and nothing is deleted.
+    cluster. A creation that was interrupted before the root got its data leaves a root without data
+    and children: it is deleted with any name. With ``dry_run``, the checks are made, and nothing is
+    deleted.
 
     The root is deleted last: it has the name, so an interrupted deletion can be repeated with the
     same name. The counters of ids are deleted just before the root: as long as other nodes of the

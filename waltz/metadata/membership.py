@@ -244,8 +244,8 @@ class ServerMembership:
             case AwaitChange():
                 pass  # The loop waits for the next change.
             case CreateNode():
-                # Before: clients that find the server know what it uses. After: another server that
-                # has read the members just before may have left this declaration out.
+                # Declare before the znode exists, so that clients that find the server know what it
+                # uses.
                 await self._declare_transport()
                 self._is_new_member = True
                 await self._cluster.store.create(
@@ -255,6 +255,8 @@ class ServerMembership:
                     sequence=True,
                 )
                 log.info("server %d: joined as %s", self.server_id, self._descriptor)
+                # Declare again: another server, which read the members before the znode existed,
+                # may have removed the first declaration when it wrote its own.
                 await self._declare_transport()
             case WriteAssignment():
                 await self._write_assignment(membership)
@@ -268,7 +270,7 @@ class ServerMembership:
                 assert_never(step)
 
     async def _declare_transport(self) -> None:
-        """Declare whether this server uses TLS; log an error that persists only once.
+        """Declare whether this server uses TLS; log a persistent error only once.
 
         After an error the server goes on: clients whose settings name TLS need no declaration.
         """

@@ -166,7 +166,9 @@ class StoreClosed(StoreError):
 
 
 class MetadataStore(Protocol):
-    """One session's access to the store.
+    """Access to the store, with one session at a time.
+
+    If the session expires, the store opens a new one (see `SessionState`).
 
     Besides the errors that it names, every operation may raise StoreUnavailable or StoreClosed.
 

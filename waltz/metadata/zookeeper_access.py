@@ -57,7 +57,7 @@ class ZooKeeperAccess:
         assert self.credentials is None or not self.by_certificate, "choose one identity"
 
     def remedy(self) -> str:
-        """Return as whom this process accessed ZooKeeper, and what to do if that is refused."""
+        """Return which identity this process used, and what to do if ZooKeeper refuses it."""
         if self.credentials is not None:
             return (
                 f"this process used the user of {self.credentials}; zookeeper.authentication.file "

@@ -120,7 +120,7 @@ class SyncCluster:
         spec: ProtocolSpec = CLIENT_SERVER,
         **options: Unpack[InProcessOptions],
     ) -> Opening[InProcessClient[Any]]:
-        """Open a client, on any event loop.
+        """Return a client to open, on any event loop.
 
         For a blocking client, pass the result to `waltz.sync.opened`. The arguments are those of
         `InProcessCluster.connect`.

@@ -52,7 +52,7 @@ class Znode:
 class LaggingFollower:
     """A ZooKeeper server that is behind: its nodes, and the changes that it has not seen.
 
-    Each change is the path of a node and the paths of `OnTreeChange`.
+    Each change has the two arguments of `OnTreeChange`.
     """
 
     nodes: dict[str, Znode]

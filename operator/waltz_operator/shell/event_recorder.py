@@ -58,7 +58,8 @@ class KubeEventRecorder:
         self._changes: dict[str, _PostedChange] = {}
         """The change of shape that is under way, by the uid of its cluster.
 
-        It stays only if the finalizer of its cluster is removed by hand during the change.
+        An entry is removed when its change has ended. Only if the finalizer of the cluster is
+        removed by hand during the change, the entry stays.
         """
         self.steps = 0
         """The number of steps that succeeded, for metrics."""

@@ -81,7 +81,10 @@ def _next_step(observation: ReplicaObservation, order: ReplicaRecovery) -> Next:
 
 
 def counts_in_vote(view: PartitionView, storage: str, held: HeldPartition) -> bool:
-    """Return whether a vote on the committed transactions counts the replica on ``storage``.
+    """Return whether a vote on the committed transactions may count the replica on ``storage``.
+
+    Every intact replica that took part in a session may be counted, also one that left its session:
+    servers bring it up to date.
 
     A disk that was emptied or restored reports an older session than the metadata. Counting such a
     replica as a short log would let a vote cut committed transactions

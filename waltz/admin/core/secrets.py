@@ -38,7 +38,7 @@ _SECRET_OPTION = re.compile(
 )
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?(-----END \1-----|\Z)", re.S)
 _END_OF_PEM_BLOCK = re.compile(r"\A[A-Za-z0-9+/=\s]*-----END ([A-Z0-9 ]*PRIVATE KEY)-----")
-"""The end of a log may begin within a private key."""
+"""The rest of a private key, if the text is the last part of a log and begins within the key."""
 _PASSWORD_IN_URL = re.compile(r"(?P<head>(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
 
 

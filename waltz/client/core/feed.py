@@ -64,7 +64,7 @@ class PartitionFeed:
         """Handle transactions of the feed. A transaction with the next id becomes a result.
 
         All others are ignored, because after a new mount the server can feed transactions again.
-        Without this rule, the application could get a transaction twice, or miss one.
+        Without this rule, the application could get a transaction twice.
         """
         mark = self.mount.mark
         add = self.effects.results.append

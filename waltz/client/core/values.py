@@ -34,7 +34,10 @@ _SLOTS = ("_req_id", "data", "header", "id", "partition")
 
 
 class _Fields:
-    """The fields of a `Transaction`, which becomes one when all are set: see `Transaction`."""
+    """The fields of a `Transaction`. `transactions_of` sets them, then changes the class.
+
+    The comment in `Transaction` gives the reason.
+    """
 
     __slots__ = _SLOTS
 

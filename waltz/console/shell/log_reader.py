@@ -56,8 +56,8 @@ class Page:
 class SearchResult:
     """The transaction ``found`` of a request id, None if none of the searched ones has it.
 
-    The ids from ``first_id`` to ``last_id`` were searched. ``complete`` is whether the search has
-    reached the first id of the log.
+    The ids from ``first_id`` to ``last_id`` were searched, or some of them until the transaction
+    was found. ``complete`` is whether the search has reached the first id of the log.
     """
 
     partition: int
@@ -169,6 +169,8 @@ class LogPageReader:
                 if header.req_id == req_id:
                     return header.transaction_id
             if not headers:
+                # The log now ends before ``at``, below the mark that was read: another log has
+                # replaced it. Stop, because the rest of the range does not exist.
                 break
             at += len(headers)
         return None

@@ -331,8 +331,9 @@ class StorePartition:
         self._backoff.back_off(session.newly_failed)
         session.newly_failed.clear()
         # A renewal ends this session, so that the next one begins. An open session drains after it
-        # has read the metadata. A session in recovery ends only if it cannot open any more:
-        # otherwise the renewal could delay the opening, if the storage to readmit fails again.
+        # has read the metadata. A session in recovery ends only while no operation under way can
+        # open it (`is_stuck`). Otherwise the renewal could delay the opening, if the storage to
+        # readmit fails again. `set_replicas` ends a session in recovery itself.
         renewal = renewal_reason(session, self._replicas, self._backoff)
         if renewal is not None and session.is_stuck():
             session.drain(renewal)
