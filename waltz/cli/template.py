@@ -77,8 +77,8 @@ class Template:
 def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
     """Yield ``value`` once for each item of the list that has fields of ``paths``.
 
-    The item takes the place of the list. Raises BadTemplate if two lists have fields of ``paths``,
-    LookupError if there is no field of a path.
+    The item takes the place of the list. Without such a list, yield ``value`` itself. Raises
+    BadTemplate if two lists have fields of ``paths``, LookupError if a path leads to no field.
     """
     lists_on_paths = (_list_on(value, path) for path in paths)
     lists = list(dict.fromkeys(each for each in lists_on_paths if each is not None))

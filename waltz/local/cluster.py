@@ -225,7 +225,8 @@ class LocalCluster:
     async def wait_until_healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
         """Wait until every check of `waltz.admin.verify` passes.
 
-        Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a process has exited.
+        Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a storage or a server has
+        exited. While ZooKeeper does not answer, the call retries, even after ``timeout_s``.
         """
         deadline = time.monotonic() + timeout_s
         async with self.metadata() as cluster:
@@ -360,7 +361,7 @@ class LocalCluster:
         return None
 
     def _check_alive(self) -> None:
-        """Raise ProcessFailed if a process has ended."""
+        """Raise ProcessFailed if a storage or a server has ended."""
         for name, child in self._children.items():
             if child.pid is None:
                 raise ProcessFailed(f"{name} has ended: {child.exit_report()}")

@@ -2,10 +2,12 @@
 
 `core` is pure: the paths and formats of the znodes, the rules for changing them, the policy that
 assigns partitions to servers, and the steps by which servers and clients follow the assignment. The
-modules beside `core` touch ZooKeeper and the event loop:
+modules beside `core` are not pure:
 
 * `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
+* `kazoo_handlers`: the threads and sockets of kazoo, with TLS
 * `kazoo_log`: logs the state of the session, once per change
+* `zookeeper_probe`: asks the servers of ZooKeeper why they open no session
 * `zookeeper_access`, `kazoo_security`: TLS, authentication and ACLs
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster

@@ -273,6 +273,8 @@ class KazooStore:
                     f"ZooKeeper ended the session during an operation on {path}, because it did "
                     f"not authenticate this process: {self._access.remedy()}"
                 )
+            # The order matters: ConnectionClosedError is a subclass of SessionExpiredError, but
+            # kazoo also raises it if only the connection was lost.
             case kazoo_errors.ConnectionClosedError() if self._closed():
                 return StoreClosed("the connection to ZooKeeper was closed")
             case kazoo_errors.ConnectionClosedError():

@@ -18,8 +18,8 @@ from waltz.admin.core.sample import Sample
 class Period:
     """What is known of the time at which a problem began, in seconds since 1970.
 
-    It was there at ``since`` already, and not yet at ``after``. Both are None if no such time is
-    known.
+    The problem was there at ``since`` already, and not yet at ``after``, which is earlier. Each of
+    the two is None if no such time is known.
     """
 
     since: float | None = None
@@ -33,6 +33,8 @@ class Period:
         afters = [each.after for each in all_periods if each.after is not None]
         # A problem for which ``after`` is unknown may have begun before all others.
         after = min(afters, default=None) if len(afters) == len(all_periods) else None
+        # If ``after`` precedes ``since`` in each period, it does so here. This only keeps a result
+        # that contradicts itself from being shown, if a period itself is wrong.
         if since is not None and after is not None and after >= since:
             after = None
         return cls(since, after)

@@ -62,7 +62,7 @@ assert _STORED_HEAD.itemsize == STORED_HEAD_BYTES
 _CRC_BYTES = 4
 _LENGTH = struct.Struct(">I")
 _LENGTH_AT = _HEAD.itemsize - _LENGTH.size
-"""The offset of the data length in a record: the last field of the head, in both forms."""
+"""The offset of the data length in a record, which is the same in both forms."""
 
 _Offsets = np.ndarray[Any, np.dtype[np.int32]]
 

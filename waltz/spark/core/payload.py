@@ -229,5 +229,5 @@ def _parsed_runs(data: Any, parse: Parse, data_schema: Any, first: int) -> Itera
 
 
 def _only_chunk(column: Any) -> Any:
-    """Return the values of a column of one chunk or none as an Arrow array."""
+    """Return a column as an Arrow array. The column has one chunk, or none if it is empty."""
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -211,6 +211,7 @@ METRICS: MetricDeclarations[ServerNode, HostedPartition] = MetricDeclarations(
     process=_PROCESS,
     partition=_PARTITION,
     json_only={
+        # Waltz 0.13.2 shows it, so it must be there (spec/behaviour.md section 13).
         gauge_source("is-closed", lambda _: False): "always false",
         gauge_source(
             "replica-info", lambda node: node.replicas()

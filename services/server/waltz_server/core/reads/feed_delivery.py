@@ -39,9 +39,10 @@ class _HeaderRead:
     """A read of headers in progress.
 
     A storage may return fewer headers than requested. Then the rest is requested, until the headers
-    reach ``needed_id``. The headers are cached only after that. If each part was cached when it
-    arrived, commits could evict it before the feed is served, and the same headers would be read
-    again and again.
+    reach ``needed_id``. The headers are cached only after that, together. If each part was cached
+    when it arrived, commits could evict it before the feed is served, and the same headers would
+    be read again and again. If the read fails, the parts that have arrived are cached, too: the
+    next read begins after those that are still in the cache.
     """
 
     first_id: int
@@ -151,7 +152,7 @@ class FeedDelivery:
     def resume(self) -> None:
         """Serve the feeds that waited for headers, before another read evicts the headers.
 
-        After a failed read there are no headers: then the next turns of these feeds read again.
+        After a failed read, the cache may lack them: then the next turns of these feeds read again.
         """
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []

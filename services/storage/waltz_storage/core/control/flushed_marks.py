@@ -50,7 +50,10 @@ class _PartitionState:
     """The slots of one partition, and its mark."""
 
     slots: list[MarkSlot | None]
-    """The slots in the file that are needed: None for each that is empty, damaged or outdated."""
+    """The slots in the file: None for each that is empty or damaged, or that `load` ignores.
+
+    After a change of the control struct, slots of the struct before it remain here until they
+    are overwritten."""
     durable_after: list[int]
     """For each slot, the number of the flush that makes it durable.
 
@@ -58,7 +61,7 @@ class _PartitionState:
     last_sequence: int
     """The highest sequence number so far."""
     newest: int = 0
-    """The number of the newest slot that is needed; any number if there is none."""
+    """The number of the newest slot in ``slots``; any number if all of them are None."""
     entry_checksum: int = 0
     """The checksum of the partition's current struct in the control file."""
     end: FlushedEnd | None = None
@@ -236,8 +239,8 @@ class FlushedMarks:
         """Return the number of a slot that is neither the newest nor the newest durable one.
 
         Only slots of the present control struct count as durable: if a full disk has refused a
-        change of the struct, the slot that `before_update` has written for it is newer, but is
-        not needed. If there are two slots to choose from, it is the older one.
+        change of the struct, the slot that `before_update` has written for it is the newest, but
+        belongs to a struct that was never written. If two slots are left, return the older one.
         """
         newest = state.newest
         durable = [

@@ -75,7 +75,7 @@ class LogSegments:
         self.removals = 0
         """How often records were removed, or the files closed. No read that is done in steps may
         continue after that: it asserts that this number stays the same (see `log_reads`).
-        `PartitionLog` raises it when it truncates the log."""
+        `PartitionLog` increases it when it truncates the log."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
         """The open files of sealed segments, by first id; those that were used last are last."""
