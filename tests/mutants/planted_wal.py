@@ -97,8 +97,9 @@ WAL_BUGS = (
     Planted(
         "region used again before the checkpoint is durable",
         Package.STORAGE,
-        "while self._removed and self._removed[0][0] <= reclaimed:\n",
-        "while self._removed:\n",
+        "self.writer.advance(self._checkpoint)\n",
+        "self.writer.advance(self._checkpoint)\n"
+        "if self._removed:\n    self.files.catalogue.allow_reuse(self._removed.pop()[1])\n",
         "A replay applies operations of a removed file to a new one.",
         nodes(
             f"{_HAZARDS}test_region_of_a_removed_file_is_not_used_before_the_checkpoint_is_durable"

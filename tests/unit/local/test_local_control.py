@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -36,11 +37,25 @@ def described(tmp_path: Path) -> ClusterLayout:
 @pytest.fixture
 def storage(described: ClusterLayout) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ``cluster.json`` describes as a storage of the cluster."""
-    config = described.config("storage/0")
-    with subprocess.Popen([sys.executable, "-c", "input()", config], stdin=subprocess.PIPE) as it:
-        write_description(described, {"storage/0": it.pid}, None)
-        yield it
-        it.kill()
+    with started(str(described.config("storage/0"))) as process:
+        write_description(described, {"storage/0": process.pid}, None)
+        yield process
+        process.kill()
+
+
+@contextmanager
+def started(argument: str, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process with ``argument`` in its command line; it runs until its input is closed.
+
+    It runs the program ``before`` first. The system shows the command line of a process only some
+    time after its start.
+    """
+    program = f"import sys\n{before}print('ready', flush=True)\nsys.stdin.read()"
+    command = [sys.executable, "-c", program, argument]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
 
 
 def write_description(layout: ClusterLayout, pids: dict[str, int], control: str | None) -> None:
@@ -261,9 +276,7 @@ def test_process_of_a_directory_whose_path_begins_alike_is_not_left_over(
     described: ClusterLayout, tmp_path: Path
 ) -> None:
     """The system may have given the id of an ended process to a process of another cluster."""
-    other = f"{tmp_path}-2/config/storage-0.yml"
-    command = [sys.executable, "-c", "input()", other]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as storage:
+    with started(f"{tmp_path}-2/config/storage-0.yml") as storage:
         write_description(described, {"storage/0": storage.pid}, None)
         assert control.find_left_over(described.directory) == {}
 
@@ -272,16 +285,8 @@ def test_process_that_ignores_sigterm_is_killed(
     described: ClusterLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "_END_TIMEOUT_S", 0.1)
-    program = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", program, str(described.config("storage/0"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as storage:
-        assert storage.stdout is not None
-        assert storage.stdout.readline() == b"ready\n"
+    deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    with started(str(described.config("storage/0")), deaf) as storage:
         write_description(described, {"storage/0": storage.pid}, None)
         assert control.end_left_over(described.directory) == {"storage/0": storage.pid}
         assert storage.stdin is not None

@@ -75,15 +75,20 @@ def test_region_of_a_removed_file_is_not_used_before_the_checkpoint_is_durable()
     """An operation in the log would mean the new file (invariant 5)."""
     world, a, b = with_files()
     catalogue = world.logged.files.catalogue
-    world.logged.commit([write_row(a, removed(A))])
-    flushes = world.logged.begin_checkpoint()
     world.logged.commit([WriteData(Address(b, 0), b"1")])
-    other = catalogue.new_region()
-    assert other != a
-    catalogue.return_region(other)
-    for flush in flushes:
+    earlier = world.logged.begin_checkpoint()
+    world.logged.commit([write_row(a, removed(A))])
+    for flush in earlier:
         flush()
     world.logged.end_checkpoint()
+    world.logged.flush_header()
+    other = catalogue.new_region()
+    assert other != a, "the checkpoint began before the removal"
+    catalogue.return_region(other)
+    flush_files(world)
+    world.logged.end_checkpoint()
+    assert catalogue.new_region() == other, "the header is not durable yet"
+    catalogue.return_region(other)
     world.logged.flush_header()
     assert {catalogue.new_region(), catalogue.new_region()} == {a, other}
 
