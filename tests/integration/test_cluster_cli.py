@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
-from waltz.local import LocalCluster
+from waltz.local import LocalCluster, Shape
 from waltz.sync import connect
 
 
@@ -190,12 +191,21 @@ def is_running(pid: int) -> bool:
 
 
 def test_cluster_that_only_zookeeper_names_is_used_without_tls_settings(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The servers use plaintext, and have declared it in ZooKeeper."""
     monkeypatch.chdir(tmp_path)
-    described = json.loads(cluster.layout.description.read_text())
-    zookeeper, root = described["zookeeper"], described["root"]
+    # Its own cluster: a server with TLS that another test starts would change the declaration.
+    running = LocalCluster(tmp_path / "own", Shape(partitions=3, storages=3, servers=1))
+    asyncio.run(running.start())
+    try:
+        check_use_without_tls_settings(running)
+    finally:
+        asyncio.run(running.stop())
+
+
+def check_use_without_tls_settings(cluster: LocalCluster) -> None:
+    zookeeper, root = cluster.zookeeper, cluster.root
     with connect(zookeeper, root=root) as client:
         last = client.append(1, b"without TLS settings")
     where = ["--zookeeper", zookeeper, "--root", root]
