@@ -142,6 +142,15 @@ def hold_after(world: World, first_id: int) -> None:
     world.on_call = hold
 
 
+def request_range_under_way(world: World, reader: Reader) -> None:
+    """Let ``reader`` read 0 to 19, and request 20 to 29 while the read ahead of them hangs."""
+    hold_after(world, 10)
+    for first_id in (0, 10):
+        reader.records(world, first_id, most=10, stored=True)
+    reader.take_answers(world)
+    reader.records(world, 20, most=10, stored=True)
+
+
 def test_next_range_of_a_sequential_reader_is_read_ahead() -> None:
     world, reader = forgetful(), Reader(version=7)
     hold_after(world, 20)
@@ -160,11 +169,7 @@ def test_first_range_of_a_reader_is_not_followed_by_a_read_ahead() -> None:
 
 def test_reader_waits_for_the_range_that_is_being_read_ahead() -> None:
     world, reader = forgetful(), Reader(version=7)
-    hold_after(world, 10)
-    for first_id in (0, 10):
-        reader.records(world, first_id, most=10, stored=True)
-    reader.take_answers(world)
-    reader.records(world, 20, most=10, stored=True)
+    request_range_under_way(world, reader)
     assert reader.take_answers(world) == []
     assert reader.peer.range_reads == 1
     world.release(*NAMES)
@@ -317,11 +322,7 @@ def test_range_ahead_of_a_reader_that_pauses_is_dropped() -> None:
 
 def test_range_ahead_is_forgotten_when_the_next_session_is_delayed() -> None:
     world, reader = forgetful(), Reader(version=7)
-    hold_after(world, 10)
-    for first_id in (0, 10):
-        reader.records(world, first_id, most=10, stored=True)
-    reader.take_answers(world)
-    reader.records(world, 20, most=10, stored=True)
+    request_range_under_way(world, reader)
     assert (reader.peer.range_reads, reader.peer.has_range_ahead) == (1, True)
     world.core._ranges.session_delayed()
     assert (reader.peer.range_reads, reader.peer.has_range_ahead) == (0, False)
