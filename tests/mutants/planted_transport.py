@@ -111,4 +111,25 @@ TRANSPORT_BUGS = (
             "unit/client/test_client_tls_of_cluster.py::test_client_without_tls_settings_names_a_malformed_declaration"
         ),
     ),
+    Planted(
+        "a client counts the declaration of a server that has died",
+        Package.METADATA,
+        "return _settings(for_clients(declared, await _members(cluster)))\n",
+        "return tls_as_declared(declared)\n",
+        "After a server with TLS died before it registered, clients use TLS at plaintext servers.",
+        nodes(
+            _TRANSPORT + "test_server_with_tls_that_dies_without_partitions_leaves_plaintext",
+        ),
+    ),
+    Planted(
+        "a client counts a registered server without a declaration as plaintext",
+        Package.METADATA,
+        "if {declared.servers.get(each) for each in registered} == {Transport.PLAINTEXT}:\n",
+        "if Transport.TLS not in {declared.servers.get(each) for each in registered}:\n",
+        "A client sends plaintext to a server of Waltz 0.13.2 that may use TLS.",
+        nodes(
+            _TRANSPORT + "test_server_with_tls_that_dies_without_partitions_leaves_plaintext",
+            _TRANSPORT + "test_client_uses_plaintext_only_if_no_registered_server_may_use_tls",
+        ),
+    ),
 )

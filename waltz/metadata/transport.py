@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Collection
 
-from waltz.metadata.cluster import Cluster, VersionedValue
+from waltz.metadata.cluster import Cluster, NoCluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
-from waltz.metadata.core.server_transport import ServerTransport, Transport, declare
+from waltz.metadata.core.server_transport import ServerTransport, Transport, declare, for_clients
 from waltz.metadata.retry import until_answered
 from waltz.metadata.store import NodeExists, NodeMissing, VersionConflict
 from waltz.net.tls import PLAINTEXT, TlsConfig
@@ -33,12 +34,39 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
     if tls is not None:
         return tls
     stored = await read_transport(cluster)
-    return TlsConfig() if stored is None else tls_as_declared(stored.value)
+    if stored is None:
+        return TlsConfig()
+    declared = stored.value
+    if (
+        declared.clients is Transport.PLAINTEXT
+        or Transport.PLAINTEXT not in declared.servers.values()
+    ):
+        return tls_as_declared(declared)
+    # The members are read after the znode. A server with TLS that registers in between has no entry
+    # in what was read, so TLS stays on.
+    return _settings(for_clients(declared, await _members(cluster)))
 
 
 def tls_as_declared(declared: ServerTransport) -> TlsConfig:
     """Return the TLS settings of a client that only knows what the servers have declared."""
-    return PLAINTEXT if declared.clients is Transport.PLAINTEXT else TlsConfig()
+    return _settings(declared.clients)
+
+
+def _settings(transport: Transport) -> TlsConfig:
+    return PLAINTEXT if transport is Transport.PLAINTEXT else TlsConfig()
+
+
+async def _members(cluster: Cluster) -> Collection[str]:
+    """Read the addresses of the registered servers; none if they cannot be decoded."""
+    try:
+        membership = await until_answered(cluster.store, cluster.membership)
+    except (MalformedMetadata, NoCluster) as problem:
+        log.warning(
+            "TLS: failed to read which servers are registered: %s; using what was declared last",
+            problem,
+        )
+        return ()
+    return {member.address for member in membership.servers().values()}
 
 
 async def restore_transport(cluster: Cluster, declared: ServerTransport) -> None:

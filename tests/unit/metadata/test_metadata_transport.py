@@ -18,7 +18,7 @@ from waltz.admin.rescue import back_up, restore_cluster
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ServerDescriptor
-from waltz.metadata.core.server_transport import ServerTransport, Transport, declare
+from waltz.metadata.core.server_transport import ServerTransport, Transport, declare, for_clients
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.membership import ServerMembership
 from waltz.metadata.transport import declare_transport, read_transport, tls_of_cluster
@@ -147,6 +147,19 @@ def test_declare_never_keeps_plaintext_beside_a_member_with_tls(
     assert not has_tls or after.clients is TLS
 
 
+@given(st.sampled_from(Transport), st.dictionaries(SERVERS, st.sampled_from(Transport)), STEPS)
+def test_client_uses_plaintext_only_if_no_registered_server_may_use_tls(
+    clients: Transport,
+    servers: dict[str, Transport],
+    steps: list[tuple[str, Transport, set[str]]],
+) -> None:
+    declared = ServerTransport(clients, servers)
+    for _, _, registered in steps:
+        entries = [servers.get(each) for each in registered]
+        lowered = bool(entries) and all(each is PLAIN for each in entries)
+        assert for_clients(declared, registered) is (PLAIN if lowered else clients)
+
+
 def test_declare_drops_servers_that_have_left() -> None:
     before = ServerTransport(TLS, {A: TLS, B: TLS})
     assert declare(before, A, PLAIN, set()) == ServerTransport(PLAIN, {A: PLAIN})
@@ -234,6 +247,66 @@ async def test_tls_is_on_without_a_declaration_and_given_settings_win(cluster: C
     await declare_transport(cluster, A, TLS)
     assert await tls_of_cluster(cluster, None) == TlsConfig()
     assert await tls_of_cluster(cluster, PLAINTEXT) == PLAINTEXT
+
+
+@pytest.mark.parametrize("registers", [False, True])
+async def test_server_with_tls_that_dies_without_partitions_leaves_plaintext(
+    zookeeper: MemoryZooKeeper, cluster: Cluster, registers: bool
+) -> None:
+    """It dies between its declaration and its registration, or after its registration.
+
+    The other server computes no assignment, so it does not declare again.
+    """
+    await declare_transport(cluster, A, PLAIN)
+    await register(cluster, A)
+    store = zookeeper.connect()
+    other = Cluster(store, ROOT)
+    await declare_transport(other, B, TLS)
+    if registers:
+        await register(other, B)
+        assert await tls_of_cluster(cluster, None) == TlsConfig()
+    zookeeper.abandon(store)
+    assert await declared(cluster) == ServerTransport(TLS, {A: PLAIN, B: TLS})
+    assert await tls_of_cluster(cluster, None) == PLAINTEXT
+    # A server of Waltz 0.13.2 declares nothing, and may use TLS.
+    await register(cluster, C)
+    assert await tls_of_cluster(cluster, None) == TlsConfig()
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+async def test_client_uses_tls_if_a_server_with_tls_registers_while_it_reads(
+    zookeeper: MemoryZooKeeper, cluster: Cluster, at: int
+) -> None:
+    await declare_transport(cluster, A, PLAIN)
+    await register(cluster, A)
+    await declare_transport(cluster, B, TLS)
+    operations = 0
+
+    async def register_before() -> None:
+        nonlocal operations
+        operations += 1
+        if operations == at:
+            await register(cluster, B)
+            await declare_transport(cluster, B, TLS, has_registered=True)
+
+    client = Cluster(zookeeper.connect(pause=register_before), ROOT)
+    seen = await tls_of_cluster(client, None)
+    # The operations are: the declaration, the assignment, the list of members, the one member.
+    registered_before_the_list = at <= 3
+    assert seen == (TlsConfig() if registered_before_the_list else PLAINTEXT)
+
+
+async def test_client_uses_the_declaration_if_the_members_are_malformed(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await declare_transport(cluster, B, TLS)
+    await register(cluster, B)
+    await declare_transport(cluster, A, PLAIN)
+    await cluster.store.create(
+        cluster.paths.new_server_descriptor, b"x", ephemeral=True, sequence=True
+    )
+    assert await tls_of_cluster(cluster, None) == TlsConfig()
+    assert "failed to read which servers are registered" in caplog.text
 
 
 async def test_plaintext_server_does_not_turn_tls_off_for_a_registered_one(

@@ -80,3 +80,15 @@ def declare(
     else:
         clients = Transport.TLS if None in declared else Transport.PLAINTEXT
     return ServerTransport(clients, servers)
+
+
+def for_clients(declared: ServerTransport, registered: Collection[str]) -> Transport:
+    """Return what a client uses that finds ``registered``, the addresses of the servers.
+
+    Where TLS is declared, it is turned off only if every registered server has declared plaintext.
+    Then the server with TLS has died since, or before it registered: no client can meet it, and
+    perhaps no server writes the znode for a long time.
+    """
+    if {declared.servers.get(each) for each in registered} == {Transport.PLAINTEXT}:
+        return Transport.PLAINTEXT
+    return declared.clients
